@@ -1,0 +1,97 @@
+# `make help` lists the targets. The first run installs into .venv; later runs need no network.
+
+PYTHON ?= python3
+VENV   ?= .venv
+JOBS   ?= 2
+ARGS   ?=
+
+BIN   := $(VENV)/bin
+PY    := $(BIN)/python
+STAMP := $(VENV)/.stamp
+PIP   := $(PY) -m pip install -qq --constraint constraints.txt
+STEP   = @printf '\n==> %s\n'
+
+# One BLAS thread: sums come out in the same order everywhere, and workers do not fight over cores.
+export OMP_NUM_THREADS      ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+export MKL_NUM_THREADS      ?= 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup reproduce test check bench docs build-check clean distclean format \
+        lint test-fast test-full doctest
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS='...' is passed on by reproduce and bench"
+
+setup: $(STAMP)  ## make .venv with everything the tests need
+
+reproduce: $(STAMP)  ## run the paper's panels and write the report
+	$(STEP) "Reproducing the paper's experiments"
+	@$(BIN)/dualanchor reproduce $(ARGS)
+
+test: lint test-full doctest docs build-check  ## everything that CI runs
+	$(STEP) "All checks passed"
+
+check: lint test-fast  ## the part of test that takes under two minutes
+
+bench: $(STAMP)  ## measure the overhead per iteration
+	$(STEP) "Benchmarks"
+	@$(PY) benchmarks/overhead.py $(ARGS)
+
+docs: $(STAMP)  ## build docs/_build/html; a warning is an error
+	$(STEP) "Documentation: sphinx, strict"
+	@$(PY) -m sphinx -q -E -W --keep-going -n -b html -d docs/_build/doctrees docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+build-check: $(STAMP)  ## build the sdist and the wheel and use them
+	$(STEP) "Distributions: build, install, import"
+	@$(PY) tools/build_check.py
+
+format: $(STAMP)  ## rewrite the sources in the project's format
+	$(STEP) "Format: ruff"
+	@$(PY) -m ruff check --fix --exit-zero --quiet .
+	@$(PY) -m ruff format .
+
+clean:  ## remove what the other targets wrote, except .venv
+	rm -rf build dist docs/_build docs/_generated htmlcov .coverage .coverage.* \
+	       .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find benchmarks docs examples src tests tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean  ## clean, and remove .venv
+	rm -rf $(VENV)
+
+# The parts of check and test.
+
+lint: $(STAMP)
+	$(STEP) "Format: ruff format"
+	@$(PY) -m ruff format --check .
+	$(STEP) "Lint: ruff check"
+	@$(PY) -m ruff check .
+	$(STEP) "Types: mypy"
+	@$(PY) -m mypy
+	$(STEP) "Layers: import-linter"
+	@$(BIN)/lint-imports --no-logo
+
+test-fast: $(STAMP)
+	$(STEP) "Tests: all but the slow ones"
+	@$(PY) -m pytest -m "not slow" -n $(JOBS)
+
+test-full: $(STAMP)
+	$(STEP) "Tests: all, with branch coverage"
+	@$(PY) -m pytest -n $(JOBS) --cov --cov-report=term
+
+doctest: $(STAMP)
+	$(STEP) "Tests: examples in docstrings"
+	@$(PY) -m pytest --doctest-modules --doctest-ignore-import-errors src
+
+$(STAMP): pyproject.toml constraints.txt $(wildcard src/dualanchor/_version.py)
+	$(STEP) "Set-up: $(VENV)"
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v < (3, 11) and sys.exit(f"dualanchor needs Python 3.11 or newer, this is {v[0]}.{v[1]}; try: make PYTHON=python3.12")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) hatchling editables
+	@$(PIP) --no-build-isolation --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,5 @@
+"""`python -m dualanchor`: the command line."""
+
+from dualanchor.cli import main
+
+main()

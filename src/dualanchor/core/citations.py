@@ -1,0 +1,46 @@
+"""What to cite, by key."""
+
+from __future__ import annotations
+
+CITATIONS = {
+    "dualanchor": """@software{dualanchor,
+  title  = {dualanchor: stochastic root-finding with a guarantee},
+  author = {{The dualanchor developers}},
+  year   = {2026}
+}""",
+    "yoon-loizou": """@article{yoon_loizou_dual_anchor,
+  title  = {Direct Acceleration of Stochastic Root-Finding Without Variance Reduction and Regularization},
+  author = {Yoon, TaeHo and Loizou, Nicolas},
+  year   = {2026}
+}""",
+    "halpern": """@article{lieder2021convergence,
+  title   = {On the convergence rate of the Halpern-iteration},
+  author  = {Lieder, Felix},
+  journal = {Optimization Letters},
+  year    = {2021}
+}""",
+    "halpern-page": """@inproceedings{cai2022stochastic,
+  title     = {Stochastic Halpern Iteration with Variance Reduction for Stochastic Monotone Inclusions},
+  author    = {Cai, Xufeng and Song, Chaobing and Guzm{\\'a}n, Crist{\\'o}bal and Diakonikolas, Jelena},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2022}
+}""",
+    "halpern-vr-finite": """@inproceedings{cai2024variance,
+  title     = {Variance Reduced Halpern Iteration for Finite-Sum Monotone Inclusions},
+  author    = {Cai, Xufeng and Alacaoglu, Ahmet and Diakonikolas, Jelena},
+  booktitle = {International Conference on Learning Representations},
+  year      = {2024}
+}""",
+    "rain": """@article{chen2024near,
+  title   = {Near-optimal algorithms for making the gradient small in stochastic minimax optimization},
+  author  = {Chen, Lesi and Luo, Luo},
+  journal = {Journal of Machine Learning Research},
+  year    = {2024}
+}""",
+    "gorbunov": """@inproceedings{gorbunov2022stochastic,
+  title     = {Stochastic Extragradient: General Analysis and Improved Rates},
+  author    = {Gorbunov, Eduard and Berard, Hugo and Gidel, Gauthier and Loizou, Nicolas},
+  booktitle = {International Conference on Artificial Intelligence and Statistics},
+  year      = {2022}
+}""",
+}

@@ -1,0 +1,99 @@
+"""Errors and the three parts of their messages: the rule, what was received, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+
+class DualAnchorError(Exception):
+    """Base class of the library's own errors."""
+
+
+class ArgumentError(DualAnchorError, ValueError):
+    """An argument has an inadmissible value."""
+
+
+class ArgumentTypeError(DualAnchorError, TypeError):
+    """An argument has the wrong type."""
+
+
+class UnknownNameError(DualAnchorError, ValueError):
+    """No method, problem or parameter has this name."""
+
+
+class CapabilityError(DualAnchorError, TypeError):
+    """A method needs something its oracle cannot do."""
+
+
+class HorizonError(DualAnchorError, ValueError):
+    """A step was asked for past a method's horizon."""
+
+
+class CheckpointError(DualAnchorError, ValueError):
+    """A saved file cannot be used: unreadable, truncated, or of another run."""
+
+
+class MissingExtraError(DualAnchorError, ImportError):
+    """An optional dependency is not installed."""
+
+
+class UnsuccessfulError(DualAnchorError, RuntimeError):
+    """Raised by `Result.raise_for_status`; the result is at hand as `result`."""
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class OracleError(DualAnchorError, RuntimeError):
+    """The user's oracle raised, or returned what is not F_B(x).
+
+    Attributes
+    ----------
+    row : int or None
+        Row of the array in which it happened (configuration-major), None if it concerns all of them.
+    iteration : int or None
+        The step k that was being taken.
+    result : Result or None
+        Everything up to that step.
+    """
+
+    def __init__(self, rule: str, received: str, remedy: str, row: int | None = None) -> None:
+        super().__init__(explain(rule, received, remedy))
+        self.parts = (rule, received, remedy)
+        self.row = row
+        self.iteration: int | None = None
+        self.result: Any = None
+
+    def located(self, iteration: int, row: int | None, place: str) -> OracleError:
+        """The same error, saying where it happened."""
+        rule, received, remedy = self.parts
+        error = type(self)(rule, f"{received} at iteration {iteration}, {place}", remedy, row)
+        error.iteration = iteration
+        return error
+
+
+def explain(rule: str, received: object, remedy: str) -> str:
+    """Join the three parts of a message: the rule, the value received, what to do."""
+    return f"{rule.rstrip('.')}. Got {received}. {remedy.rstrip('.')}."
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
+    """The error for a name that nothing has, with the close matches or else all names."""
+    names = sorted(known)
+    close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    remedy = f"Did you mean {' or '.join(close)}" if close else f"Choose one of {', '.join(names)}"
+    return UnknownNameError(explain(f"{kind} must be a known name", repr(name), remedy))
+
+
+def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:
+    """The error for an optional dependency that is not installed."""
+    return MissingExtraError(
+        explain(
+            f"{purpose} needs the package {package}",
+            "an environment without it",
+            f"Install it with: pip install 'dualanchor[{extra}]'",
+        )
+    )

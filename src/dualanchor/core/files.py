@@ -1,0 +1,55 @@
+"""Arrays and a JSON header in one file: npz without pickle, written atomically."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.errors import CheckpointError, explain
+from dualanchor.core.types import Array
+
+_HEADER = "header.json"
+
+
+def write_arrays(path: str | Path, header: dict[str, Any], arrays: dict[str, Array]) -> Path:
+    """Write header and arrays; a reader sees the old file or the new one, never a part of it."""
+    path = Path(path)
+    text = json.dumps(header).encode()
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez(file, **{_HEADER: np.frombuffer(text, np.uint8), **arrays})  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def read_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Read what `write_arrays` wrote; anything else is a CheckpointError that says why."""
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            arrays = {name: content[name] for name in content.files}
+        header = json.loads(arrays.pop(_HEADER).tobytes())
+        if not isinstance(header, dict):
+            raise ValueError("the header is not an object")
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise CheckpointError(
+            explain(
+                "A saved file must be a complete npz with a JSON header, as dualanchor writes it",
+                f"{path}: {type(error).__name__}: {error}",
+                "Delete it to start anew, or give the path of another file",
+            )
+        ) from error
+    return header, arrays

@@ -1,0 +1,234 @@
+"""What is iterated: methods and the estimators they read F through.
+
+A method is a frozen record of hyper-parameters. It gives the start of its state, one step, and the cost of that
+step; it has no loop, no counter and no generator. It sees F only through the Session.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, HorizonError, explain
+from dualanchor.core.oracle import Session, no_full_pass
+from dualanchor.core.problem import Constants, Problem
+from dualanchor.core.rowwise import Rowwise
+from dualanchor.core.types import Array, Rows
+
+
+class State(SimpleNamespace):
+    """What a method remembers: named arrays with one row per run, the iterate `x` among them."""
+
+    x: Array
+
+    def take(self, rows: Rows) -> State:
+        """The state of a selection of the rows; a copy."""
+        return State(**{name: value[rows] for name, value in vars(self).items()})
+
+    def copy(self) -> State:
+        """An independent copy."""
+        return State(**{name: value.copy() for name, value in vars(self).items()})
+
+
+class Cost(NamedTuple):
+    """Fresh samples and operator evaluations of a step: ints, or arrays over (rows and) steps."""
+
+    draws: Any
+    evals: Any
+
+
+class Estimator(Rowwise, ABC):
+    """How a method that evaluates F once per step estimates F(x_k).
+
+    A subclass is a frozen dataclass. `needs` names what it asks of the oracle: "replay" (one batch at two
+    points), "full-pass" (all components of a finite sum).
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def init(self, s: State) -> None:
+        """Add what the estimator remembers to the state."""
+
+    def probability(self, k: Any) -> Any:
+        """Probability of heads in round k, or None where the estimator tosses no coin."""
+        return None
+
+    @abstractmethod
+    def cost(self, k: Any, horizon: Any, coin: Any) -> Cost:
+        """Draws and evaluations of round k; k and coin may be arrays of rounds."""
+
+    @abstractmethod
+    def estimate(self, k: int, s: State, F: Session, horizon: Any, coin: Any) -> Array:
+        """The estimate of F(s.x). Evaluates first and then changes the state: a failed round changes nothing."""
+
+
+class Method(Rowwise, ABC):
+    """An algorithm: `init`, `step`, the `cost` of a step, and what it needs and guarantees.
+
+    A subclass is a frozen dataclass in a file of its own in `methods/`. One that evaluates F once per step gives
+    an `estimator` and an elementwise `update(k, s, G)`; any other overrides `step` and `cost`.
+
+    A step evaluates first and changes its state afterwards, so a step that raises has changed nothing.
+    """
+
+    id: ClassVar[str]
+    title: ClassVar[str]
+    citation: ClassVar[str]
+    outside_theory: ClassVar[str] = "to run outside the theorem"
+
+    step_size: Any
+    horizon: Any = None
+
+    def __post_init__(self) -> None:
+        self._require_positive("step_size")
+        self._require_count("horizon", optional=True)
+
+    # -- what a run asks of a method -------------------------------------------------------------------------
+
+    @cached_property
+    def estimator_in_use(self) -> Estimator | None:
+        """The estimator of a method that evaluates F once per step."""
+        return None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the method asks of its oracle: "replay", "full-pass", or nothing."""
+        estimator = self.estimator_in_use
+        return frozenset() if estimator is None else estimator.needs
+
+    @cached_property
+    def steps(self) -> int | None:
+        """Steps that every row can still take from the start: horizon - 1, or None for an anytime method."""
+        return None if self.horizon is None else int(np.min(self.horizon)) - 1
+
+    def init(self, x0: Array) -> State:
+        """The state before step 0; x0 is (rows, d) and is copied."""
+        s = State(x=x0.copy())
+        if (estimator := self.estimator_in_use) is not None:
+            estimator.init(s)
+        return s
+
+    def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
+        """Take step k in place, from x_k to x_{k+1}."""
+        if self.steps is not None and k >= self.steps:
+            raise self._past_horizon(k)
+        estimator = self.estimator_in_use
+        assert estimator is not None
+        self.update(k, s, estimator.estimate(k, s, F, self.horizon, coin))
+
+    def update(self, k: int, s: State, G: Array) -> None:
+        """The elementwise part of a step, given the estimate G of F(x_k)."""
+        raise NotImplementedError(f"{type(self).__name__} has no single-evaluation update")
+
+    def probability(self, k: Any) -> Any:
+        """Probability of heads of the coin that the run tosses before step k, or None."""
+        estimator = self.estimator_in_use
+        return None if estimator is None else estimator.probability(k)
+
+    def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
+        """Exact draws and evaluations of step k, before it is taken; k and coin may be arrays of steps."""
+        estimator = self.estimator_in_use
+        assert estimator is not None
+        return estimator.cost(k, self.horizon, coin)
+
+    def largest_step(self, constants: Constants) -> tuple[float, str] | None:
+        """The largest step size the method's theorem admits and how it is written, or None for no rule."""
+        return None
+
+    @classmethod
+    def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
+        """Hyper-parameters for a problem and a budget, for those that were not given."""
+        return {"step_size": problem.step_size}
+
+    # -- for everyone ----------------------------------------------------------------------------------------
+
+    def check(self, constants: Constants) -> None:
+        """Raise if the step size is outside of what the method's theorem admits for these constants."""
+        rule = self.largest_step(constants)
+        if rule is None:
+            return
+        largest, formula = rule
+        if np.max(self.step_size) > largest * (1 + 1e-12):
+            raise ArgumentError(
+                explain(
+                    f"{type(self).__name__}: step_size must satisfy 0 < step_size <= {formula} = {largest:.6g}",
+                    f"{np.max(self.step_size):.6g}",
+                    f"Use {largest:.6g}, or pass check=False {self.outside_theory}",
+                )
+            )
+
+    def check_oracle(self, replayable: bool, components: int | None) -> None:
+        """Raise if the oracle cannot do what the method needs."""
+        if "replay" in self.needs and not replayable:
+            raise CapabilityError(
+                explain(
+                    f"{type(self).__name__} needs an oracle whose samples can be evaluated at two points",
+                    "an oracle that is not replayable",
+                    "Draw all randomness from the generator handed over, or use a method such as s-dual-ohm",
+                )
+            )
+        if "full-pass" in self.needs and components is None:
+            raise no_full_pass("an oracle that is not a finite sum")
+
+    def parameters(self) -> dict[str, Any]:
+        """The hyper-parameters by name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    def parameter_names(cls) -> list[str]:
+        """Names of the hyper-parameters."""
+        return [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+
+    def with_changes(self, **changes: Any) -> Self:
+        """A copy with some hyper-parameters changed."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    def _past_horizon(self, k: int) -> HorizonError:
+        return HorizonError(
+            explain(
+                f"{type(self).__name__}: steps k = 0 .. {self.steps} - 1 exist for horizon N = {self.horizon}",
+                f"k = {k}",
+                "Stop here, or make the method with a larger horizon",
+            )
+        )
+
+    def _require_positive(self, name: str) -> None:
+        value = np.asarray(getattr(self, name))
+        if value.dtype.kind not in "fiu":
+            raise ArgumentTypeError(
+                explain(
+                    f"{type(self).__name__}: {name} must be a number",
+                    repr(getattr(self, name)),
+                    "Use a positive number",
+                )
+            )
+        if not (np.all(value > 0) and np.all(np.isfinite(value))):
+            raise ArgumentError(
+                explain(
+                    f"{type(self).__name__}: {name} must be positive and finite",
+                    getattr(self, name),
+                    "Use a positive number",
+                )
+            )
+
+    def _require_count(self, name: str, optional: bool = False) -> None:
+        value = getattr(self, name)
+        if value is None and optional:
+            return
+        if np.asarray(value).dtype.kind not in "iu":
+            raise ArgumentTypeError(
+                explain(
+                    f"{type(self).__name__}: {name} must be an integer",
+                    repr(value),
+                    "Use a whole number >= 1",
+                )
+            )
+        if np.min(value) < 1:
+            raise ArgumentError(
+                explain(f"{type(self).__name__}: {name} must be at least 1", value, "Use a whole number >= 1")
+            )

@@ -1,0 +1,250 @@
+"""What is sampled, and the Session through which a method sees it.
+
+An oracle is pure: it holds no generator and no counter. `draw` turns a position in the streams into a batch,
+a value that can be evaluated at several points; `mean` evaluates it. Counting lives in the Session only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from dualanchor.core.errors import CapabilityError, DualAnchorError, OracleError, explain
+from dualanchor.core.streams import Streams
+from dualanchor.core.types import Array, Counts, Rows
+
+
+class Batch(NamedTuple):
+    """Samples drawn once: xi_1 .. xi_B, to be evaluated at one point or several.
+
+    Attributes
+    ----------
+    size : int or array of int
+        What one evaluation of the batch costs, for all rows or per row.
+    data : object
+        Private to the oracle that made it: a mean noise vector, component indices, positions, ...
+    """
+
+    size: Counts
+    data: Any
+
+
+class Oracle(ABC):
+    """An operator that can only be sampled: F(x) = E[F̂(x; xi)].
+
+    A subclass gives `draw` and `mean`, both for all rows at once: x is (rows, d). One that keeps data of its
+    own per row also gives `take`.
+
+    Attributes
+    ----------
+    replayable : bool or None
+        Whether one batch can be evaluated at two points (None: not known yet).
+    components : int or None
+        The number n of components of a finite sum, which makes full passes possible.
+    operator_price : float
+        How many evaluations computing the true operator is worth; recording is kept in proportion to it.
+    mixed_sizes : bool
+        Whether `draw` takes one batch size per row; if not, the Session draws rows of one size together.
+    """
+
+    replayable: bool | None = True
+    components: int | None = None
+    operator_price: float = 1.0
+    mixed_sizes: bool = False
+
+    @abstractmethod
+    def draw(self, streams: Streams, size: Any) -> Batch:
+        """Draw `size` fresh samples for each row of the streams."""
+
+    @abstractmethod
+    def mean(self, x: Array, batch: Batch) -> Array:
+        """F_B(x) for each row, shaped like x."""
+
+    def take(self, rows: Rows) -> Self:
+        """The oracle of a selection of its rows."""
+        return self
+
+    def full_batch(self) -> Batch:
+        """All n components of a finite sum, as a batch of size n that costs no draws."""
+        raise no_full_pass(f"an oracle of type {type(self).__name__}")
+
+    def operator(self, x: Array) -> Array | None:
+        """The true F(x) where the oracle knows it. For recording and for checks, never seen by a method."""
+        return None
+
+    def is_replayable(self, x: Array, streams: Streams) -> bool:
+        """Whether one batch can be evaluated at two points; finds out at x if that is not declared."""
+        return bool(self.replayable)
+
+
+class Session:
+    """The only way in which a method sees F: draw a batch, evaluate it, and have both counted.
+
+    Attributes
+    ----------
+    draws, evals : int or array of int
+        Fresh samples and operator evaluations so far, for all rows or per row.
+    """
+
+    __slots__ = ("_oracle", "_streams", "checking", "draws", "evals")
+
+    def __init__(self, oracle: Oracle, streams: Streams, draws: Counts = 0, evals: Counts = 0) -> None:
+        self._oracle, self._streams = oracle, streams
+        self.draws, self.evals = draws, evals
+        self.checking = True
+
+    def draw(self, size: Counts) -> Batch:
+        """Draw fresh samples, as many for each row as asked; counted as draws."""
+        try:
+            if isinstance(size, int) or self._oracle.mixed_sizes:
+                batch = self._oracle.draw(self._streams, size)
+            else:
+                batch = self._draw_mixed(size)
+        except DualAnchorError:
+            raise
+        except Exception as error:
+            raise _raised(error, "drawing a batch") from error
+        self.draws = self.draws + size
+        return batch
+
+    def full_batch(self) -> Batch:
+        """All components of a finite sum: n evaluations, no draws."""
+        return self._oracle.full_batch()
+
+    def __call__(self, x: Array, batch: Batch) -> Array:
+        """F_B(x), counted as `batch.size` evaluations for each row."""
+        self.evals = self.evals + batch.size
+        try:
+            value = self._mean_mixed(x, batch) if type(batch.data) is _Mixed else self._oracle.mean(x, batch)
+        except DualAnchorError:
+            raise
+        except Exception as error:
+            raise _raised(error, "evaluating a batch") from error
+        if self.checking or value.shape != x.shape:
+            _check(x, value)
+        return value
+
+    def at(self, rows: Rows) -> Session:
+        """A view of some of the rows (a mask); what it draws and evaluates is counted here."""
+        return self if rows.all() else _Part(self, np.flatnonzero(rows))
+
+    def take(self, rows: Rows) -> Session:
+        """A session of its own for a selection of the rows, with the counts they have reached."""
+        part = Session(self._oracle.take(rows), self._streams.take(rows))
+        part.draws = self.draws if isinstance(self.draws, int) else self.draws[rows]
+        part.evals = self.evals if isinstance(self.evals, int) else self.evals[rows]
+        part.checking = self.checking
+        return part
+
+    def mark(self) -> tuple[Counts, Counts, Counts]:
+        """Counts and positions, to be handed to `reset`."""
+        return self.draws, self.evals, self._streams.position
+
+    def reset(self, mark: tuple[Counts, Counts, Counts]) -> None:
+        """Go back to counts and positions marked before: the same samples follow again."""
+        self.draws, self.evals, self._streams.position = mark
+
+    def _draw_mixed(self, size: Any) -> Batch:
+        # Rows of one batch size are drawn together; the pieces are evaluated one after another.
+        sizes = np.asarray(size, dtype=np.int64)
+        pieces = []
+        for value in np.unique(sizes):
+            rows = np.flatnonzero(sizes == value)
+            oracle, streams = self._oracle.take(rows), self._streams.take(rows)
+            pieces.append((rows, oracle, oracle.draw(streams, int(value))))
+            self._streams.put(rows, streams.position)
+        return Batch(sizes, _Mixed(pieces))
+
+    def _mean_mixed(self, x: Array, batch: Batch) -> Array:
+        value = np.empty_like(x)
+        for rows, oracle, piece in batch.data.pieces:
+            try:
+                value[rows] = oracle.mean(x[rows], piece)
+            except OracleError as error:
+                raise _moved(error, rows) from error
+        return value
+
+
+class _Mixed(NamedTuple):
+    pieces: list[tuple[Rows, Oracle, Batch]]
+
+
+class _Part(Session):
+    """A view of some rows of another session, which does the counting."""
+
+    __slots__ = ("_parent", "_rows")
+
+    def __init__(self, parent: Session, rows: Rows) -> None:
+        super().__init__(parent._oracle.take(rows), parent._streams.take(rows))
+        self._parent, self._rows = parent, rows
+        self.checking = parent.checking
+
+    def draw(self, size: Counts) -> Batch:
+        batch = super().draw(size)
+        self._parent._streams.put(self._rows, self._streams.position)
+        self._parent.draws = _add(self._parent, self._parent.draws, self._rows, size)
+        return batch
+
+    def __call__(self, x: Array, batch: Batch) -> Array:
+        self._parent.evals = _add(self._parent, self._parent.evals, self._rows, batch.size)
+        try:
+            return super().__call__(x, batch)
+        except OracleError as error:
+            raise _moved(error, self._rows) from error
+
+
+def _add(session: Session, counts: Counts, rows: Rows, amount: Counts) -> Counts:
+    total = np.broadcast_to(np.asarray(counts, dtype=np.int64), (session._streams.rows,)).copy()
+    total[rows] += amount
+    return total
+
+
+def _moved(error: OracleError, rows: Rows) -> OracleError:
+    return OracleError(*error.parts, row=None if error.row is None else int(rows[error.row]))
+
+
+def _raised(error: Exception, doing: str) -> OracleError:
+    return OracleError(
+        f"The oracle must not raise when {doing}",
+        f"{type(error).__name__}: {error}",
+        "Mend the oracle; the error it raised is shown above, the result so far is in .result of this one",
+    )
+
+
+def _check(x: Array, value: Any) -> None:
+    shape = getattr(value, "shape", None)
+    if shape != x.shape:
+        raise OracleError(
+            "The oracle must return F_B(x) with the shape of x",
+            f"shape {shape} for x of shape {x.shape}",
+            "Return one vector per row, of the same length",
+        )
+    if not np.issubdtype(value.dtype, np.floating):
+        raise OracleError(
+            "The oracle must return real floating-point numbers",
+            f"dtype {value.dtype}",
+            "Return a float array",
+        )
+    # Infinite values are left to the run, which calls them divergence; NaN at a finite point is a defect.
+    broken = np.isnan(value).any(axis=1) & np.isfinite(x).all(axis=1)
+    if broken.any():
+        row = int(np.flatnonzero(broken)[0])
+        raise OracleError(
+            "The oracle must return numbers at every finite point",
+            f"NaN for a point of norm {np.linalg.norm(x[row]):.3g}",
+            "Mend the oracle for this point, or start elsewhere",
+            row,
+        )
+
+
+def no_full_pass(received: str) -> CapabilityError:
+    """The error for a full pass over what is not a finite sum."""
+    return CapabilityError(
+        explain(
+            "A full pass needs a finite sum",
+            received,
+            "Use FiniteSum, or a method that needs no full pass, such as s-dual-ohm",
+        )
+    )

@@ -1,0 +1,201 @@
+"""What is to be solved: an oracle, a start, and what is known about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.oracle import Oracle
+from dualanchor.core.streams import Streams
+from dualanchor.core.types import Array
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What is known of an operator and its noise; None where nothing is.
+
+    Attributes
+    ----------
+    L : float or None
+        F is 1/L-cocoercive, in expectation for one sample (Assumption 3.2).
+    mu : float
+        F is mu-strongly monotone; 0 for merely monotone.
+    M : float or None
+        F is M-Lipschitz.
+    sigma : float or None
+        The variance of one sample is at most sigma squared (Assumption 3.1).
+    D : float or None
+        Distance from the start to a root, as a root mean square where instance or start are random.
+    """
+
+    L: float | None = None
+    mu: float = 0.0
+    M: float | None = None
+    sigma: float | None = None
+    D: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            positive = name in ("L", "M")
+            if value is None:
+                continue
+            if not np.isfinite(value) or value < 0 or (positive and value == 0):
+                sign = "positive" if positive else "non-negative"
+                raise ArgumentError(
+                    explain(f"Constants: {name} must be {sign} and finite", value, f"Leave {name} out if unknown")
+                )
+        if self.L is not None and self.mu > self.L:
+            raise ArgumentError(
+                explain(
+                    "Constants: mu must be at most L, since 1/L-cocoercive operators are L-Lipschitz",
+                    f"mu = {self.mu}, L = {self.L}",
+                    "Check which of the two is right",
+                )
+            )
+
+
+class Instance(NamedTuple):
+    """A problem with its random parts drawn, one row per replication."""
+
+    oracle: Oracle
+    x0: Array
+    root: Array | None
+
+
+class Problem:
+    """A root-finding problem: find x with F(x) = 0 from samples of F.
+
+    Parameters
+    ----------
+    oracle : Oracle
+        What is sampled.
+    x0 : array of shape (d,)
+        The start.
+    constants : Constants, optional
+        What is known; theorems ask for some of it.
+    root : array of shape (d,), optional
+        A known root.
+    name : str
+        Shown in results.
+    step_size : float, optional
+        The step that methods take unless told otherwise; 1/L where L is known.
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> oracle = da.AdditiveNoise(lambda x: 2 * x, sigma=0.1)
+    >>> da.Problem(oracle, x0=np.ones(3), constants=da.Constants(L=2.0, sigma=0.1))
+    Problem('problem', d=3, L=2, mu=0, sigma=0.1)
+    """
+
+    id: ClassVar[str | None] = None
+    title: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        x0: Any,
+        *,
+        constants: Constants | None = None,
+        root: Any = None,
+        name: str = "problem",
+        step_size: float | None = None,
+    ) -> None:
+        if not isinstance(oracle, Oracle):
+            raise ArgumentTypeError(
+                explain(
+                    "Problem: oracle must be an Oracle",
+                    type(oracle).__name__,
+                    "Wrap a function in Sampler, AdditiveNoise or FiniteSum",
+                )
+            )
+        self._oracle = oracle
+        self._x0 = as_point(x0, "Problem: x0")
+        self._root = None if root is None else as_point(root, "Problem: root", self._x0.size)
+        self._constants = constants or Constants()
+        self._name = name
+        self._step_size = step_size
+
+    @property
+    def name(self) -> str:
+        """What results call it."""
+        return self.id or self._name
+
+    @property
+    def dimension(self) -> int:
+        """Number d of unknowns."""
+        return self._x0.size
+
+    @property
+    def components(self) -> int | None:
+        """Number n of components of a finite sum, else None."""
+        return self._oracle.components
+
+    @property
+    def constants(self) -> Constants:
+        """What is declared about F, its noise and the start."""
+        return self._constants
+
+    @property
+    def step_size(self) -> float | None:
+        """The step that methods take unless told otherwise."""
+        if self._step_size is None and self._constants.L is not None:
+            return 1.0 / self._constants.L
+        return self._step_size
+
+    def instance(self, streams: Streams) -> Instance:
+        """Oracle, start and root for each row of the streams, with random parts drawn from them."""
+        rows = streams.rows
+        root = None if self._root is None else np.tile(self._root, (rows, 1))
+        return Instance(self._oracle, np.tile(self._x0, (rows, 1)), root)
+
+    def describe(self) -> dict[str, Any]:
+        """Name and parameters, for results and for telling one problem from another."""
+        return {"name": self.name, "dimension": self.dimension}
+
+    def __repr__(self) -> str:
+        known = {name: value for name, value in asdict(self.constants).items() if value is not None}
+        facts = ", ".join(f"{name}={value:g}" for name, value in known.items())
+        return f"{type(self).__name__}({self.name!r}, d={self.dimension}{', ' + facts if facts else ''})"
+
+
+def as_point(value: Any, owner: str, size: int | None = None, rows: int | None = None) -> Array:
+    """A vector (or, with `rows`, one per row) of finite floats; integers become floats, float32 stays."""
+    try:
+        point = np.asarray(value)
+    except ValueError:
+        point = np.asarray(None)
+    if point.dtype.kind in "iub":
+        point = point.astype(np.float64)
+    if point.dtype.kind != "f":
+        raise ArgumentTypeError(
+            explain(f"{owner} must be an array of real numbers", _kind(value, point), "Pass floats")
+        )
+    shapes = [f"({size if size is not None else 'd'},)"] + ([f"({rows}, {size})"] if rows is not None else [])
+    fits = point.ndim == 1 and point.size > 0 and (size is None or point.size == size)
+    if not (fits or (rows is not None and point.shape == (rows, size))):
+        raise ArgumentError(
+            explain(f"{owner} must have shape {' or '.join(shapes)}", f"shape {point.shape}", "Reshape it")
+        )
+    if not np.isfinite(point).all():
+        bad = np.argwhere(~np.isfinite(point))[0].tolist()
+        raise ArgumentError(
+            explain(
+                f"{owner} must be finite",
+                f"{point[tuple(bad)]} at index {bad if len(bad) > 1 else bad[0]}",
+                "Start from numbers",
+            )
+        )
+    return point
+
+
+def _kind(value: Any, point: Array) -> str:
+    return f"dtype {point.dtype}" if point.dtype != object else repr(type(value).__name__)
+
+
+Operator = Callable[[Array], Array]
+"""A deterministic operator on rows: (rows, d) to (rows, d)."""

@@ -1,0 +1,294 @@
+"""What comes out: status, history, result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.citations import CITATIONS
+from dualanchor.core.errors import CheckpointError, UnsuccessfulError, explain, missing_extra
+from dualanchor.core.files import read_arrays, write_arrays
+from dualanchor.core.types import Array, IntArray
+
+
+class Status(Enum):
+    """How a row of a run ended. The value is the sentence shown to the user."""
+
+    RUNNING = "still running"
+    HORIZON = "reached its horizon: this is the iterate its guarantee speaks of"
+    BUDGET = "stopped because the next step would exceed the budget"
+    STEPS = "took the number of steps asked for"
+    TARGET = "reached the target residual"
+    WALL_TIME = "stopped because the time was up"
+    CALLBACK = "stopped because the callback asked for it"
+    DIVERGED = "diverged: an iterate became infinite or too large to square; try a smaller step"
+    FAILED = "stopped because the oracle failed; this is the iterate before the failure"
+    INTERRUPTED = "interrupted by the user; this is the last complete iterate"
+
+    @property
+    def ended_as_asked(self) -> bool:
+        """Whether the run ended by a rule of its own."""
+        return self not in _UNWANTED
+
+
+_UNWANTED = frozenset({Status.RUNNING, Status.DIVERGED, Status.FAILED, Status.INTERRUPTED})
+
+
+@dataclass(frozen=True)
+class History:
+    """What was recorded on the way, as a tidy table: one line per row of the run and recorded step.
+
+    Attributes
+    ----------
+    row : array of int
+        Row of the run, configuration-major.
+    k, draws, evals : array of int
+        Steps taken, fresh samples, operator evaluations.
+    residual : array of float
+        The true residual, evaluated outside of the budget; empty where F is not known.
+    """
+
+    row: IntArray
+    k: IntArray
+    draws: IntArray
+    evals: IntArray
+    residual: Array
+
+    def __len__(self) -> int:
+        return self.row.size
+
+    def of(self, row: int) -> History:
+        """The lines of one row of the run."""
+        chosen = self.row == row
+        residual = self.residual[chosen] if self.residual.size else self.residual
+        return History(self.row[chosen], self.k[chosen], self.draws[chosen], self.evals[chosen], residual)
+
+    def columns(self) -> dict[str, Array]:
+        """The columns by name."""
+        columns = {name: getattr(self, name) for name in ("row", "k", "draws", "evals")}
+        return columns if not self.residual.size and len(self) else {**columns, "residual": self.residual}
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """The outcome of a run, in the manner of `scipy.optimize.OptimizeResult`.
+
+    With one replication and one method every entry is a single value; with replications, arrays over them; with
+    several configurations, arrays over (configurations, replications).
+
+    Attributes
+    ----------
+    x : array
+        The last iterate.
+    success : bool or array of bool
+        Ended as asked, finite, and at the target if there was one.
+    status : Status or array of Status
+        How each row ended.
+    nit, nfev, draws : int or array of int
+        Steps, operator evaluations, fresh samples.
+    residual : float, array of float or None
+        The norm of F at x; infinite for a diverged row.
+    residual_kind : str or None
+        "true" where F is known, None where there is no residual.
+    history : History
+        What was recorded on the way.
+    state : dict of arrays
+        Everything the method remembers, one row per run.
+    problem, method : dict
+        Names and parameters.
+    seed : int
+        Where all randomness came from.
+    plan, certificate
+        Filled by the front doors.
+    """
+
+    x: Array
+    success: Any
+    status: Any
+    nit: Any
+    nfev: Any
+    draws: Any
+    residual: Any
+    residual_kind: str | None
+    history: History
+    state: dict[str, Array] = field(repr=False)
+    problem: dict[str, Any]
+    method: dict[str, Any]
+    seed: int
+    plan: Any = None
+    certificate: Any = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Leading axes: (), (replications,) or (configurations, replications)."""
+        return np.shape(self.status)
+
+    @property
+    def message(self) -> str:
+        """How the run ended, in a sentence."""
+        statuses = np.atleast_1d(self.status).ravel()
+        kinds = list(dict.fromkeys(statuses))
+        if len(kinds) == 1:
+            return str(kinds[0].value)
+        return "; ".join(f"{np.count_nonzero(statuses == kind)} of {statuses.size} {kind.value}" for kind in kinds)
+
+    def raise_for_status(self) -> Result:
+        """Raise if any row did not succeed; otherwise return the result itself."""
+        if not np.all(self.success):
+            raise UnsuccessfulError(
+                explain(
+                    f"{self.method['id']} on {self.problem['name']} was to end as asked",
+                    f"a run that {self.message}",
+                    "Look at result.status and result.history",
+                ),
+                self,
+            )
+        return self
+
+    def cite(self) -> str:
+        """BibTeX of what the result rests on: the library and the method's source."""
+        return "\n\n".join(CITATIONS[key] for key in ("dualanchor", self.method["citation"]))
+
+    def to_frame(self) -> Any:
+        """The history as a pandas DataFrame, with configuration and replication for each line."""
+        try:
+            import pandas
+        except ImportError:
+            raise missing_extra("pandas", "frame", "Result.to_frame") from None
+        columns: dict[str, Any] = dict(self.history.columns())
+        row, replications = columns.pop("row"), self.shape[-1] if self.shape else 1
+        return pandas.DataFrame({"configuration": row // replications, "replication": row % replications, **columns})
+
+    def plot(self, ax: Any = None) -> Any:
+        """Plot the recorded residuals against samples; returns the matplotlib axes."""
+        return plotter()(self, ax)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the result to one file (npz with a JSON header), atomically."""
+        arrays = {f"state/{name}": value for name, value in self.state.items()}
+        arrays |= {f"history/{name}": value for name, value in vars(self.history).items()}
+        arrays |= {"x": self.x, "success": np.asarray(self.success)}
+        arrays |= {name: np.asarray(getattr(self, name)) for name in ("nit", "nfev", "draws")}
+        if self.residual is not None:
+            arrays["residual"] = np.asarray(self.residual)
+        names = [status.name for status in np.atleast_1d(self.status).ravel()]
+        header = {
+            "format": _FORMAT,
+            "status": names,
+            "shape": list(self.shape),
+            "residual_kind": self.residual_kind,
+            "problem": self.problem,
+            "method": self.method,
+            "seed": self.seed,
+            "notes": list(self.notes),
+        }
+        return write_arrays(path, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Result:
+        """Read a result written by `save`."""
+        header, arrays = read_arrays(path)
+        if header.get("format") != _FORMAT:
+            raise CheckpointError(
+                explain(
+                    "Result.load reads files written by Result.save",
+                    f"{path} with format {header.get('format')!r}",
+                    "Give the path of a saved result",
+                )
+            )
+        shape = tuple(header["shape"])
+        statuses = np.array([Status[name] for name in header["status"]], dtype=object)
+        history = {name: arrays[f"history/{name}"] for name in ("row", "k", "draws", "evals", "residual")}
+
+        def value(name: str) -> Any:
+            return arrays[name] if shape else arrays[name][()]
+
+        return cls(
+            x=arrays["x"],
+            success=value("success") if shape else bool(value("success")),
+            status=statuses.reshape(shape) if shape else statuses[0],
+            nit=value("nit") if shape else int(value("nit")),
+            nfev=value("nfev") if shape else int(value("nfev")),
+            draws=value("draws") if shape else int(value("draws")),
+            residual=value("residual") if "residual" in arrays else None,
+            residual_kind=header["residual_kind"],
+            history=History(**history),
+            state={name[6:]: array for name, array in arrays.items() if name.startswith("state/")},
+            problem=header["problem"],
+            method=header["method"],
+            seed=header["seed"],
+            notes=tuple(header["notes"]),
+        )
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name:>10}: {text}" for name, text in self._lines())
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        yield "method", f"{self.method['id']} on {self.problem['name']}"
+        yield "status", self.message
+        yield "success", _span(self.success, "d") if self.shape else str(bool(self.success))
+        for name in ("nit", "nfev", "draws"):
+            yield name, _span(getattr(self, name), ",")
+        if self.residual is not None:
+            yield "residual", f"{_span(self.residual, '.4g')} ({self.residual_kind})"
+        if self.shape:
+            yield "x", f"array of shape {self.x.shape}"
+        else:
+            with np.printoptions(precision=4, threshold=6, edgeitems=2):
+                yield "x", str(self.x)
+        for note in self.notes:
+            yield "note", note
+
+
+_FORMAT = "dualanchor-result-1"
+
+
+def _no_plotter() -> Callable[..., Any]:
+    raise missing_extra("matplotlib", "plot", "Result.plot")
+
+
+plotter: Callable[[], Callable[..., Any]] = _no_plotter
+"""Gives the function behind `Result.plot`; the package fills it in, so that core imports no plotting."""
+
+
+def _span(values: Any, form: str) -> str:
+    if np.ndim(values) == 0:
+        return format(values, form)
+    values = np.asarray(values)
+    if values.dtype == bool:
+        return f"{np.count_nonzero(values)} of {values.size}"
+    low, high = values.min(), values.max()
+    if low == high:
+        return format(low, form)
+    return f"{format(low, form)} to {format(high, form)}, median {np.median(values):.4g}"
+
+
+def jsonable(value: Any) -> Any:
+    """The value with arrays as lists, records as their text and non-finite numbers as null."""
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return jsonable(value.tolist())
+    if isinstance(value, np.generic):
+        return jsonable(value.item())
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    if isinstance(value, Enum):
+        return value.name
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return repr(value)
+
+
+def to_json(value: Any, **options: Any) -> str:
+    """JSON text in which a non-finite number is null."""
+    return json.dumps(jsonable(value), allow_nan=False, ensure_ascii=False, **options)

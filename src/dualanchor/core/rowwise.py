@@ -1,0 +1,68 @@
+"""Records whose numbers may differ from row to row.
+
+A method is a frozen dataclass of hyper-parameters. For a whole grid in one array each hyper-parameter that
+differs between configurations becomes a column of shape (rows, 1), so that the same formula serves both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentTypeError, explain
+from dualanchor.core.types import Rows
+
+
+class Rowwise:
+    """Mixin for frozen dataclasses that can be stacked into columns and restricted to rows."""
+
+    @classmethod
+    def stack(cls, records: Sequence[Self]) -> Self:
+        """One record for many: fields that agree stay as they are, numbers that differ become a column."""
+        first = records[0]
+        if len(records) == 1:
+            return first
+        if any(type(record) is not type(first) for record in records):
+            kinds = ", ".join(sorted({type(record).__name__ for record in records}))
+            raise ArgumentTypeError(
+                explain("Configurations of one run must be of one class", kinds, "Run each class by itself")
+            )
+        changes = {}
+        for field in dataclasses.fields(first):  # type: ignore[arg-type]
+            values = [getattr(record, field.name) for record in records]
+            if any(value != values[0] for value in values[1:]):
+                changes[field.name] = _column(type(first).__name__, field.name, values)
+        return dataclasses.replace(first, **changes)  # type: ignore[type-var]
+
+    def take(self, rows: Rows) -> Self:
+        """The same record for a selection of its rows."""
+        changes: dict[str, Any] = {}
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                changes[field.name] = value[rows]
+            elif isinstance(value, Rowwise):
+                restricted = value.take(rows)
+                if restricted is not value:
+                    changes[field.name] = restricted
+        return dataclasses.replace(self, **changes) if changes else self  # type: ignore[type-var]
+
+
+def _column(owner: str, name: str, values: list[Any]) -> Any:
+    if all(isinstance(value, numbers.Integral) for value in values):
+        return np.array(values, dtype=np.int64)[:, None]
+    if all(isinstance(value, numbers.Real) for value in values):
+        return np.array(values, dtype=np.float64)[:, None]
+    if all(isinstance(value, Rowwise) for value in values):
+        return type(values[0]).stack(values)
+    raise ArgumentTypeError(
+        explain(
+            f"{owner}: configurations of one run may differ in numbers only, and {name} is not one",
+            ", ".join(map(repr, values[:3])),
+            "Run these configurations one by one",
+        )
+    )

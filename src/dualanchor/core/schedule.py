@@ -1,0 +1,168 @@
+"""Batch sizes per round: constant, tapered, growing, or written out.
+
+Wherever a method takes a `batch_size` it takes an int, a Schedule or a list of sizes.
+"""
+
+from __future__ import annotations
+
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.rowwise import Rowwise
+
+
+class Schedule(Rowwise, ABC):
+    """A rule that gives the batch size of round k, fixed before the run."""
+
+    needs_horizon = False
+
+    @abstractmethod
+    def size(self, k: Any, horizon: Any) -> Any:
+        """The size of round k; k may be an array of rounds."""
+
+
+BatchSize: TypeAlias = "int | Schedule | Sequence[int]"
+
+
+@dataclass(frozen=True)
+class Constant(Schedule):
+    """The same size in every round; what an int stands for."""
+
+    value: Any
+
+    def size(self, k: Any, horizon: Any) -> Any:
+        return self.value if isinstance(self.value, int) else self.value + 0 * k
+
+
+@dataclass(frozen=True)
+class Tapered(Schedule):
+    r"""Small at first and largest at the end: the sizes that spend samples where Dual-OHM feels them.
+
+    .. math:: B_k = \max\{1, \lceil C / \sqrt{(N-k)(N-k-1)} \rceil\}, \qquad k = 0, \dots, N-2.
+
+    Batch k enters the bound of S-Dual-OHM with the weight :math:`1/((N-k)(N-k-1))`; these sizes are the best
+    allocation for it, and bring the number of samples from :math:`O(\epsilon^{-3})` to
+    :math:`\tilde O(\epsilon^{-2})`. Not in the paper.
+
+    Parameters
+    ----------
+    C : float
+        Scale; the sizes sum to at most :math:`N - 1 + C (\ln N + 0.02)`.
+
+    Examples
+    --------
+    >>> from dualanchor import Tapered
+    >>> [Tapered(10.0).size(k, 6) for k in range(5)]
+    [2, 3, 3, 5, 8]
+    """
+
+    C: Any
+    needs_horizon = True
+
+    def __post_init__(self) -> None:
+        if not np.all(np.asarray(self.C) > 0):
+            raise ArgumentError(explain("Tapered: C must be positive", self.C, "Use a larger C"))
+
+    def size(self, k: Any, horizon: Any) -> Any:
+        if isinstance(k, int) and isinstance(horizon, int) and isinstance(self.C, numbers.Real):
+            return _tapered(float(self.C), horizon)[k]
+        return _tapered_sizes(self.C, k, horizon)
+
+
+def _tapered_sizes(C: Any, k: Any, horizon: Any) -> Any:
+    m = np.maximum(np.asarray(horizon - k, dtype=np.float64), 2.0)  # past the last round: its size
+    return np.maximum(1, np.ceil(C / np.sqrt(m * (m - 1.0)))).astype(np.int64)
+
+
+@lru_cache(maxsize=32)
+def _tapered(C: float, horizon: int) -> list[int]:
+    sizes: list[int] = _tapered_sizes(C, np.arange(max(1, horizon - 1)), horizon).tolist()
+    return sizes
+
+
+@dataclass(frozen=True)
+class Growing(Schedule):
+    r"""Batches that grow with k, as plain S-OHM needs them: :math:`B_k = \lceil c\,(k+1) \rceil` (Proposition 3.4).
+
+    Parameters
+    ----------
+    c : float
+        Rate; accuracy :math:`\epsilon` wants :math:`c = \Theta(\sigma^2/\epsilon^2)`.
+    """
+
+    c: Any
+
+    def __post_init__(self) -> None:
+        if not np.all(np.asarray(self.c) > 0):
+            raise ArgumentError(explain("Growing: c must be positive", self.c, "Use a larger c"))
+
+    def size(self, k: Any, horizon: Any) -> Any:
+        sizes = np.maximum(1, np.ceil(self.c * (k + 1))).astype(np.int64)
+        return int(sizes) if sizes.ndim == 0 else sizes
+
+
+@dataclass(frozen=True)
+class Listed(Schedule):
+    """Sizes written out, one per round; what a list stands for."""
+
+    sizes: tuple[int, ...]
+
+    def size(self, k: Any, horizon: Any) -> Any:
+        if isinstance(k, int):
+            return self.sizes[k]
+        return np.array(self.sizes)[np.minimum(k, len(self.sizes) - 1)]
+
+
+def as_schedule(batch_size: BatchSize, owner: str, rounds: Any = None) -> Schedule:
+    """The schedule that a `batch_size` argument stands for, checked.
+
+    `rounds` is the number of rounds that will be asked for, where it is known.
+    """
+    if isinstance(batch_size, Schedule):
+        if batch_size.needs_horizon and rounds is None:
+            raise ArgumentError(
+                explain(
+                    f"{owner}: batch_size={batch_size} needs a horizon",
+                    "horizon=None",
+                    "Pass horizon=N, or use an int or Growing(c)",
+                )
+            )
+        return batch_size
+    if isinstance(batch_size, np.ndarray):  # a column of sizes, one per row
+        sizes = batch_size
+    elif isinstance(batch_size, Sequence) and not isinstance(batch_size, str):
+        sizes = np.array(batch_size)
+        if rounds is not None and sizes.size < np.max(rounds):
+            raise ArgumentError(
+                explain(
+                    f"{owner}: a list of batch sizes must have one for each of the {np.max(rounds)} rounds",
+                    f"{sizes.size} sizes",
+                    "Write out all of them, or use a Schedule",
+                )
+            )
+    else:
+        sizes = np.array(batch_size)
+    if not np.issubdtype(sizes.dtype, np.integer):
+        raise ArgumentTypeError(
+            explain(
+                f"{owner}: batch_size must be an int, a Schedule or a list of ints",
+                repr(batch_size),
+                "Use batch_size=1, Tapered(C), Growing(c) or [1, 2, 4]",
+            )
+        )
+    if sizes.size == 0 or sizes.min() < 1:
+        raise ArgumentError(
+            explain(f"{owner}: batch_size must be at least 1", batch_size, "Use batch_size=1 or larger")
+        )
+    if isinstance(batch_size, np.ndarray):
+        return Constant(batch_size)
+    if isinstance(batch_size, Sequence):
+        return Listed(tuple(int(size) for size in sizes))
+    return Constant(int(batch_size))

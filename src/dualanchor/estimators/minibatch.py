@@ -1,0 +1,44 @@
+"""The mean of a fresh batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dualanchor.core.method import Cost, Estimator, State
+from dualanchor.core.oracle import Session
+from dualanchor.core.schedule import Schedule, as_schedule
+from dualanchor.core.types import Array
+
+
+@dataclass(frozen=True)
+class Minibatch(Estimator):
+    r"""The mean of a fresh batch: :math:`G_k = F_{B_k}(x_k)`.
+
+    Unbiased, with variance at most :math:`\sigma^2/B_k` under Assumption 3.1.
+
+    Cost
+    ----
+    :math:`B_k` draws and as many evaluations in round k.
+
+    Parameters
+    ----------
+    batch_size : int, Schedule or list of int
+        The sizes :math:`B_k`.
+    """
+
+    batch_size: Any = 1
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The rule behind `batch_size`."""
+        return as_schedule(self.batch_size, "Minibatch", rounds=1)
+
+    def cost(self, k: Any, horizon: Any, coin: Any) -> Cost:
+        size = self.schedule.size(k, horizon)
+        return Cost(size, size)
+
+    def estimate(self, k: int, s: State, F: Session, horizon: Any, coin: Any) -> Array:
+        size = self.schedule.size(k, horizon)
+        return F(s.x, F.draw(size if isinstance(size, int) else size[:, 0]))

@@ -1,0 +1,78 @@
+"""PAGE: a large fresh batch now and then, otherwise a correction by differences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.method import Cost, Estimator, State
+from dualanchor.core.oracle import Session
+from dualanchor.core.types import Array, Rows
+
+
+@dataclass(frozen=True)
+class PAGE(Estimator):
+    r"""Variance reduction by differences along the path (Li et al. 2021; in Halpern's method Cai et al. 2022).
+
+    .. math::
+        v_k = \begin{cases} F_{S_1}(x_k) & \text{with probability } p_k = \min\{1, 2/(k+2)\},\\
+        v_{k-1} + F_{S_2}(x_k) - F_{S_2}(x_{k-1}) & \text{otherwise,} \end{cases}
+
+    with :math:`|S_1|` = `big_batch`, :math:`|S_2|` = `small_batch`, and the same samples :math:`S_2` at both points,
+    so additive noise cancels in the difference.
+
+    Cost
+    ----
+    `big_batch` draws and evaluations, or `small_batch` draws and twice as many evaluations.
+
+    Parameters
+    ----------
+    big_batch, small_batch : int
+        Sizes of the fresh batch and of the difference.
+    """
+
+    big_batch: Any = 10
+    small_batch: Any = 1
+    needs: ClassVar[frozenset[str]] = frozenset({"replay"})
+
+    def __post_init__(self) -> None:
+        for name in ("big_batch", "small_batch"):
+            value = np.asarray(getattr(self, name))
+            if value.dtype.kind not in "iu":
+                raise ArgumentTypeError(explain(f"PAGE: {name} must be an integer", value, "Use a number >= 1"))
+            if value.min() < 1:
+                raise ArgumentError(explain(f"PAGE: {name} must be at least 1", value, "Use a number >= 1"))
+
+    def init(self, s: State) -> None:
+        s.estimate = np.zeros_like(s.x)  # v_{k-1}
+        s.previous = s.x.copy()  # x_{k-1}
+
+    def probability(self, k: Any) -> Any:
+        return np.minimum(1.0, 2.0 / (np.asarray(k) + 2.0))
+
+    def cost(self, k: Any, horizon: Any, coin: Any) -> Cost:
+        draws = np.where(coin, self.big_batch, self.small_batch)
+        return Cost(draws, np.where(coin, self.big_batch, 2 * self.small_batch))
+
+    def estimate(self, k: int, s: State, F: Session, horizon: Any, coin: Rows) -> Array:
+        v = s.estimate.copy()
+        if coin.any():
+            v[coin] = self.fresh(F.at(coin), s.x[coin], coin)
+        if not coin.all():
+            tails = ~coin
+            part = F.at(tails)
+            batch = part.draw(self._size(self.small_batch, tails))
+            v[tails] += part(s.x[tails], batch) - part(s.previous[tails], batch)
+        s.estimate, s.previous = v, s.x.copy()
+        return v
+
+    def fresh(self, F: Session, x: Array, rows: Rows) -> Array:
+        """The estimate that starts anew, for those rows whose coin shows heads."""
+        return F(x, F.draw(self._size(self.big_batch, rows)))
+
+    @staticmethod
+    def _size(size: Any, rows: Rows) -> Any:
+        return int(size) if np.ndim(size) == 0 else size[rows, 0]

@@ -1,0 +1,93 @@
+"""RAIN in its single-loop form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.method import Cost, State
+from dualanchor.core.oracle import Session
+from dualanchor.core.types import Array
+from dualanchor.methods.extragradient import TwoCall
+
+
+@dataclass(frozen=True)
+class RAIN(TwoCall):
+    r"""Recursive anchored iteration, single loop, for monotone Lipschitz operators.
+
+    Extragradient on F plus a pull towards a weighted mean of all earlier iterates that grows geometrically. Anytime.
+    The simplification that its authors use in experiments; their theorem is for the double loop.
+
+    Update
+    ------
+    .. math::
+        z_{k+1/2} &= z_k - \eta\bigl(\hat F(z_k; \xi_k) + r_k(z_k)\bigr), \qquad
+        z_{k+1} = z_k - \eta\bigl(\hat F(z_{k+1/2}; \xi_{k+1/2}) + r_k(z_{k+1/2})\bigr), \\
+        r_k(x) &= \lambda\gamma(S_k x - m_k), \qquad
+        S_k = \sum_{t<k} (1+\gamma)^t, \qquad m_k = \sum_{t<k} (1+\gamma)^t z_t
+
+    with :math:`\eta` = `step_size`, :math:`\lambda` = `anchor_weight` and :math:`\gamma` = `growth`.
+
+    Guarantee
+    ---------
+    None known for the single loop. The double loop needs :math:`\tilde O(\epsilon^{-2})` samples.
+
+    Cost
+    ----
+    2B draws and 2B evaluations per step; B = 1 in the paper.
+
+    Parameters
+    ----------
+    step_size, anchor_weight, growth : float
+        :math:`\eta, \lambda, \gamma`. No rule is enforced: parts of the paper's grid diverge.
+    batch_size : int, Schedule or list of int
+        Samples per operator call.
+
+    Notes
+    -----
+    Kept as the mean :math:`m_k/S_k`, whose weights do not overflow; :math:`\lambda\gamma S_k` equals
+    :math:`\lambda((1+\gamma)^k - 1)`. Where that grows without limit the run diverges, as an ordinary outcome.
+
+    References
+    ----------
+    Chen and Luo 2024.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> method = da.RAIN(step_size=0.1, anchor_weight=0.01, growth=0.01)
+    >>> result = da.solve(da.problems.affine(sigma=0.0), method, budget=400)
+    >>> bool(result.residual < 0.1)
+    True
+    """
+
+    step_size: Any
+    anchor_weight: Any = 0.01
+    growth: Any = 0.001
+    batch_size: Any = 1
+
+    id = "rain"
+    title = "RAIN, recursive anchored iteration, single loop"
+    citation = "rain"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require_positive("anchor_weight")
+        self._require_positive("growth")
+
+    def init(self, x0: Array) -> State:
+        return State(x=x0.copy(), mean=x0.copy())  # m_k / S_k; at k = 0 its weight is zero
+
+    def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
+        eta, gamma = self.step_size, self.growth
+        pull = self.anchor_weight * np.expm1(k * np.log1p(gamma))  # lambda gamma S_k
+        half = s.x - eta * (F(s.x, F.draw(self.batch(k))) + pull * (s.x - s.mean))
+        move = eta * (F(half, F.draw(self.batch(k))) + pull * (half - s.mean))
+        # m_{k+1}/S_{k+1}: z_k enters with (1 + gamma)^k / S_{k+1}
+        s.mean += gamma / (1 + gamma - (1 + gamma) ** -float(k)) * (s.x - s.mean)
+        s.x -= move
+
+    def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
+        return self.twice(k)

@@ -1,0 +1,71 @@
+"""SGDA, stochastic gradient descent-ascent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dualanchor.core.method import Estimator, Method, State
+from dualanchor.core.schedule import as_schedule
+from dualanchor.core.types import Array
+from dualanchor.estimators.minibatch import Minibatch
+
+
+@dataclass(frozen=True)
+class SGDA(Method):
+    r"""Stochastic gradient descent-ascent, the plain iteration, for cocoercive operators.
+
+    The simplest method there is. Anytime. With a constant step it stops improving at a level set by step and noise.
+
+    Update
+    ------
+    .. math:: x_{k+1} = x_k - \alpha F_{B_k}(x_k)
+
+    with :math:`\alpha` = `step_size` and :math:`B_k` from `batch_size`.
+
+    Guarantee
+    ---------
+    None known for the last iterate of a merely cocoercive operator; :math:`O(\epsilon^{-4})` samples for a random
+    iterate (the paper's Table 1, after Gorbunov et al. 2022).
+
+    Cost
+    ----
+    :math:`B_k` draws and evaluations in step k.
+
+    Parameters
+    ----------
+    step_size : float
+        :math:`\alpha`. No rule is enforced: the paper's grid has steps outside (0, 2/L].
+    batch_size : int, Schedule or list of int
+        Samples per step.
+
+    References
+    ----------
+    Gorbunov, Berard, Gidel, Loizou 2022.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> result = da.solve(da.problems.affine(mu=0.5, sigma=0.0), da.SGDA(step_size=0.5), budget=100)
+    >>> bool(result.residual < 1e-6)
+    True
+    """
+
+    step_size: Any
+    batch_size: Any = 1
+
+    id = "sgda"
+    title = "SGDA, stochastic gradient descent-ascent"
+    citation = "gorbunov"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        as_schedule(self.batch_size, "SGDA")
+
+    @cached_property
+    def estimator_in_use(self) -> Estimator:
+        return Minibatch(self.batch_size)
+
+    def update(self, k: int, s: State, G: Array) -> None:
+        s.x -= self.step_size * G

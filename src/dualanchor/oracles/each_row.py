@@ -1,0 +1,53 @@
+"""Calling a user's function of one point for every row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
+from dualanchor.core.types import Array
+
+
+def each_row(function: Callable[[int], Any], x: Array, name: str) -> Array:
+    """`function(row)` for each row of x, as an array like x; an error names the row."""
+    out = np.empty_like(x)
+    for row in range(x.shape[0]):
+        try:
+            value = np.asarray(function(row))
+        except OracleError:
+            raise
+        except Exception as error:
+            raise OracleError(
+                f"{name} must not raise",
+                f"{type(error).__name__}: {error}",
+                f"Mend {name}; the error it raised is shown above, the result so far is in .result of this one",
+                row,
+            ) from error
+        if value.shape != x.shape[1:]:
+            raise OracleError(
+                f"{name} must return one vector with the shape of x",
+                f"shape {value.shape} for x of shape {x.shape[1:]}",
+                "Return the mean over the samples, one number per coordinate",
+                row,
+            )
+        if value.dtype.kind not in "fiu":
+            raise OracleError(f"{name} must return real numbers", f"dtype {value.dtype}", "Return a float array", row)
+        out[row] = value
+    return out
+
+
+def require_callable(function: Any, name: str, signature: str) -> None:
+    """Raise unless `function` can be called."""
+    if not callable(function):
+        raise ArgumentTypeError(
+            explain(f"{name} must be a function {signature}", repr(type(function).__name__), "Pass a function")
+        )
+
+
+def require_non_negative(value: Any, name: str) -> None:
+    """Raise unless `value` is a finite number that is not negative."""
+    if not (np.ndim(value) == 0 and np.isreal(value) and np.isfinite(value) and value >= 0):
+        raise ArgumentError(explain(f"{name} must be a finite number >= 0", value, "Use 0 for no noise"))

@@ -1,0 +1,104 @@
+"""A user's own function that samples F."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.oracle import Batch, Oracle
+from dualanchor.core.streams import Handle, Streams
+from dualanchor.core.types import Array
+from dualanchor.oracles.each_row import each_row, require_callable
+
+
+class Sampler(Oracle):
+    """Samples of F from a function: `sample(x, n, rng)` is the mean of n independent samples at x.
+
+    A batch is the state of a generator. The same samples are had at another point by calling the function with
+    a generator in that state, so a function that takes all its randomness from `rng` is replayable.
+
+    Parameters
+    ----------
+    sample : callable
+        `sample(x, n, rng)` for one point x of shape (d,), an int n and a `numpy.random.Generator`.
+    replayable : bool, optional
+        Whether the same generator state gives the same samples. A simulator with randomness of its own is
+        not; that is legal, and only methods that need one batch at two points refuse it. Not declared, it is found
+        out when such a method starts, by asking for one sample twice (outside of the budget).
+    vectorized : bool
+        Whether `sample` takes all rows at once: `sample(x, n, rngs)` with x of shape (rows, d) and one
+        generator per row.
+    shards : int
+        Into how many parts a batch is cut, each with a generator of its own. Results depend on it.
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> def sample(x, n, rng):
+    ...     return 2 * x + rng.normal(size=(n, x.size)).mean(axis=0)
+    >>> problem = da.Problem(da.Sampler(sample), x0=[1.0, 1.0], constants=da.Constants(L=2.0))
+    >>> da.solve(problem, "s-dual-ohm", budget=1000).nfev
+    999
+    """
+
+    def __init__(
+        self,
+        sample: Callable[..., Any],
+        *,
+        replayable: bool | None = None,
+        vectorized: bool = False,
+        shards: int = 1,
+    ) -> None:
+        require_callable(sample, "Sampler: sample", "sample(x, n, rng)")
+        if not isinstance(shards, int) or shards < 1:
+            raise ArgumentError(explain("Sampler: shards must be an int >= 1", repr(shards), "Use shards=1"))
+        self._sample, self._vectorized, self._shards = sample, vectorized, shards
+        self.replayable = replayable
+
+    @classmethod
+    def from_single(cls, sample: Callable[[Array, np.random.Generator], Any], **options: Any) -> Sampler:
+        """A sampler from a function of one sample: `sample(x, rng)`; a batch calls it n times."""
+        require_callable(sample, "Sampler.from_single: sample", "sample(x, rng)")
+
+        def mean(x: Array, n: int, rng: np.random.Generator) -> Array:
+            total = np.asarray(sample(x, rng), dtype=x.dtype)
+            for _ in range(n - 1):
+                total = total + sample(x, rng)
+            return total / n
+
+        return cls(mean, **options)
+
+    def draw(self, streams: Streams, size: int) -> Batch:
+        positions = np.broadcast_to(np.asarray(streams.position), (streams.rows,))
+        return Batch(size, (streams.handles(), positions))
+
+    def mean(self, x: Array, batch: Batch) -> Array:
+        handles, positions = batch.data
+        size = int(batch.size)
+        shards = min(self._shards, size)
+        total: Array | None = None
+        for shard in range(shards):
+            part = size // shards + (shard < size % shards)
+            value = self._part(x, part, handles, positions, shard) * (part / size)
+            total = value if total is None else total + value
+        assert total is not None
+        return total
+
+    def _part(self, x: Array, n: int, handles: list[Handle], positions: Any, shard: int) -> Array:
+        if self._vectorized:
+            generators = [handle.generator(int(at), shard) for handle, at in zip(handles, positions, strict=True)]
+            return np.asarray(self._sample(x.copy(), n, generators))
+        return each_row(
+            lambda row: self._sample(x[row].copy(), n, handles[row].generator(int(positions[row]), shard)),
+            x,
+            "Sampler: sample",
+        )
+
+    def is_replayable(self, x: Array, streams: Streams) -> bool:
+        if self.replayable is None:
+            batch = self.draw(streams, 1)
+            self.replayable = bool(np.array_equal(self.mean(x, batch), self.mean(x, batch)))
+        return self.replayable

@@ -1,0 +1,69 @@
+"""Experiment 1: the affine operator that is worst for every nonexpansive fixed-point method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from dualanchor.core.problem import Constants, Instance
+from dualanchor.core.streams import Purpose, Streams
+from dualanchor.core.types import Array, Rows
+from dualanchor.oracles.additive import AdditiveNoise
+from dualanchor.problems.named import NamedProblem
+
+
+@dataclass(frozen=True, repr=False)
+class WorstCaseNonexpansive(NamedProblem):
+    r"""The worst-case construction of Park and Ryu (2022) with a random shift and Gaussian noise (experiment 1).
+
+    .. math:: F(x) = H(x - s) + (x - s), \qquad
+        H(y) = \bigl(y_d - 2/\sqrt d,\, -y_1,\, \dots,\, -y_{d-1}\bigr), \qquad s \sim N(0, I_d)
+
+    from :math:`x_0 = 0`. H turns and shifts without changing lengths, so F is exactly 1/2-cocoercive; its only root is
+    :math:`s + 1/\sqrt d`.
+
+    Parameters
+    ----------
+    dimension : int
+        d.
+    sigma : float
+        Root mean square norm of the noise of one sample.
+    """
+
+    dimension: int = 2001
+    sigma: float = 0.1
+
+    id = "worst-case-nonexpansive"
+    title = "worst-case nonexpansive operator (experiment 1)"
+    step_size = 1.0
+
+    @property
+    def constants(self) -> Constants:
+        # The linear part of H is orthogonal: <F(x) - F(y), x - y> = |F(x) - F(y)|^2 / 2 exactly.
+        return Constants(L=2.0, mu=0.0, M=2.0, sigma=self.sigma, D=sqrt(self.dimension + 1))
+
+    def instance(self, streams: Streams) -> Instance:
+        d = self.dimension
+        generators = streams.of(Purpose.INSTANCE).generators()
+        shift = np.stack([rng.standard_normal(d) for rng in generators])
+        oracle = AdditiveNoise(_Turn(shift), self.sigma, vectorized=True)
+        return Instance(oracle, np.zeros((streams.rows, d)), shift + 1 / sqrt(d))
+
+
+class _Turn:
+    """F for one shift per row."""
+
+    def __init__(self, shift: Array) -> None:
+        self._shift = shift
+
+    def __call__(self, x: Array) -> Array:
+        y = x - self._shift
+        value = y.copy()
+        value[:, 1:] -= y[:, :-1]
+        value[:, 0] += y[:, -1] - 2 / sqrt(x.shape[1])
+        return value
+
+    def take(self, rows: Rows) -> _Turn:
+        return _Turn(self._shift[rows])

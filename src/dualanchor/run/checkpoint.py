@@ -1,0 +1,87 @@
+"""Saving a run on its way and taking it up again, bit for bit."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dualanchor.core.errors import ArgumentError, CheckpointError, explain
+from dualanchor.core.files import read_arrays, write_arrays
+from dualanchor.core.types import Array
+
+_FORMAT = "dualanchor-checkpoint-1"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run saves itself, and how often.
+
+    A run whose file exists goes on from it; the file of another run is refused. It is written at most every
+    `seconds`, when the run ends, is interrupted or fails.
+    """
+
+    path: str | Path
+    seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        parent = Path(self.path).absolute().parent
+        if not parent.is_dir():
+            raise ArgumentError(
+                explain("Checkpoint: path must lie in an existing folder", self.path, f"Create {parent} first")
+            )
+        if Path(self.path).is_dir():
+            raise ArgumentError(
+                explain("Checkpoint: path must be a file", f"the folder {self.path}", "Add a file name")
+            )
+        if not self.seconds >= 0:
+            raise ArgumentError(explain("Checkpoint: seconds must be at least 0", self.seconds, "Use seconds=30"))
+
+
+class Saver:
+    """Writes and reads the checkpoints of one run, told apart by its `fingerprint`."""
+
+    def __init__(self, checkpoint: Checkpoint | str | Path, fingerprint: dict[str, Any]) -> None:
+        self._checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        self._fingerprint = fingerprint
+        self._last = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to save again."""
+        return time.monotonic() - self._last >= self._checkpoint.seconds
+
+    def save(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
+        """Write the run as it stands."""
+        write_arrays(self._checkpoint.path, {"format": _FORMAT, "run": self._fingerprint, **header}, arrays)
+        self._last = time.monotonic()
+
+    def load(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
+        """The run as it was saved, or None if it was not."""
+        path = Path(self._checkpoint.path)
+        if not path.exists():
+            return None
+        header, arrays = read_arrays(path)
+        if header.get("format") != _FORMAT:
+            raise CheckpointError(
+                explain(
+                    "A checkpoint must be a file written by a run",
+                    f"{path} with format {header.get('format')!r}",
+                    "Give another path, or delete the file",
+                )
+            )
+        theirs = header.get("run", {})
+        differ = [key for key, value in self._fingerprint.items() if theirs.get(key) != value]
+        if differ:
+            shown = ", ".join(
+                f"{key} = {theirs.get(key)!r} there and {self._fingerprint[key]!r} here" for key in differ
+            )
+            raise CheckpointError(
+                explain(
+                    f"A checkpoint must belong to the run that goes on from it: {path}",
+                    shown,
+                    "Give another path, or delete the file",
+                )
+            )
+        return header, arrays

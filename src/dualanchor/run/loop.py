@@ -1,0 +1,354 @@
+"""The loop: it knows rows, budgets and statuses, and no method by name."""
+
+from __future__ import annotations
+
+import inspect
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.errors import CheckpointError, OracleError, explain
+from dualanchor.core.method import State
+from dualanchor.core.result import History, Result, Status
+from dualanchor.core.streams import shared
+from dualanchor.core.types import Array
+from dualanchor.run.checkpoint import Saver
+from dualanchor.run.lane import Ended, Lane, per_row
+from dualanchor.run.record import Recorder
+from dualanchor.run.stop import UNLIMITED, Budget, Outlook, Rule, Target
+
+_REACH = 64  # steps between two looks at the iterates, at most
+_SECONDS = 0.05  # and about so long
+_SNAPSHOT = 1 << 20  # states with more numbers than this are looked at after every step instead of copied
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands: step, part of the way (None if not known), rows under way, evaluations, seconds."""
+
+    k: int
+    fraction: float | None
+    active: int
+    rows: int
+    evals: int
+    elapsed: float
+
+
+class Loop:
+    """A run of one lane from its start, or from a checkpoint, to the end of its last row."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        rule: Rule | None,
+        recorder: Recorder,
+        *,
+        describe: dict[str, Any],
+        shape: tuple[int, ...],
+        callback: Callable[..., Any] | None,
+        progress: Callable[[Progress], Any] | None,
+        saver: Saver | None,
+    ) -> None:
+        self._lane, self._rule, self._recorder = lane, rule, recorder
+        self._describe, self._shape = describe, shape
+        self._callback, self._progress, self._saver = callback, progress, saver
+        self._total = lane.rows.size
+        self._ended: list[Ended] = []
+        self._recorded_at = -1
+        self._period = None if rule is None else rule.every
+        # Taking several steps before looking at the iterates needs a way back: a copy, and samples that repeat.
+        self._stepwise = callback is not None or lane.state.x.size > _SNAPSHOT or not lane.repeatable
+        self._careful_until = 1  # the first step is looked at in any case
+        self._reach = 1
+        self._interrupted = False
+        self._began = self._reported = time.perf_counter()
+
+    def run(self) -> Result:
+        """Go on until every row has ended."""
+        if self._saver is not None and (saved := self._saver.load()) is not None:
+            self._restore(*saved)
+        # Rows that diverge overflow on their way; they are found and retired, nothing needs a warning.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"), self._interruptible():
+            try:
+                while self._lane.rows.size:
+                    self._round()
+            except OracleError as error:
+                raise self._failed(error) from error
+        self._save()
+        return self._result(self._ended)
+
+    def _round(self) -> None:
+        """Retire the rows that must stop, or let all of them take the steps up to the next event."""
+        lane = self._lane
+        if self._recorded_at != lane.k and self._recorder.wants(lane.k):
+            self._record(lane)
+        reach = 1 if self._stepwise or lane.k < self._careful_until else self._reach
+        coins = lane.coins(reach)
+        outlook = Outlook(
+            k=lane.k,
+            rows=lane.rows.size,
+            evals=lane.session.evals,
+            ahead=lane.costs(reach, coins),
+            elapsed=time.perf_counter() - self._began,
+            residual=lane.residual,
+        )
+        allowance = np.asarray(UNLIMITED if self._rule is None else self._rule.allowance(outlook))
+        if (left := lane.steps_left()) is not None:
+            allowance = np.minimum(allowance, left)
+        steps = int(allowance.min())
+        if steps <= 0:
+            self._retire_stopped(allowance <= 0, outlook)
+            return
+        steps = min(steps, reach, self._recorder.next_after(lane.k) - lane.k)
+        if self._period is not None:
+            steps = min(steps, self._period - lane.k % self._period)
+        self._advance(steps, coins)
+        self._report()
+
+    def _advance(self, steps: int, coins: Array | None) -> None:
+        """Take the steps; if a row leaves the finite numbers or the oracle fails, take them again one by one."""
+        lane, clock = self._lane, time.perf_counter()
+        origin = lane.origin(copy=steps > 1)
+        lane.session.checking = steps == 1
+        try:
+            lane.advance(steps, coins)
+            bounded = lane.bounded()
+        except OracleError:
+            if steps == 1:
+                lane.mark = origin.mark
+                raise
+            bounded = np.zeros(1, bool)
+        if bounded.all():
+            per_step = (time.perf_counter() - clock) / steps
+            self._reach = max(1, min(_REACH, 2 * self._reach, int(_SECONDS / max(per_step, 1e-9))))
+        elif steps > 1:
+            self._careful_until = origin.k + steps
+            lane.rewind(origin)
+        else:
+            self._ended.append(lane.ended(~bounded, [Status.DIVERGED] * int((~bounded).sum())))
+            self._lane = lane.take(bounded)
+
+    # -- rows that end ---------------------------------------------------------------------------------------
+
+    def _retire_stopped(self, stopped: Array, outlook: Outlook) -> None:
+        rows = np.broadcast_to(stopped, (outlook.rows,))
+        left = self._lane.steps_left()
+        at_horizon = np.broadcast_to(False if left is None else np.asarray(left) <= 0, rows.shape)
+        reasons = [None] * outlook.rows if self._rule is None else self._rule.reasons(outlook)
+        status = [Status.HORIZON if at else reason for at, reason in zip(at_horizon, reasons, strict=True)]
+        self._retire(rows, [one for one, stop in zip(status, rows, strict=True) if stop and one is not None])
+
+    def _retire(self, rows: Array, status: list[Status]) -> None:
+        lane, others = self._lane, self._lane.take(~rows)
+        ending = lane if rows.all() else lane.take(rows)
+        if self._recorded_at != lane.k:
+            self._record(ending)
+        self._ended.append(ending.ended(np.ones(ending.rows.size, bool), status))
+        self._lane = others
+
+    def _retire_all(self, status: Status) -> None:
+        if self._lane.rows.size:
+            self._retire(np.ones(self._lane.rows.size, bool), [status] * self._lane.rows.size)
+
+    def _failed(self, error: OracleError) -> OracleError:
+        """Keep what there is, and say where the oracle failed."""
+        lane = self._lane
+        row = None if error.row is None else int(lane.rows[error.row])
+        located = error.located(lane.k, row, self._place(row))
+        spent = lane.session.mark()
+        lane.session.reset(lane.mark or spent)  # a run that goes on from here takes the failed step again
+        self._save()
+        lane.session.reset(spent)
+        everyone = np.ones(lane.rows.size, bool)
+        self._ended.append(lane.ended(everyone, [Status.FAILED] * lane.rows.size))
+        located.result = self._result(self._ended)
+        return located
+
+    def _place(self, row: int | None) -> str:
+        if row is None:
+            return "all rows" if self._total > 1 else "row 0"
+        if len(self._shape) == 2:
+            configuration, replication = divmod(row, self._shape[1])
+            return f"row {row} (configuration {configuration}, replication {replication})"
+        return f"row {row}"
+
+    # -- telling the world -----------------------------------------------------------------------------------
+
+    def _record(self, lane: Lane) -> None:
+        rows = lane.rows
+        self._recorder.add(rows, lane.k, lane.session.draws, lane.session.evals, lane.residual())
+        self._recorded_at = lane.k
+
+    def _report(self) -> None:
+        if self._callback is not None and self._lane.rows.size:
+            running = [Status.RUNNING] * self._lane.rows.size
+            everyone = np.ones(self._lane.rows.size, bool)
+            if self._callback(lambda: self._result([*self._ended, self._lane.ended(everyone, running)])):
+                self._retire_all(Status.CALLBACK)
+        if self._interrupted:
+            self._save()
+            self._retire_all(Status.INTERRUPTED)
+        now = time.perf_counter()
+        if self._progress is not None and now - self._reported > 0.1:
+            self._reported = now
+            self._progress(self._where(now))
+        if self._saver is not None and self._saver.due:
+            self._save()
+
+    def _where(self, now: float) -> Progress:
+        lane = self._lane
+        evals = int(np.max(lane.session.evals))
+        budgets = [] if self._rule is None else [r.evals for r in self._rule.leaves() if isinstance(r, Budget)]
+        parts = [evals / budget for budget in budgets]
+        if lane.method.steps:
+            parts.append(lane.k / lane.method.steps)
+        fraction = min(1.0, max(parts)) if parts else None
+        return Progress(lane.k, fraction, lane.rows.size, self._total, evals, now - self._began)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Ctrl-C ends the run after the present step; a second one ends it at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def note(signum: int, frame: Any) -> None:
+            if self._interrupted:
+                raise KeyboardInterrupt
+            self._interrupted = True
+
+        before = signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _result(self, ended: list[Ended]) -> Result:
+        return assemble(ended, self._recorder.history(), self._shape, self._describe, self._target())
+
+    def _target(self) -> bool:
+        return self._rule is not None and any(isinstance(rule, Target) for rule in self._rule.leaves())
+
+    # -- checkpoints -----------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        if self._saver is None:
+            return
+        lane, pieces = self._lane, list(self._ended)
+        if lane.rows.size:
+            pieces.append(lane.ended(np.ones(lane.rows.size, bool), [Status.RUNNING] * lane.rows.size))
+        header = {
+            "k": lane.k,
+            "recorded_at": self._recorded_at,
+            "status": [[one.name for one in piece.status] for piece in pieces],
+        }
+        arrays = {f"history/{name}": value for name, value in vars(self._recorder.history()).items()}
+        arrays["position"] = per_row(lane.session.mark()[2], lane.rows.size)
+        for i, piece in enumerate(pieces):
+            arrays |= {f"{i}/state/{name}": value for name, value in vars(piece.state).items()}
+            arrays |= {f"{i}/{name}": getattr(piece, name) for name in ("rows", "k", "draws", "evals")}
+            if piece.residual is not None:
+                arrays[f"{i}/residual"] = piece.residual
+        self._saver.save(header, arrays)
+
+    def _restore(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
+        try:
+            history = {name: arrays[f"history/{name}"] for name in ("row", "k", "draws", "evals", "residual")}
+            self._recorder.restore(History(**history))
+            self._recorded_at = int(header["recorded_at"])
+            running: Ended | None = None
+            for i, names in enumerate(header["status"]):
+                piece = _piece(i, [Status[name] for name in names], arrays)
+                if piece.status[0] is Status.RUNNING:
+                    running = piece
+                else:
+                    self._ended.append(piece)
+            rows = np.zeros(0, np.int64) if running is None else running.rows
+            lane = self._lane.take(rows)
+            if running is not None:
+                lane.state = running.state
+                position = shared(arrays["position"])
+                lane.session.reset((shared(running.draws), shared(running.evals), position))
+            lane.k = int(header["k"])
+            self._careful_until = lane.k + 1
+            self._lane = lane
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                explain(
+                    "A checkpoint must hold everything that the run had written",
+                    f"a file without {error}",
+                    "Delete it to start anew",
+                )
+            ) from error
+
+
+def _piece(i: int, status: list[Status], arrays: dict[str, Array]) -> Ended:
+    prefix = f"{i}/state/"
+    state = State(**{name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)})
+    columns = {name: arrays[f"{i}/{name}"] for name in ("rows", "k", "draws", "evals")}
+    return Ended(state=state, status=status, residual=arrays.get(f"{i}/residual"), **columns)
+
+
+def as_callback(callback: Callable[..., Any]) -> Callable[[Callable[[], Result]], bool]:
+    """A SciPy-style callback: called with x, or with a Result if its parameter is `intermediate_result`."""
+    try:
+        wants_result = list(inspect.signature(callback).parameters) == ["intermediate_result"]
+    except (TypeError, ValueError):
+        wants_result = False
+
+    def call(result: Callable[[], Result]) -> bool:
+        now = result()
+        try:
+            answer = callback(intermediate_result=now) if wants_result else callback(now.x)
+        except StopIteration:
+            return True
+        return answer is True
+
+    return call
+
+
+def assemble(
+    ended: list[Ended], history: History, shape: tuple[int, ...], describe: dict[str, Any], target: bool
+) -> Result:
+    """One Result from the rows that have ended, each in its place."""
+    order = np.argsort(np.concatenate([piece.rows for piece in ended]))
+
+    def gather(values: list[Array]) -> Array:
+        if len(values) == 1:  # all rows ended together: no copy
+            return values[0]
+        return np.concatenate(values)[order]
+
+    def shaped(values: Any) -> Any:
+        values = np.asarray(values)
+        return values.reshape(shape) if shape else values.reshape(-1)[0].item()
+
+    names = vars(ended[0].state)
+    state = {name: gather([getattr(piece.state, name) for piece in ended]) for name in names}
+    statuses = gather([np.array(piece.status, dtype=object) for piece in ended])
+    success = np.array([one is Status.TARGET if target else one.ended_as_asked for one in statuses])
+    residual = None
+    if ended[0].residual is not None:
+        residual = shaped(gather([piece.residual for piece in ended if piece.residual is not None]))
+    notes: tuple[str, ...] = ()
+    if any(one is Status.TARGET for one in statuses):
+        notes = ("stopped when the residual looked good: the last-iterate theorem does not apply to this point",)
+    return Result(
+        x=state["x"].reshape(*shape, -1),
+        success=shaped(success),
+        status=statuses.reshape(shape) if shape else statuses[0],
+        nit=shaped(gather([piece.k for piece in ended])),
+        nfev=shaped(gather([piece.evals for piece in ended])),
+        draws=shaped(gather([piece.draws for piece in ended])),
+        residual=residual,
+        residual_kind=None if residual is None else "true",
+        history=history,
+        state=state,
+        notes=notes,
+        **describe,
+    )

@@ -1,0 +1,106 @@
+"""What a run writes down on its way, and at which steps."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.result import History
+from dualanchor.core.types import Array, IntArray
+
+DEFAULT_POINTS = 64
+_COLUMNS = ("row", "k", "draws", "evals", "residual")
+
+
+class Recorder:
+    """Collects lines of a History at the start, at chosen steps and at the end of each row.
+
+    Parameters
+    ----------
+    record : None, bool, int, "all" or iterable of int
+        How many points per row (None or True: 64; False or 0: none but the end), every step, or these steps.
+    lengths : iterable of int
+        The numbers of steps that rows are going to take, where they are known.
+    """
+
+    def __init__(self, record: Any, lengths: Iterable[int]) -> None:
+        self._all = isinstance(record, str) and record == "all"
+        self._steps, self._growing = _chosen_steps(record, lengths)
+        self._lines: dict[str, list[Array]] = {name: [] for name in _COLUMNS}
+
+    def next_after(self, k: int) -> int:
+        """The first step after k at which something is recorded."""
+        if self._all:
+            return k + 1
+        i = bisect_right(self._steps, k)
+        if i < len(self._steps):
+            return self._steps[i]
+        return k + max(1, k // 8) if self._growing else 1 << 62
+
+    def wants(self, k: int) -> bool:
+        """Whether step k is one of those."""
+        return k == self.next_after(k - 1) or (k == 0 and self.enabled)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything but the end of each row is recorded."""
+        return self._all or self._growing or bool(self._steps)
+
+    def add(self, rows: IntArray, k: Any, draws: Any, evals: Any, residual: Array | None) -> None:
+        """Write one line for each of the rows."""
+        for name, value in zip(_COLUMNS, (rows, k, draws, evals, residual), strict=True):
+            if value is not None:
+                self._lines[name].append(np.broadcast_to(np.asarray(value), rows.shape).copy())
+
+    def history(self) -> History:
+        """Everything so far, row by row."""
+        columns = {
+            name: np.concatenate(lines) if lines else np.empty(0, float if name == "residual" else np.int64)
+            for name, lines in self._lines.items()
+        }
+        order = np.lexsort((columns["k"], columns["row"]))
+        return History(**{name: value[order] if value.size else value for name, value in columns.items()})
+
+    def restore(self, history: History) -> None:
+        """Go on from lines written before."""
+        self._lines = {name: [getattr(history, name)] if getattr(history, name).size else [] for name in _COLUMNS}
+
+
+def _chosen_steps(record: Any, lengths: Iterable[int]) -> tuple[list[int], bool]:
+    """Steps known in advance, and whether more follow at growing distances because no end is known."""
+    if isinstance(record, str):
+        if record != "all":
+            raise ArgumentError(
+                explain("record must be a number of points, steps or 'all'", repr(record), "Use record='all'")
+            )
+        return [], False
+    if record is None or record is True:
+        points = DEFAULT_POINTS
+    elif record is False:
+        points = 0
+    elif isinstance(record, (int, np.integer)):
+        points = int(record)
+    else:
+        try:
+            steps = sorted({int(k) for k in record})
+        except (TypeError, ValueError):
+            raise ArgumentTypeError(
+                explain("record must be a number of points, steps or 'all'", repr(record), "Use record=64")
+            ) from None
+        if steps and steps[0] < 0:
+            raise ArgumentError(explain("record: steps must be at least 0", steps[0], "Use steps k >= 0"))
+        return steps, False
+    if points < 0:
+        raise ArgumentError(explain("record must be at least 0", points, "Use record=0 to record the end only"))
+    if points == 0:
+        return [], False
+    known = list(lengths)
+    if not known:
+        return [0], True
+    # linspace over each length, so that short and long rows of one run get as many points
+    grids = [np.linspace(0, length, points + 1).round().astype(int) for length in set(known)]
+    return np.unique(np.concatenate(grids)).tolist(), False

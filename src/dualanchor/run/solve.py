@@ -1,0 +1,261 @@
+"""`solve`: one method on one problem, the bare loop with everything checked before it starts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.method import Method
+from dualanchor.core.oracle import Oracle, Session
+from dualanchor.core.problem import Problem, as_point
+from dualanchor.core.result import Result, jsonable
+from dualanchor.core.streams import Purpose, Streams
+from dualanchor.core.types import Array, IntArray
+from dualanchor.methods import make
+from dualanchor.run.checkpoint import Checkpoint, Saver
+from dualanchor.run.lane import Lane
+from dualanchor.run.loop import Loop, Progress, as_callback
+from dualanchor.run.record import DEFAULT_POINTS, Recorder
+from dualanchor.run.stop import Budget, Rule, Steps, Target, require_count
+
+DEFAULT_METHOD = "s-dual-ohm"
+
+
+def solve(
+    problem: Problem,
+    method: Method | str | Sequence[Method] | None = None,
+    *,
+    budget: int | None = None,
+    stop: Rule | None = None,
+    seed: int = 0,
+    reps: int = 1,
+    x0: Any = None,
+    record: Any = None,
+    check: bool = True,
+    callback: Callable[..., Any] | None = None,
+    progress: Callable[[Progress], Any] | None = None,
+    checkpoint: Checkpoint | str | Path | None = None,
+) -> Result:
+    """Run a method on a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to solve.
+    method : Method, str or list of Method, optional
+        The method; a registered name takes its parameters from the problem and the budget; a list of methods
+        of one class runs as configurations of one array, on common random numbers. Default "s-dual-ohm".
+    budget : int, optional
+        Operator evaluations that each row may spend. No row ever spends more.
+    stop : Rule, optional
+        When to stop: `Budget(q) | Steps(k) | Target(eps) | WallTime(s)`, combined with | and &. A method with a
+        horizon stops there in any case.
+    seed : int
+        Everything random follows from it.
+    reps : int
+        Independent replications; instance, start and noise are drawn anew for each.
+    x0 : array or Result, optional
+        Another start than the problem's, of shape (d,) or (reps, d).
+    record : int, "all" or list of steps, optional
+        At how many points, or at which steps, true residuals are recorded; default 64 points, 0 for none.
+    check : bool
+        Whether to insist on the step sizes that the method's theorem admits.
+    callback : callable, optional
+        Called after every step with x, or with a Result if its parameter is called `intermediate_result`; stops
+        the run by returning True or raising StopIteration.
+    progress : callable, optional
+        Called now and then with a `Progress`.
+    checkpoint : path or Checkpoint, optional
+        Where the run saves itself; if the file exists and is of this run, the run goes on from it.
+
+    Returns
+    -------
+    Result
+        Single values for one replication, arrays over replications, or over (configurations, replications).
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> result = da.solve(da.problems.worst_case_nonexpansive(dimension=101), budget=100, reps=3)
+    >>> result.nfev, result.x.shape
+    (array([99, 99, 99]), (3, 101))
+    """
+    if not isinstance(problem, Problem):
+        raise ArgumentTypeError(
+            explain(
+                "solve: problem must be a Problem",
+                repr(type(problem).__name__),
+                "Use Problem(oracle, x0) or one of dualanchor.problems",
+            )
+        )
+    require_count(seed, "solve", "seed", 0)
+    require_count(reps, "solve", "reps", 1)
+    rule = _combine(budget, stop)
+    configurations = _configurations(problem, method, budget)
+    stacked = type(configurations[0]).stack(configurations)
+    if check:
+        stacked.check(problem.constants)
+
+    replications = np.arange(reps)
+    instance = problem.instance(Streams(seed, replications, Purpose.INSTANCE))
+    start = _start(x0, instance.x0, problem.dimension, reps)
+    lane = _lane(stacked, instance.oracle, start, seed, np.tile(replications, len(configurations)))
+    _check_ends(rule, lane, configurations)
+
+    several = not (method is None or isinstance(method, (str, Method)))
+    described = {
+        "id": type(stacked).id,
+        "title": type(stacked).title,
+        "citation": type(stacked).citation,
+        "parameters": jsonable([one.parameters() for one in configurations] if several else stacked.parameters()),
+    }
+    fingerprint = {
+        "problem": jsonable(problem.describe()),
+        "method": described,
+        "seed": int(seed),
+        "reps": int(reps),
+        "stop": repr(rule),
+        "start": hashlib.sha256(start.tobytes()).hexdigest(),
+        "dtype": str(start.dtype),
+    }
+    loop = Loop(
+        lane,
+        rule,
+        Recorder(*_recording(record, lane, rule, instance.oracle)),
+        describe={"problem": fingerprint["problem"], "method": described, "seed": int(seed)},
+        shape=(len(configurations), reps) if several else (reps,) if reps > 1 else (),
+        callback=None if callback is None else as_callback(callback),
+        progress=progress,
+        saver=None if checkpoint is None else Saver(checkpoint, fingerprint),
+    )
+    return loop.run()
+
+
+def _combine(budget: int | None, stop: Rule | None) -> Rule | None:
+    if stop is not None and not isinstance(stop, Rule):
+        raise ArgumentTypeError(
+            explain("solve: stop must be a stopping rule", repr(stop), "Use Steps(k), Target(eps) or WallTime(s)")
+        )
+    if budget is None:
+        return stop
+    require_count(budget, "solve", "budget", 1)
+    limit = Budget(int(budget))
+    return limit if stop is None else limit | stop
+
+
+def _configurations(problem: Problem, method: Any, budget: int | None) -> list[Method]:
+    if method is None or isinstance(method, str):
+        return [make(method or DEFAULT_METHOD, problem, budget, {})]
+    if isinstance(method, Method):
+        return [method]
+    configurations = list(method) if isinstance(method, Sequence) else []
+    if not configurations or not all(isinstance(one, Method) for one in configurations):
+        raise ArgumentTypeError(
+            explain(
+                "solve: method must be a Method, a name, or a list of Methods of one class",
+                repr(method),
+                "Use DualOHM(...), 's-dual-ohm' or [SGDA(0.1), SGDA(1.0)]",
+            )
+        )
+    return configurations
+
+
+def _start(x0: Any, default: Array, dimension: int, reps: int) -> Array:
+    if x0 is None:
+        return default
+    given = x0.x if isinstance(x0, Result) else x0
+    return np.array(np.broadcast_to(as_point(given, "solve: x0", dimension, reps), (reps, dimension)))
+
+
+def _lane(method: Method, oracle: Oracle, start: Array, seed: int, replication: IntArray) -> Lane:
+    """All rows, configuration by configuration, each with its replication's oracle, start and streams."""
+    reps = start.shape[0]
+    configurations = replication.size // reps
+    streams = Streams(seed, replication, Purpose.NOISE, start.shape[1], start.dtype)
+    replayable = "replay" not in method.needs or oracle.take(np.arange(1)).is_replayable(
+        start[:1], Streams(seed, replication[:1], Purpose.PILOT, start.shape[1], start.dtype)
+    )
+    method.check_oracle(replayable, oracle.components)
+    if configurations > 1:
+        method = method.take(np.repeat(np.arange(configurations), reps))
+        oracle, start = oracle.take(replication), start[replication]
+    session = Session(oracle, streams)
+    rows = np.arange(replication.size)
+    return Lane(method, method.init(start), session, oracle, streams.of(Purpose.COIN), rows)
+
+
+def _check_ends(rule: Rule | None, lane: Lane, configurations: list[Method]) -> None:
+    """Raise if the run would never end, could not take a first step, or has a target it cannot see."""
+    leaves = [] if rule is None else rule.leaves()
+    name = type(lane.method).__name__
+    if rule is None and lane.method.horizon is None:
+        raise ArgumentError(
+            explain(
+                f"solve: {name} has no horizon, so something must end the run",
+                "neither budget nor stop",
+                "Pass budget=... or stop=Steps(k)",
+            )
+        )
+    if any(isinstance(leaf, Target) for leaf in leaves) and lane.residual() is None:
+        raise ArgumentError(
+            explain(
+                "Target needs a problem whose operator is known",
+                "an oracle that can only be sampled",
+                "Use Budget, Steps or WallTime, and look at the residual of the result with fresh samples",
+            )
+        )
+    first = lane.costs(1, lane.coins(1))
+    largest = int(np.max(first))
+    budgets = [leaf.evals for leaf in leaves if isinstance(leaf, Budget)]
+    if budgets and largest > min(budgets) and lane.method.steps != 0:
+        raise ArgumentError(
+            explain(
+                f"{name}: the batch size must not be larger than the budget, {min(budgets)} evaluations",
+                f"a first step of {largest} evaluations",
+                "Use a smaller batch or a larger budget",
+            )
+        )
+
+
+def _recording(record: Any, lane: Lane, rule: Rule | None, oracle: Oracle) -> tuple[Any, list[int]]:
+    """What to record, and how many steps rows are expected to take."""
+    leaves = [] if rule is None else rule.leaves()
+    limits = [np.asarray(leaf.count) for leaf in leaves if isinstance(leaf, Steps)]
+    if (left := lane.steps_left()) is not None:
+        limits.append(np.asarray(left))
+    budgets = [leaf.evals for leaf in leaves if isinstance(leaf, Budget)]
+    if budgets:
+        limits.append(_expected_steps(lane, min(budgets)))
+        if record is None:  # true residuals that cost more than the run are not recorded unasked
+            record = int(np.clip(min(budgets) / oracle.operator_price, 2, DEFAULT_POINTS))
+    if not limits:
+        return record, []
+    shortest = np.minimum.reduce(np.broadcast_arrays(*limits))
+    return record, np.unique(shortest).tolist()
+
+
+def _expected_steps(lane: Lane, budget: int) -> IntArray:
+    """Steps that a budget is expected to pay for, per row or for all."""
+    block, k, spent, steps = 1024, 0, np.asarray(0.0), np.asarray(0)
+    method = lane.method
+    while True:
+        ks = np.arange(k, k + block)
+        if (heads := method.probability(ks)) is None:
+            costs = np.asarray(method.cost(ks, lane.state, None).evals, dtype=float)
+        else:
+            big, small = (method.cost(ks, lane.state, np.full(block, coin)).evals for coin in (True, False))
+            costs = heads * big + (1 - heads) * small
+        costs = np.broadcast_to(costs, (*costs.shape[:-1], block))
+        total = spent[..., None] + np.cumsum(costs, axis=-1)
+        steps = steps + np.count_nonzero(total <= budget, axis=-1)
+        spent, k = total[..., -1], k + block
+        if (spent > budget).all():
+            return steps
+        last = costs[..., -1]
+        if np.all(costs == last[..., None]) or k >= 1 << 16:  # from here on all steps cost about the same
+            return steps + np.maximum(0, (budget - spent) // last).astype(int)
