@@ -6,6 +6,7 @@ Names are imported when they are first used, so that `import dualanchor` is quic
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from dualanchor._version import __version__
@@ -71,20 +72,64 @@ _HOME = {
     "History": "core.result",
     "Status": "core.result",
 }
+_MODULES = {"problems": "dualanchor.problems", "errors": "dualanchor.core.errors"}
 
-__all__ = ["__version__", "errors", "problems", *_HOME]
+__all__ = [
+    "__version__",
+    "errors",
+    "problems",
+    "Problem",
+    "Constants",
+    "Oracle",
+    "Batch",
+    "Session",
+    "Streams",
+    "AdditiveNoise",
+    "FiniteSum",
+    "Sampler",
+    "list_problems",
+    "Method",
+    "Estimator",
+    "DualOHM",
+    "OHM",
+    "SGDA",
+    "SEG",
+    "RAIN",
+    "HalpernPAGE",
+    "HalpernVRFinite",
+    "Minibatch",
+    "PAGE",
+    "Tapered",
+    "Growing",
+    "list_methods",
+    "solve",
+    "Budget",
+    "Steps",
+    "Target",
+    "WallTime",
+    "Checkpoint",
+    "Result",
+    "History",
+    "Status",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "problems":
-        return importlib.import_module("dualanchor.problems")
-    if name == "errors":
-        return importlib.import_module("dualanchor.core.errors")
-    if name not in _HOME:
+    if name in _MODULES:
+        value: Any = importlib.import_module(_MODULES[name])
+    elif name in _HOME:
+        value = getattr(importlib.import_module(f"dualanchor.{_HOME[name]}"), name)
+    else:
         raise AttributeError(f"module 'dualanchor' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"dualanchor.{_HOME[name]}"), name)
+    if (results := sys.modules.get("dualanchor.core.result")) is not None:
+        results.plotter = _plotter  # type: ignore[attr-defined]
     globals()[name] = value
     return value
+
+
+def _plotter() -> Any:
+    """What `Result.plot` calls; core itself knows nothing of figures."""
+    return importlib.import_module("dualanchor.report.figures").plot_result
 
 
 def __dir__() -> list[str]:

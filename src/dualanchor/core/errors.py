@@ -77,14 +77,15 @@ class OracleError(DualAnchorError, RuntimeError):
 
 def explain(rule: str, received: object, remedy: str) -> str:
     """Join the three parts of a message: the rule, the value received, what to do."""
-    return f"{rule.rstrip('.')}. Got {received}. {remedy.rstrip('.')}."
+    end = "" if remedy.endswith((".", "?")) else "."
+    return f"{rule.rstrip('.')}. Got {received}. {remedy}{end}"
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """The error for a name that nothing has, with the close matches or else all names."""
     names = sorted(known)
     close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
-    remedy = f"Did you mean {' or '.join(close)}" if close else f"Choose one of {', '.join(names)}"
+    remedy = f"Did you mean {' or '.join(close)}?" if close else f"Choose one of {', '.join(names)}"
     return UnknownNameError(explain(f"{kind} must be a known name", repr(name), remedy))
 
 

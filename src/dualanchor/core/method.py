@@ -79,7 +79,6 @@ class Method(Rowwise, ABC):
     id: ClassVar[str]
     title: ClassVar[str]
     citation: ClassVar[str]
-    outside_theory: ClassVar[str] = "to run outside the theorem"
 
     step_size: Any
     horizon: Any = None
@@ -136,8 +135,8 @@ class Method(Rowwise, ABC):
         assert estimator is not None
         return estimator.cost(k, self.horizon, coin)
 
-    def largest_step(self, constants: Constants) -> tuple[float, str] | None:
-        """The largest step size the method's theorem admits and how it is written, or None for no rule."""
+    def largest_step(self, constants: Constants) -> tuple[float, str, str] | None:
+        """The largest step size that the method's theorem admits, its formula and its source; None for no rule."""
         return None
 
     @classmethod
@@ -152,13 +151,14 @@ class Method(Rowwise, ABC):
         rule = self.largest_step(constants)
         if rule is None:
             return
-        largest, formula = rule
+        largest, formula, source = rule
         if np.max(self.step_size) > largest * (1 + 1e-12):
             raise ArgumentError(
                 explain(
-                    f"{type(self).__name__}: step_size must satisfy 0 < step_size <= {formula} = {largest:.6g}",
+                    f"{type(self).__name__}: step_size must satisfy 0 < step_size <= {formula} = {largest:.6g}"
+                    f" ({source} with L = {constants.L:.6g})",
                     f"{np.max(self.step_size):.6g}",
-                    f"Use {largest:.6g}, or pass check=False {self.outside_theory}",
+                    f"Use {largest:.6g}, or pass check=False to run outside the theorem",
                 )
             )
 

@@ -40,16 +40,15 @@ class Rowwise:
 
     def take(self, rows: Rows) -> Self:
         """The same record for a selection of its rows."""
-        changes: dict[str, Any] = {}
+        part = object.__new__(type(self))  # checked when it was made: a restriction needs no new check
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
-                changes[field.name] = value[rows]
+                value = value[rows]
             elif isinstance(value, Rowwise):
-                restricted = value.take(rows)
-                if restricted is not value:
-                    changes[field.name] = restricted
-        return dataclasses.replace(self, **changes) if changes else self  # type: ignore[type-var]
+                value = value.take(rows)
+            object.__setattr__(part, field.name, value)
+        return part
 
 
 def _column(owner: str, name: str, values: list[Any]) -> Any:

@@ -41,7 +41,7 @@ class Kind(IntEnum):
 
 _INDICES_PER_BLOCK = 4096
 _NORMALS_PER_BLOCK = 32768
-_CACHE_BYTES = 1 << 26
+_SMALL = 1 << 22  # numbers in a block of vectors of which two are kept
 _NOTHING = object()
 
 
@@ -110,7 +110,7 @@ class Streams:
         self.position = position + 1
         if isinstance(position, int):
             return self._normals.item(position, self._slots)
-        return self._each(position, lambda part, at: self._normals.item(at, part))
+        return self._each(position, lambda slots, at: self._normals.item(at, slots))
 
     def integers(self, n: int, size: int) -> IntArray:
         """The next `size` uniform indices below n of each row, (rows, size). `size` positions."""
@@ -216,10 +216,10 @@ class _Sequence:
     ) -> None:
         self._block, self._replications, self._length = block, replications, length
         self._shape, self._dtype = (replications.size, length, *shape), dtype
-        block_bytes = int(np.prod(self._shape)) * np.dtype(dtype).itemsize
-        self._capacity = max(1, min(64, _CACHE_BYTES // max(1, block_bytes)))
+        self._capacity = 64 if not shape else 2 if self._shape[0] * length * shape[0] < _SMALL else 1
         self._kept: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
         self._start, self._values = -length, np.empty(0)
+        self._items: list[Array] = []
         self._loaded: object = _NOTHING  # the selection for which the block in hand is known to be filled
 
     def item(self, position: int, slots: IntArray | None) -> Array:
@@ -228,8 +228,7 @@ class _Sequence:
         if slots is not self._loaded or not 0 <= i < self._length:
             self._load(position // self._length, slots)
             i = position - self._start
-        values = self._values[:, i]
-        return values if slots is None else values.take(slots, axis=0)
+        return self._items[i] if slots is None else self._items[i].take(slots, axis=0)
 
     def window(self, position: int, size: int, slots: IntArray | None) -> Array:
         """Entries `position` to `position + size - 1`, along the second axis."""
@@ -246,7 +245,7 @@ class _Sequence:
 
     def _load(self, number: int, slots: IntArray | None) -> None:
         if number not in self._kept:
-            self._values = np.empty(0)  # let go of the old block before the new one is made
+            self._values, self._items = np.empty(0), []  # let go of the old block before the new one is made
             while len(self._kept) >= self._capacity:
                 self._kept.popitem(last=False)
             self._kept[number] = (np.empty(self._shape, self._dtype), np.zeros(self._shape[0], bool))
@@ -256,7 +255,9 @@ class _Sequence:
             if not filled[slot]:
                 self._block(int(self._replications[slot]), number, values[slot])
                 filled[slot] = True
-        self._values, self._start, self._loaded = values, number * self._length, slots
+        if values is not self._values:
+            self._values, self._items = values, list(values.swapaxes(0, 1))
+        self._start, self._loaded = number * self._length, slots
 
 
 def _fill_integers(rng: np.random.Generator, out: Array, n: int) -> None:

@@ -40,5 +40,8 @@ class Minibatch(Estimator):
         return Cost(size, size)
 
     def estimate(self, k: int, s: State, F: Session, horizon: Any, coin: Any) -> Array:
-        size = self.schedule.size(k, horizon)
-        return F(s.x, F.draw(size if isinstance(size, int) else size[:, 0]))
+        size = self.batch_size  # the plain int is the common case
+        if not isinstance(size, int):
+            size = self.schedule.size(k, horizon)
+            size = size if isinstance(size, int) else size[:, 0]
+        return F(s.x, F.draw(size))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from dualanchor.core.errors import ArgumentError, explain
 from dualanchor.core.method import Estimator, Method
 from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.schedule import Constant, as_schedule
@@ -16,10 +17,10 @@ from dualanchor.estimators.minibatch import Minibatch
 class Anchored(Method):
     """A method whose theorem admits steps up to 2/L."""
 
-    def largest_step(self, constants: Constants) -> tuple[float, str] | None:
-        if constants.L is None:
-            return None
-        return 2.0 / constants.L, f"2/L with L = {constants.L:.6g}"
+    step_rule: ClassVar[str]
+
+    def largest_step(self, constants: Constants) -> tuple[float, str, str] | None:
+        return None if constants.L is None else (2.0 / constants.L, "2/L", self.step_rule)
 
 
 class Scheduled(Anchored):
@@ -50,7 +51,15 @@ def longest_horizon(batch_size: Any, budget: int, owner: str) -> int:
     """The paper's N = Q/B for a constant batch, else the largest N whose N - 1 batches fit into the budget."""
     schedule = as_schedule(batch_size, owner, rounds=1)
     if isinstance(schedule, Constant):
-        return max(1, budget // schedule.value)
+        if schedule.value > budget:
+            raise ArgumentError(
+                explain(
+                    f"{owner}: batch_size must not be larger than the budget, {budget} evaluations",
+                    schedule.value,
+                    "Use a smaller batch or a larger budget",
+                )
+            )
+        return budget // schedule.value
     fits, too_long = 1, budget + 2
     if not isinstance(batch_size, (list, tuple)):
         while too_long - fits > 1:

@@ -75,6 +75,7 @@ class DualOHM(Scheduled):
     id = "s-dual-ohm"
     title = "S-Dual-OHM, the dual optimal Halpern method"
     citation = "yoon-loizou"
+    step_rule = "Theorem 4.1"
 
     def init(self, x0: Array) -> State:
         s = super().init(x0)

@@ -21,8 +21,8 @@ class HalpernPAGE(HalpernStep):
     ------
     .. math:: x_{k+1} = \frac{1}{k+2} x_0 + \frac{k+1}{k+2} (x_k - \alpha v_k)
 
-    with :math:`\alpha` = `step_size`; :math:`v_k` is, with probability :math:`p_k = \min\{1, 2/(k+2)\}`, a fresh mean of
-    `big_batch` samples and otherwise :math:`v_{k-1}` plus the mean difference of `small_batch` samples between
+    with :math:`\alpha` = `step_size`; :math:`v_k` is, with probability :math:`p_k = \min\{1, 2/(k+2)\}`, a fresh
+    mean of `big_batch` samples and otherwise :math:`v_{k-1}` plus the mean difference of `small_batch` samples between
     :math:`x_k` and :math:`x_{k-1}`.
 
     Guarantee

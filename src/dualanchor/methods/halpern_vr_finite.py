@@ -109,10 +109,8 @@ class HalpernVRFinite(Method):
         s.x *= 1 - weight
         s.x += weight * s.anchor - self.step_size * G
 
-    def largest_step(self, constants: Constants) -> tuple[float, str] | None:
-        if constants.L is None:
-            return None
-        return 1 / (4 * constants.L), f"1/(4L) with L = {constants.L:.6g}"
+    def largest_step(self, constants: Constants) -> tuple[float, str, str] | None:
+        return None if constants.L is None else (1 / (4 * constants.L), "1/(4L)", "Cai et al. 2024")
 
     def check_oracle(self, replayable: bool, components: int | None) -> None:
         super().check_oracle(replayable, components)

@@ -13,6 +13,8 @@ from dualanchor.methods.anchored import Anchored, Scheduled
 class HalpernStep(Anchored):
     """The anchored step itself, shared with Halpern-PAGE."""
 
+    step_rule = "Proposition 3.3"
+
     def init(self, x0: Array) -> State:
         s = super().init(x0)
         s.anchor = x0.copy()

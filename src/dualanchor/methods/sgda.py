@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from dualanchor.core.method import Estimator, Method, State
+from dualanchor.core.problem import Problem
 from dualanchor.core.schedule import as_schedule
 from dualanchor.core.types import Array
 from dualanchor.estimators.minibatch import Minibatch
@@ -40,6 +41,10 @@ class SGDA(Method):
     batch_size : int, Schedule or list of int
         Samples per step.
 
+    Notes
+    -----
+    Without a given step the default is min(the problem's step, 1/L).
+
     References
     ----------
     Gorbunov, Berard, Gidel, Loizou 2022.
@@ -66,6 +71,11 @@ class SGDA(Method):
     @cached_property
     def estimator_in_use(self) -> Estimator:
         return Minibatch(self.batch_size)
+
+    @classmethod
+    def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
+        step, L = problem.step_size, problem.constants.L
+        return {"step_size": step if step is None or L is None else min(step, 1 / L)}
 
     def update(self, k: int, s: State, G: Array) -> None:
         s.x -= self.step_size * G

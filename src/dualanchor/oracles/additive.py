@@ -18,8 +18,9 @@ from dualanchor.oracles.each_row import each_row, require_callable, require_non_
 class AdditiveNoise(Oracle):
     r"""Samples :math:`\hat F(x; \xi) = F(x) + \xi` with noise independent of x.
 
-    The noise is Gaussian with :math:`\mathbb E\|\xi\|^2 = \sigma^2`, that is variance :math:`\sigma^2/d` per coordinate,
-    unless a sampler of its own is given. The mean of B Gaussian samples is drawn in one go, exact in law, and costs B.
+    The noise is Gaussian with :math:`\mathbb E\|\xi\|^2 = \sigma^2`, that is variance :math:`\sigma^2/d` per
+    coordinate, unless a sampler of its own is given. The mean of B Gaussian samples is drawn in one go, exact in
+    law, and costs B.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ class AdditiveNoise(Oracle):
     def draw(self, streams: Streams, size: Any) -> Batch:
         if self._noise is not None:
             return Batch(size, self._sample_noise(streams, size))
-        if self._sigma == 0.0:
+        if not self._sigma:
             return Batch(size, None)
         if isinstance(size, int):  # the mean of B Gaussian vectors is one, with variance sigma^2 / (d B)
             return Batch(size, (self._sigma / sqrt(streams.dimension * size)) * streams.normals())
@@ -70,15 +71,14 @@ class AdditiveNoise(Oracle):
         return Batch(size, scale[:, None] * streams.normals())
 
     def mean(self, x: Array, batch: Batch) -> Array:
-        value = self.operator(x)
+        value = self._F(x) if self._vectorized else self.operator(x)
         if batch.data is not None:
             return value + batch.data
         return value.copy() if value is x else value
 
     def operator(self, x: Array) -> Array:
         if self._vectorized:
-            value: Array = self._F(x)
-            return value
+            return self._F(x)
         return each_row(lambda row: self._F(x[row]), x, "AdditiveNoise: operator")
 
     def take(self, rows: Rows) -> Self:

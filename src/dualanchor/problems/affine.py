@@ -22,8 +22,8 @@ class Affine(NamedProblem):
     .. math:: F(x) = A (x - x_\star), \qquad \text{eigenvalues } t \pm i \rho \sqrt{(t-\mu)(L-t)}, \quad
         t \text{ evenly spaced on } [\mu, L].
 
-    With :math:`\rho = 0` a gradient with spectrum :math:`[\mu, L]`; with :math:`\rho = 1` the eigenvalues lie on the circle
-    with that diameter. F stays :math:`\mu`-strongly monotone and 1/L-cocoercive throughout.
+    With :math:`\rho = 0` a gradient with spectrum :math:`[\mu, L]`; with :math:`\rho = 1` the eigenvalues lie on the
+    circle with that diameter. F stays :math:`\mu`-strongly monotone and 1/L-cocoercive throughout.
 
     Parameters
     ----------

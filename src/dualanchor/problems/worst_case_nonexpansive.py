@@ -48,22 +48,28 @@ class WorstCaseNonexpansive(NamedProblem):
         d = self.dimension
         generators = streams.of(Purpose.INSTANCE).generators()
         shift = np.stack([rng.standard_normal(d) for rng in generators])
-        oracle = AdditiveNoise(_Turn(shift), self.sigma, vectorized=True)
+        oracle = AdditiveNoise(_Turn.around(shift), self.sigma, vectorized=True)
         return Instance(oracle, np.zeros((streams.rows, d)), shift + 1 / sqrt(d))
 
 
 class _Turn:
-    """F for one shift per row."""
+    """F for one shift per row, as x + H'x - c with the linear part H' of H and c gathered in advance."""
 
-    def __init__(self, shift: Array) -> None:
-        self._shift = shift
+    def __init__(self, offset: Array) -> None:
+        self._offset = offset
+
+    @classmethod
+    def around(cls, shift: Array) -> _Turn:
+        offset = -cls(np.zeros_like(shift))(-shift)
+        offset[:, 0] += 2 / sqrt(shift.shape[1])
+        return cls(offset)
 
     def __call__(self, x: Array) -> Array:
-        y = x - self._shift
-        value = y.copy()
-        value[:, 1:] -= y[:, :-1]
-        value[:, 0] += y[:, -1] - 2 / sqrt(x.shape[1])
+        value = x - self._offset
+        first, others = value[:, 0], value[:, 1:]
+        first += x[:, -1]
+        others -= x[:, :-1]
         return value
 
     def take(self, rows: Rows) -> _Turn:
-        return _Turn(self._shift[rows])
+        return _Turn(self._offset[rows])

@@ -1,0 +1,147 @@
+"""The commands. Each imports what it needs when it runs, so that help is quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dualanchor._version import __version__
+from dualanchor.cli.arguments import ASSIGNMENT, load_problem, named_errors
+
+if TYPE_CHECKING:
+    from dualanchor.core.registry import Entry
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(context_settings=SETTINGS)
+@click.version_option(__version__, "-V", "--version", message="dualanchor %(version)s")
+def app() -> None:
+    """Roots, fixed points and saddle points of operators that can only be sampled."""
+
+
+@app.command()
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@named_errors
+def methods(name: str | None, as_json: bool) -> None:
+    """List the methods, or describe the one called NAME."""
+    from dualanchor.methods import list_methods, registry
+
+    if name is not None:
+        registry.get(name)
+    _show([entry for entry in list_methods() if name in (None, entry.id)], name, as_json)
+
+
+@app.command()
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@named_errors
+def problems(name: str | None, as_json: bool) -> None:
+    """List the named problems, or describe the one called NAME."""
+    from dualanchor.problems import list_problems, registry
+
+    if name is not None:
+        registry.get(name)
+    _show([entry for entry in list_problems() if name in (None, entry.id)], name, as_json)
+
+
+@app.command()
+@click.argument("problem")
+@click.option("-m", "--method", default="s-dual-ohm", show_default=True, help="A name listed by `dualanchor methods`.")
+@click.option("-b", "--budget", type=int, help="Operator evaluations per replication.")
+@click.option("-p", "parameters", type=ASSIGNMENT, multiple=True, help="A hyper-parameter: -p batch_size=10.")
+@click.option("-o", "options", type=ASSIGNMENT, multiple=True, help="An option of the problem: -o sigma=1.5.")
+@click.option("-r", "--reps", type=int, default=1, show_default=True, help="Independent replications.")
+@click.option("-s", "--seed", type=int, default=0, show_default=True, help="Where all randomness comes from.")
+@click.option("--steps", type=int, help="Stop after so many steps.")
+@click.option("--target", type=float, help="Stop when the true residual is at most this.")
+@click.option("--wall-time", type=float, help="Stop after so many seconds.")
+@click.option("--no-check", is_flag=True, help="Allow step sizes that the method's theorem does not admit.")
+@click.option("--checkpoint", type=click.Path(path_type=Path), help="Save here on the way, and go on from here.")
+@click.option("--save", type=click.Path(path_type=Path), help="Write the result here (npz); read it with Result.load.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Write a figure of residual against samples here.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@named_errors
+def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **given: Any) -> None:
+    r"""Run a method on PROBLEM, a name listed by `dualanchor problems` or `file.py:name` for a Problem of yours.
+
+    Step size and horizon default to the paper's choice for the problem and the budget.
+
+    \b
+    Examples:
+      dualanchor solve worst-case-nonexpansive --budget 2000 --reps 40
+      dualanchor solve huber-minimax -o sigma=1.5 -m sgda -p step_size=0.05 --budget 10000 --json
+      dualanchor solve affine -p "batch_size=Tapered(50)" --budget 5000 --plot residual.png
+    """
+    from dualanchor import methods as registered
+    from dualanchor.cli import output
+    from dualanchor.run import Budget, Steps, Target, WallTime
+    from dualanchor.run import solve as run
+
+    chosen = load_problem(problem, dict(given["options"]))
+    budget = given["budget"]
+    if budget is not None:
+        Budget(budget)  # complain about a bad budget before anything is made from it
+    method = registered.make(given["method"], chosen, budget, dict(given["parameters"]))
+    rules = {Steps: given["steps"], Target: given["target"], WallTime: given["wall_time"]}
+    stop = None
+    for rule, value in rules.items():
+        if value is not None:
+            stop = rule(value) if stop is None else stop | rule(value)
+    with output.progress(quiet=as_json) as progress:
+        result = run(
+            chosen,
+            method,
+            budget=budget,
+            stop=stop,
+            seed=given["seed"],
+            reps=given["reps"],
+            check=not given["no_check"],
+            checkpoint=given["checkpoint"],
+            progress=progress,
+        )
+    if save is not None:
+        result.save(save)
+    if plot is not None:
+        output.save_plot(result, plot)
+    if as_json:
+        output.print_json(output.solve_summary(result, budget))
+    else:
+        output.print_result(result, chosen, budget)
+    if "INTERRUPTED" in output.status_names(result):
+        raise SystemExit(130)
+
+
+@app.command()
+@click.argument("panels", nargs=-1)
+@click.option("--seeds", type=int, default=10, show_default=True, help="Independent seeds.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@named_errors
+def reproduce(panels: tuple[str, ...], seeds: int, as_json: bool) -> None:
+    """Run the paper's experiments at small size, every method tuned over the paper's grid, and print a table.
+
+    PANELS are exp1, exp2, exp3-low and exp3-high; all of them if none is named.
+    """
+    from dualanchor.cli import output
+    from dualanchor.experiments.small import run_panels
+
+    with output.progress(quiet=as_json) as progress:
+        outcome = run_panels(panels, seeds, progress)
+    if as_json:
+        output.print_json(outcome)
+    else:
+        output.print_panels(outcome)
+
+
+def _show(entries: list[Entry], name: str | None, as_json: bool) -> None:
+    from dualanchor.cli import output
+
+    if as_json:
+        output.print_json(output.entry_summary(entries))
+    elif name is None:
+        output.print_entries(entries)
+    else:
+        output.print_description(entries[0])

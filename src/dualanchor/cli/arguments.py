@@ -1,0 +1,135 @@
+"""From the words of a command line to values: no word is ever evaluated as code."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from dualanchor.core.problem import Problem
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_CALL = re.compile(r"(\w+)\((.*)\)")
+
+
+class _Assignment(click.ParamType[tuple[str, Any]]):
+    """`name=value` with a number, a list of numbers, a word, or Tapered(C), Growing(c), PAGE(s1, s2)."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = value.partition("=")
+        if not (equals and key.strip() and text.strip()):
+            self.fail(f"must look like name=value. Got {value!r}. Write for example batch_size=10.", param, ctx)
+        return key.strip().replace("-", "_"), parse_value(text.strip())
+
+
+ASSIGNMENT = _Assignment()
+
+
+def parse_value(text: str) -> Any:
+    """An int, a float, a list of numbers, true, false, none, a schedule or an estimator; else the text itself."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    if (call := _CALL.fullmatch(text)) and (made := _make(call[1], call[2])) is not None:
+        return made
+    if "," in text:
+        parts = [parse_value(part.strip()) for part in text.strip("[]").split(",") if part.strip()]
+        if all(isinstance(part, (int, float)) for part in parts):
+            return parts
+    return text
+
+
+def _make(name: str, arguments: str) -> Any:
+    from dualanchor.core.schedule import Growing, Tapered
+    from dualanchor.estimators import PAGE
+
+    makers: dict[str, Callable[..., Any]] = {"tapered": Tapered, "growing": Growing, "page": PAGE}
+    if name.lower() not in makers:
+        return None
+    try:
+        return makers[name.lower()](*(parse_value(word.strip()) for word in arguments.split(",") if word.strip()))
+    except TypeError as error:
+        raise click.BadParameter(f"{name}({arguments}) cannot be made: {error}") from None
+
+
+def load_problem(spec: str, options: dict[str, Any]) -> Problem:
+    """A named problem, or for `file.py:name` the Problem (or a function that makes one) of that name in the file."""
+    from dualanchor import problems
+    from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+    from dualanchor.core.problem import Problem
+
+    path, colon, name = spec.rpartition(":")
+    if not (colon and path.endswith(".py")):
+        if spec.endswith(".py"):
+            raise ArgumentError(
+                explain("A problem in a file is named as file.py:name", repr(spec), f"Write {spec}:my_problem")
+            )
+        return problems.make(spec, options)
+    value = _from_file(Path(path), name)
+    if callable(value) and not isinstance(value, Problem):
+        value = value(**options)
+    elif options:
+        raise ArgumentError(
+            explain(
+                f"-o sets options of a function that makes a problem, and {name} is not one", options, "Leave -o out"
+            )
+        )
+    if not isinstance(value, Problem):
+        raise ArgumentTypeError(
+            explain(
+                f"{spec} must be a Problem or a function that returns one", type(value).__name__, "Return a Problem"
+            )
+        )
+    return value
+
+
+def _from_file(path: Path, name: str) -> Any:
+    import importlib.util
+
+    from dualanchor.core.errors import ArgumentError, explain, unknown_name
+
+    if not path.is_file():
+        raise ArgumentError(explain("A problem's file must exist", str(path), "Check the path"))
+    module_spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
+    if not hasattr(module, name):
+        raise unknown_name(f"{path}: name", name, [key for key in vars(module) if not key.startswith("_")])
+    return getattr(module, name)
+
+
+class _BadInputError(click.ClickException):
+    exit_code = 2
+
+
+def named_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn the library's errors into a message and exit code 2; bugs keep their traceback."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        from dualanchor.core.errors import DualAnchorError
+
+        try:
+            return command(*args, **kwargs)
+        except (DualAnchorError, OSError) as error:
+            raise _BadInputError(str(error)) from error
+
+    return wrapped
