@@ -63,7 +63,7 @@ def api_pages(registered: set[str]) -> Pages:
 
 def cli_page() -> str:
     """Help texts of the command line and of each command."""
-    main = importlib.import_module("dualanchor.cli").main
+    main = importlib.import_module("dualanchor.cli.app").app
     parts = ["What `dualanchor COMMAND --help` prints."]
     if isinstance(main, click.Group):
         context = click.Context(main, info_name="dualanchor", max_content_width=100)

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from tests.lemmas.trajectory import Nonexpansive, Path, Wild, assert_zero, exact, follow, inner, norm
 
 import dualanchor as da
 from dualanchor import Session, Streams
-from tests.lemmas.trajectory import Nonexpansive, Path, Wild, assert_zero, exact, follow, inner, norm
 
 Make = Callable[..., da.Method]
 
@@ -250,6 +250,26 @@ def _gain(make: Make, N: int, operator: Callable[[np.ndarray], np.ndarray], d: i
 
 
 # -- the other methods against a literal loop ------------------------------------------------------------------
+
+
+def dual_ohm_loop(make: Make, case: Nonexpansive) -> None:
+    """The paper's update by differences of T, started from T_{-1} = x_0, with evaluations of its own."""
+    alpha, N = case.alpha, case.N
+    x, before = case.x0, case.x0
+    for k in range(N - 1):
+        T = x - alpha * _noisy(case, k, x)
+        x, before = x + (N - k - 1) / (N - k) * (T - before), T
+    method = make(step_size=alpha, horizon=N)
+    _compare("Dual-OHM", x, follow(method, lambda k, x: _noisy(case, k, x), case.x0))
+
+
+def ohm_loop(make: Make, case: Nonexpansive) -> None:
+    """x_0/(k+2) + (k+1)/(k+2) T_k."""
+    alpha, N = case.alpha, case.N
+    x = case.x0
+    for k in range(N - 1):
+        x = case.x0 / (k + 2) + (k + 1) / (k + 2) * (x - alpha * _noisy(case, k, x))
+    _compare("OHM", x, follow(make(step_size=alpha, horizon=N), lambda k, x: _noisy(case, k, x), case.x0))
 
 
 def sgda_loop(make: Make, case: Nonexpansive) -> None:

@@ -152,7 +152,7 @@ class Nonexpansive:
         self.root = rng.normal(size=self.d)
         self.x0 = self.root + rng.normal(size=(2, self.d)) * 10.0 ** rng.uniform(-2, 2)
         self._maps = [_piece(name, rng, self.root) for name in self.pieces]
-        self.noise = rng.normal(size=(self.N + 1, 2, self.d))
+        self.noise = rng.normal(size=(2 * self.N + 1, 2, self.d))
 
     @property
     def D(self) -> np.ndarray:

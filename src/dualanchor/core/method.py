@@ -14,7 +14,14 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, HorizonError, explain
+from dualanchor.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CapabilityError,
+    HorizonError,
+    explain,
+    unknown_name,
+)
 from dualanchor.core.oracle import Session, no_full_pass
 from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.rowwise import Rowwise
@@ -143,6 +150,25 @@ class Method(Rowwise, ABC):
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
         """Hyper-parameters for a problem and a budget, for those that were not given."""
         return {"step_size": problem.step_size}
+
+    @classmethod
+    def for_problem(cls, problem: Problem, budget: int | None = None, **parameters: Any) -> Self:
+        """The method for a problem and a budget; what is not given follows the source's choice for them."""
+        for name in parameters:
+            if name not in cls.parameter_names():
+                raise unknown_name(f"{cls.id}: parameter", name, cls.parameter_names())
+        chosen = {**cls.defaults(problem, budget, parameters), **parameters}
+        for name, value in chosen.items():
+            if value is None and name not in parameters and name in ("step_size", "horizon"):
+                remedy = "a budget" if name == "horizon" else "a problem with Constants(L=...)"
+                raise ArgumentError(
+                    explain(
+                        f"{cls.id}: {name} must be given where the problem and the budget do not imply it",
+                        f"problem {problem.name!r} and budget {budget}",
+                        f"Pass {name}, or {remedy}",
+                    )
+                )
+        return cls(**chosen)
 
     # -- for everyone ----------------------------------------------------------------------------------------
 

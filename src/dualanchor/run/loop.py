@@ -230,10 +230,8 @@ class Loop:
             signal.signal(signal.SIGINT, before)
 
     def _result(self, ended: list[Ended]) -> Result:
-        return assemble(ended, self._recorder.history(), self._shape, self._describe, self._target())
-
-    def _target(self) -> bool:
-        return self._rule is not None and any(isinstance(rule, Target) for rule in self._rule.leaves())
+        target = self._rule is not None and any(isinstance(rule, Target) for rule in self._rule.leaves())
+        return assemble(ended, self._recorder.history(), self._shape, self._describe, target)
 
     # -- checkpoints -----------------------------------------------------------------------------------------
 
@@ -335,14 +333,13 @@ def assemble(
     residual = None
     if ended[0].residual is not None:
         residual = shaped(gather([piece.residual for piece in ended if piece.residual is not None]))
-    notes: tuple[str, ...] = ()
-    if any(one is Status.TARGET for one in statuses):
-        notes = ("stopped when the residual looked good: the last-iterate theorem does not apply to this point",)
+    k = gather([piece.k for piece in ended])
+    notes = _notes(statuses, k, describe["method"]["parameters"])
     return Result(
         x=state["x"].reshape(*shape, -1),
         success=shaped(success),
         status=statuses.reshape(shape) if shape else statuses[0],
-        nit=shaped(gather([piece.k for piece in ended])),
+        nit=shaped(k),
         nfev=shaped(gather([piece.evals for piece in ended])),
         draws=shaped(gather([piece.draws for piece in ended])),
         residual=residual,
@@ -352,3 +349,18 @@ def assemble(
         notes=notes,
         **describe,
     )
+
+
+def _notes(statuses: Array, k: Array, parameters: Any) -> tuple[str, ...]:
+    """What a reader of the result should know and might overlook."""
+    notes = []
+    if Status.TARGET in statuses:
+        notes.append("stopped when the residual looked good: the last-iterate theorem does not apply to this point")
+    one = parameters[0] if isinstance(parameters, list) else parameters
+    early = np.array([status in (Status.BUDGET, Status.STEPS, Status.WALL_TIME) for status in statuses])
+    if one.get("horizon") is not None and early.any():
+        notes.append(
+            f"ended at step {int(k[early].max())}, before the horizon {one['horizon']}: "
+            "this is not the iterate that the last-iterate theorem speaks of"
+        )
+    return tuple(notes)

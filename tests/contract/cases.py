@@ -1,0 +1,195 @@
+"""What the contract is held against: every registered method on every registered problem, made small.
+
+Nothing here asks for a name. Sizes and alternatives go by the names of options and hyper-parameters, so a method or
+problem that is added later comes under the contract by itself. Which methods a problem cannot serve is found out
+from the CapabilityError.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import dualanchor as da
+from dualanchor.core.registry import Entry
+from dualanchor.core.streams import Purpose
+from dualanchor.methods import make
+
+SEED = 11
+
+SIZES = {"dimension": 8, "components": 9, "rank": 5}
+"""Options that say how large a problem is. With n = 9 components batches below come out smaller and larger than n."""
+
+HORIZON = 201
+LISTED = [1 + (7 * k) % 12 for k in range(HORIZON)]
+
+ALTERNATIVES: dict[str, list[Any]] = {
+    "batch_size": [3, 12, da.Growing(0.06), LISTED],
+    "estimator": [da.PAGE(7, 2)],
+    "big_batch": [20],
+    "small_batch": [2, 11],
+    "growth": [0.02],
+    "anchor_weight": [0.05],
+}
+"""Values by the name of the hyper-parameter; each makes a variant of every method that has it."""
+
+WITH_HORIZON: dict[str, list[Any]] = {"batch_size": [da.Tapered(30.0), da.Tapered(2000.0)]}
+"""The same for methods that know their horizon."""
+
+STACKS: dict[str, list[Any]] = {
+    "step_size": [0.03, 0.11, 0.2],
+    "horizon": [9, 31, 30, 80],
+    "batch_size": [1, 12, 3],
+    "big_batch": [4, 20, 7],
+    "small_batch": [1, 11, 3],
+    "growth": [0.001, 0.02, 0.1],
+    "anchor_weight": [0.05, 0.01],
+    "estimator": [da.PAGE(4, 1), da.PAGE(20, 11), da.PAGE(4, 2)],
+}
+"""Values that configurations of one run differ in."""
+
+STACKS_OF_SCHEDULES: dict[str, list[Any]] = {"batch_size": [da.Growing(0.1), da.Growing(1.0), da.Growing(0.5)]}
+STACKS_WITH_HORIZON: dict[str, list[Any]] = {"batch_size": [da.Tapered(3.0), da.Tapered(40.0), da.Tapered(300.0)]}
+
+
+class Case(NamedTuple):
+    """A method on a problem that can serve it."""
+
+    method: Entry
+    problem: da.Problem
+
+    def make(self, horizon: int = HORIZON, **parameters: Any) -> da.Method:
+        """The method with its own choice of what is not given."""
+        if "horizon" in self.parameters:
+            parameters.setdefault("horizon", horizon)
+        return make(self.method.id, self.problem, None, parameters)
+
+    @property
+    def parameters(self) -> list[str]:
+        return self.method.cls.parameter_names()
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether no matrix product is involved, so that results agree bit for bit; finite sums have them."""
+        return self.problem.components is None
+
+    def __str__(self) -> str:
+        return f"{self.method.id}-{self.problem.name}"
+
+
+def small(entry: Entry, **options: Any) -> da.Problem:
+    """The named problem with few unknowns and components."""
+    names = entry.cls.option_names()
+    return entry.cls(**{**{name: SIZES[name] for name in names if name in SIZES}, **options})
+
+
+def noiseless(entry: Entry) -> da.Problem:
+    """The same without noise, where the problem has noise that can be left out."""
+    return small(entry, **({"sigma": 0.0} if "sigma" in entry.cls.option_names() else {}))
+
+
+def serves(problem: da.Problem, method: Entry) -> bool:
+    """Whether the problem has what the method needs."""
+    try:
+        da.solve(problem, Case(method, problem).make(), stop=da.Steps(1), record=0)
+    except da.errors.CapabilityError:
+        return False
+    return True
+
+
+CASES = [
+    Case(method, problem)
+    for problem in map(small, da.list_problems())
+    for method in da.list_methods()
+    if serves(problem, method)
+]
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+ON_ONE = [next(case for case in CASES if case.method == method) for method in da.list_methods()]
+every_method = pytest.mark.parametrize("case", ON_ONE, ids=str)
+"""Every method, on the first problem that can serve it."""
+
+
+def variants(case: Case) -> list[dict[str, Any]]:
+    """Hyper-parameters to try, as changes of the method's own choice."""
+    tables = [ALTERNATIVES, WITH_HORIZON] if "horizon" in case.parameters else [ALTERNATIVES]
+    changes = [{name: value} for table in tables for name in table if name in case.parameters for value in table[name]]
+    return [{}, *changes]
+
+
+def _change_id(case: Case, change: dict[str, Any]) -> str:
+    shown = [f"{name}={'list' if isinstance(value, list) else value}" for name, value in change.items()]
+    return f"{case}-{shown[0] if shown else 'default'}"
+
+
+every_variant = pytest.mark.parametrize(
+    ("case", "change"),
+    [pytest.param(case, change, id=_change_id(case, change)) for case in CASES for change in variants(case)],
+)
+
+
+def stacks(case: Case) -> list[tuple[str, list[da.Method]]]:
+    """Lists of methods that run as configurations of one array, with the name of what differs."""
+    found = []
+    for table in [STACKS, STACKS_OF_SCHEDULES, *([STACKS_WITH_HORIZON] if "horizon" in case.parameters else [])]:
+        for name, values in table.items():
+            if name in case.parameters:
+                horizon = {} if name == "horizon" else {"horizon": 60}
+                methods = [case.make(**horizon, **{name: value}) for value in values]
+                found.append((f"{name}-{type(values[0]).__name__}", methods))
+    return found
+
+
+every_stack = pytest.mark.parametrize(
+    ("case", "methods"),
+    [pytest.param(case, methods, id=f"{case}-{name}") for case in CASES for name, methods in stacks(case)],
+)
+
+
+def session_for(case: Case, replications: list[int], seed: int = SEED) -> tuple[Any, da.Session, da.Streams]:
+    """Start, session and coins of any set of replications, made of public parts only."""
+    chosen = np.asarray(replications)
+    instance = case.problem.instance(da.Streams(seed, chosen, Purpose.INSTANCE))
+    streams = da.Streams(seed, chosen, Purpose.NOISE, instance.x0.shape[1])
+    return instance.x0, da.Session(instance.oracle, streams), streams.of(Purpose.COIN)
+
+
+def coin(method: da.Method, coins: da.Streams, k: int) -> Any:
+    """The coins that a run tosses for step k, or None."""
+    probability = method.probability(np.arange(k, k + 1))
+    return None if probability is None else (coins.uniforms(k, 1) < probability)[:, 0]
+
+
+def bare(case: Case, method: da.Method, replications: list[int], steps: int) -> tuple[Any, da.Session]:
+    """State and session after so many steps, by nothing but `init` and `step`."""
+    start, session, coins = session_for(case, replications)
+    s = method.init(start)
+    for k in range(steps):
+        method.step(k, s, session, coin(method, coins, k))
+    return s, session
+
+
+def assert_close(case: Case, actual: Any, expected: Any) -> None:
+    """Bit for bit where no matrix product is involved, else to rounding."""
+    if case.elementwise:
+        np.testing.assert_array_equal(actual, expected)
+    else:
+        finite = np.abs(np.asarray(expected)[np.isfinite(expected)])
+        np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12 * np.max(finite, initial=0.0))
+
+
+def assert_same_result(one: da.Result, other: da.Result) -> None:
+    """Two results agree in every bit."""
+    assert one.shape == other.shape
+    for name in ("x", "success", "status", "nit", "nfev", "draws", "residual"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    assert one.residual_kind == other.residual_kind
+    assert one.state.keys() == other.state.keys()
+    for name, value in one.state.items():
+        np.testing.assert_array_equal(value, other.state[name], err_msg=f"state {name}")
+    assert one.history.columns().keys() == other.history.columns().keys()
+    for name, column in one.history.columns().items():
+        np.testing.assert_array_equal(column, other.history.columns()[name], err_msg=f"history {name}")
+    assert (one.problem, one.method, one.seed, one.notes) == (other.problem, other.method, other.seed, other.notes)

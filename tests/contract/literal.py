@@ -1,0 +1,156 @@
+"""Every method as a literal loop: plain NumPy, one row, straight from the formulas, with samples of its own.
+
+A loop gets the hyper-parameters `m`, the start and `S`, which draws from fresh streams of the same seed and counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil, sqrt
+from typing import Any
+
+import numpy as np
+
+import dualanchor as da
+from dualanchor.core.streams import Purpose
+
+
+class Samples:
+    """The samples of one replication, read from the oracle itself in the order in which they are asked for."""
+
+    def __init__(self, problem: da.Problem, seed: int, replication: int) -> None:
+        one = np.array([replication])
+        self.oracle, start, _ = problem.instance(da.Streams(seed, one, Purpose.INSTANCE))
+        self.x0 = start[0]
+        self._noise = da.Streams(seed, one, Purpose.NOISE, self.x0.size)
+        self._coins = da.Streams(seed, one, Purpose.COIN)
+        self.draws = self.evals = 0
+
+    def draw(self, size: int) -> da.Batch:
+        self.draws += size
+        return self.oracle.draw(self._noise, size)
+
+    def F(self, x: Any, batch: da.Batch) -> Any:
+        self.evals += batch.size
+        return self.oracle.mean(x[None], batch)[0]
+
+    def uniform(self, k: int) -> float:
+        return float(self._coins.uniforms(k, 1)[0, 0])
+
+
+def size(batch_size: Any, k: int, N: int | None) -> int:
+    """The size of round k."""
+    if isinstance(batch_size, da.Tapered):
+        return max(1, ceil(batch_size.C / sqrt((N - k) * (N - k - 1))))
+    if isinstance(batch_size, da.Growing):
+        return max(1, ceil(batch_size.c * (k + 1)))
+    return batch_size[k] if isinstance(batch_size, list) else batch_size
+
+
+def fresh(m: Any, S: Samples) -> Callable[[int, Any], Any]:
+    """G_k = F_B(x_k) with a new batch every time."""
+    return lambda k, x: S.F(x, S.draw(size(m.batch_size, k, getattr(m, "horizon", None))))
+
+
+def page(S: Samples, p: Callable[[int], float], anew: Callable[[Any], Any], small: int) -> Callable[[int, Any], Any]:
+    """A fresh estimate with probability p_k, otherwise the old one and a difference on the same samples."""
+    memory: dict[str, Any] = {}
+
+    def G(k: int, x: Any) -> Any:
+        if S.uniform(k) < p(k):
+            v = anew(x)
+        else:
+            batch = S.draw(small)
+            v = memory["v"] + (S.F(x, batch) - S.F(memory["x"], batch))
+        memory.update(v=v, x=x)
+        return v
+
+    return G
+
+
+def estimate(m: Any, S: Samples) -> Callable[[int, Any], Any]:
+    """What OHM and Dual-OHM read F through."""
+    if m.estimator is None:
+        return fresh(m, S)
+    return paper_page(m.estimator, S)
+
+
+def paper_page(sizes: Any, S: Samples) -> Callable[[int, Any], Any]:
+    return page(S, lambda k: min(1, 2 / (k + 2)), lambda x: S.F(x, S.draw(sizes.big_batch)), sizes.small_batch)
+
+
+def dual_ohm(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    G, N, a = estimate(m, S), m.horizon, m.step_size
+    x, T_before = x0, x0
+    for k in range(steps):
+        T = x - a * G(k, x)
+        x = x + (N - k - 1) / (N - k) * (T - T_before)
+        T_before = T
+    return x
+
+
+def halpern(G: Callable[[int, Any], Any], a: float, x0: Any, steps: int) -> Any:
+    x = x0
+    for k in range(steps):
+        x = x0 / (k + 2) + (k + 1) / (k + 2) * (x - a * G(k, x))
+    return x
+
+
+def ohm(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    return halpern(estimate(m, S), m.step_size, x0, steps)
+
+
+def halpern_page(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    return halpern(paper_page(m, S), m.step_size, x0, steps)
+
+
+def halpern_vr_finite(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    n = m.components
+
+    def p(k: int) -> float:
+        return 1.0 if k <= 1 else 4 / (k + 4) if k - 1 <= sqrt(n) else 4 / (sqrt(n) + 5)
+
+    b = ceil(sqrt(n)) if m.small_batch is None else m.small_batch
+    G = page(S, p, lambda u: S.F(u, S.oracle.full_batch()), b)
+    u = x0
+    for k in range(steps):
+        u = 2 / (k + 4) * x0 + (1 - 2 / (k + 4)) * u - m.step_size * G(k, u)
+    return u
+
+
+def sgda(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    G, x = fresh(m, S), x0
+    for k in range(steps):
+        x = x - m.step_size * G(k, x)
+    return x
+
+
+def seg(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    G, x = fresh(m, S), x0
+    for k in range(steps):
+        half = x - m.step_size * G(k, x)
+        x = x - m.step_size * G(k, half)
+    return x
+
+
+def rain(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    G, eta, lam, gamma = fresh(m, S), m.step_size, m.anchor_weight, m.growth
+    z, weights, sums = x0, 0.0, np.zeros_like(x0)  # S_k and m_k
+    for k in range(steps):
+        half = z - eta * (G(k, z) + lam * gamma * (weights * z - sums))
+        moved = z - eta * (G(k, half) + lam * gamma * (weights * half - sums))
+        weights, sums = weights + (1 + gamma) ** k, sums + (1 + gamma) ** k * z
+        z = moved
+    return z
+
+
+LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
+    "halpern-page": halpern_page,
+    "halpern-vr-finite": halpern_vr_finite,
+    "rain": rain,
+    "s-dual-ohm": dual_ohm,
+    "s-ohm": ohm,
+    "seg": seg,
+    "sgda": sgda,
+}
+"""The literal loop of every registered method."""

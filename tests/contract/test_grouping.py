@@ -1,0 +1,174 @@
+"""A row comes out the same whatever rows it is run with."""
+
+import numpy as np
+import pytest
+from tests.contract.cases import (
+    CASES,
+    SEED,
+    assert_close,
+    bare,
+    every_case,
+    every_stack,
+    every_variant,
+)
+
+import dualanchor as da
+from dualanchor.core.streams import Purpose
+
+COUNTED = ("status", "nit", "nfev", "draws", "success")
+
+
+def assert_rows_agree(case, stacked, alone, where):
+    """The rows `where` of one result are those of another, in the point, the counts and the status."""
+    for name in COUNTED:
+        np.testing.assert_array_equal(getattr(stacked, name)[where], getattr(alone, name), err_msg=name)
+    assert_close(case, stacked.x[where], alone.x)
+    assert_close(case, stacked.residual[where], alone.residual)
+
+
+@every_variant
+def test_any_set_of_replications_gives_the_same_rows(case, change):
+    method, steps = case.make(**change), 60
+    together = da.solve(case.problem, method, stop=da.Steps(steps), seed=SEED, reps=7, record=0)
+    for some in ([0, 1, 2, 3, 4, 5, 6], [5, 2], [6], [3, 3, 0]):
+        s, session = bare(case, method, some, steps)
+        assert_close(case, together.x[some], s.x)
+        for name, value in vars(s).items():
+            assert_close(case, together.state[name][some], value)
+        np.testing.assert_array_equal(together.nfev[some], np.broadcast_to(session.evals, len(some)))
+        np.testing.assert_array_equal(together.draws[some], np.broadcast_to(session.draws, len(some)))
+
+
+@every_case
+@pytest.mark.parametrize("reps", [1, 4])
+def test_fewer_replications_are_the_first_of_many(case, reps):
+    method = case.make(horizon=90)
+    many = da.solve(case.problem, method, budget=300, seed=SEED, reps=7)
+    few = da.solve(case.problem, method, budget=300, seed=SEED, reps=reps)
+    where = 0 if reps == 1 else slice(reps)
+    assert_rows_agree(case, many, few, where)
+
+
+@every_stack
+@pytest.mark.parametrize("backwards", [False, True], ids=["", "backwards"])
+def test_configurations_in_one_array_equal_one_by_one(case, methods, backwards):
+    """Rows retire one after another: by their horizon, and because batches eat the budget at different speeds."""
+    methods = methods[::-1] if backwards else methods
+    options = {"budget": 230, "seed": SEED, "reps": 3, "check": False}
+    stacked = da.solve(case.problem, methods, **options)
+    assert stacked.shape == (len(methods), 3)
+    for i, method in enumerate(methods):
+        assert_rows_agree(case, stacked, da.solve(case.problem, method, **options), i)
+
+
+@every_stack
+def test_configurations_take_the_same_steps_as_their_bare_loops(case, methods):
+    """As above, against a loop that shares nothing with the runner, for as many steps as the shortest can take."""
+    steps = min(40, *(method.steps or 40 for method in methods))
+    stacked = da.solve(case.problem, methods, stop=da.Steps(steps), seed=SEED, reps=3, check=False, record=0)
+    for i, method in enumerate(methods):
+        s, session = bare(case, method, [2, 0], steps)
+        assert_close(case, stacked.x[i, [2, 0]], s.x)
+        np.testing.assert_array_equal(stacked.draws[i, [2, 0]], np.broadcast_to(session.draws, 2))
+
+
+@every_case
+def test_rows_that_diverge_do_not_disturb_the_others(case):
+    sizes = [0.1, 40.0, 0.05, 7.0, 2000.0]
+    methods = [case.make(horizon=400, step_size=size) for size in sizes]
+    options = {"stop": da.Steps(390), "seed": SEED, "reps": 3, "check": False}
+    stacked = da.solve(case.problem, methods, **options)
+    diverged = stacked.status == da.Status.DIVERGED
+    assert diverged.any()
+    assert not diverged[0].any()
+    for i, method in enumerate(methods):
+        assert_rows_agree(case, stacked, da.solve(case.problem, method, **options), i)
+    # and to a loop that looks after every step
+    watched = da.solve(case.problem, methods, callback=lambda x: None, **options)
+    for name in COUNTED:
+        np.testing.assert_array_equal(getattr(stacked, name), getattr(watched, name), err_msg=name)
+    assert_close(case, stacked.x, watched.x)
+
+
+@every_case
+def test_targets_retire_rows_at_their_own_time(case):
+    methods = [case.make(horizon=300, step_size=size) for size in (0.05, 0.1, 0.2)]
+    start = da.solve(case.problem, methods[0], stop=da.Steps(0), seed=SEED, reps=3).residual
+    options = {"stop": da.Target(0.8 * float(start.min()), every=3), "budget": 500, "seed": SEED, "reps": 3}
+    stacked = da.solve(case.problem, methods, check=False, **options)
+    for i, method in enumerate(methods):
+        assert_rows_agree(case, stacked, da.solve(case.problem, method, check=False, **options), i)
+
+
+@every_case
+def test_how_far_the_run_looks_ahead_changes_nothing(case, monkeypatch):
+    """Steps between two looks depend on the clock; results must not."""
+    methods = [case.make(horizon=150, step_size=size) for size in (0.1, 40.0, 0.05)]
+    options = {"budget": 700, "seed": SEED, "reps": 2, "check": False}
+    usual = da.solve(case.problem, methods, **options)
+    for reach in (1, 5, 64):
+        monkeypatch.setattr("dualanchor.run.loop._REACH", reach)
+        monkeypatch.setattr("dualanchor.run.loop._SECONDS", 1e9)
+        other = da.solve(case.problem, methods, **options)
+        np.testing.assert_array_equal(usual.x, other.x)
+        for name in COUNTED:
+            np.testing.assert_array_equal(getattr(usual, name), getattr(other, name), err_msg=name)
+        for name, column in usual.history.columns().items():
+            np.testing.assert_array_equal(column, other.history.columns()[name], err_msg=name)
+
+
+@every_case
+def test_large_states_are_not_copied_and_agree(case, monkeypatch):
+    methods = [case.make(horizon=150, step_size=size) for size in (0.1, 40.0)]
+    options = {"budget": 300, "seed": SEED, "reps": 2, "check": False}
+    usual = da.solve(case.problem, methods, **options)
+    monkeypatch.setattr("dualanchor.run.loop._SNAPSHOT", 0)
+    other = da.solve(case.problem, methods, **options)
+    np.testing.assert_array_equal(usual.x, other.x)
+    np.testing.assert_array_equal(usual.nit, other.nit)
+
+
+def own_problem(dtype, matrix=None):
+    """A user's operator that keeps the type of its argument."""
+    scale = np.linspace(0.2, 1.0, 5).astype(dtype)
+    oracle = da.AdditiveNoise(lambda x: scale * x, sigma=0.3, vectorized=True)
+    return da.Problem(oracle, np.ones(5, dtype), constants=da.Constants(L=1.0))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "methods",
+    [
+        [da.DualOHM(0.3, 50), da.DualOHM(0.7, 50), da.DualOHM(0.7, 20, 3)],
+        [da.OHM(0.3, 50), da.OHM(0.7, 50)],
+        [da.SGDA(0.3), da.SGDA(0.7)],
+        [da.SEG(0.3), da.SEG(0.7, 4)],
+        [da.RAIN(0.1, 0.01, 0.01), da.RAIN(0.1, 0.02, 0.3), da.RAIN(0.1, 0.02, 0.03)],
+        [da.HalpernPAGE(0.3, 5, 1), da.HalpernPAGE(0.7, 5, 2)],
+    ],
+    ids=lambda methods: type(methods[0]).__name__,
+)
+def test_stacks_agree_in_single_precision_too(dtype, methods):
+    problem = own_problem(dtype)
+    stacked = da.solve(problem, methods, budget=200, reps=2)
+    assert stacked.x.dtype == dtype
+    for i, method in enumerate(methods):
+        alone = da.solve(problem, method, budget=200, reps=2)
+        assert alone.x.dtype == dtype
+        np.testing.assert_array_equal(stacked.x[i], alone.x)
+
+
+def test_the_same_configuration_twice_gives_the_same_row_twice():
+    for case in CASES[:3]:
+        method = case.make(horizon=40)
+        twice = da.solve(case.problem, [method, method], budget=100, reps=2)
+        np.testing.assert_array_equal(twice.x[0], twice.x[1])
+
+
+def test_configurations_share_the_noise_of_their_replication():
+    """Common random numbers: two batch sizes read the same unit vectors."""
+    problem = da.Problem(da.AdditiveNoise(lambda x: 0 * x, sigma=1.0, vectorized=True), np.zeros(3))
+    both = da.solve(problem, [da.SGDA(1.0, 1), da.SGDA(1.0, 4)], stop=da.Steps(1), reps=2)
+    np.testing.assert_allclose(both.x[0], 2 * both.x[1], rtol=1e-14)
+    unit = da.Streams(0, np.arange(2), Purpose.NOISE, 3).normals()
+    np.testing.assert_allclose(both.x[0], -unit / np.sqrt(3), rtol=1e-14)

@@ -1,0 +1,210 @@
+"""The command line as a user and as a program sees it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import dualanchor as da
+from dualanchor.cli.app import app
+from dualanchor.cli.arguments import parse_value
+
+
+def run(*words, code=0):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def data(*words):
+    return json.loads(run(*words, "--json").stdout)
+
+
+def test_help_does_not_import_numpy():
+    script = "import sys\nfrom dualanchor.cli import main\ntry: main()\nfinally: print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+    assert "solve" in done.stdout
+
+
+def test_python_m_dualanchor_has_the_version():
+    done = subprocess.run([sys.executable, "-m", "dualanchor", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"dualanchor {da.__version__}"
+
+
+@pytest.mark.parametrize("command", ["methods", "problems"])
+def test_listings_are_complete(command):
+    entries = {"methods": da.list_methods, "problems": da.list_problems}[command]()
+    listed = data(command)
+    assert [one["id"] for one in listed] == [entry.id for entry in entries]
+    text = run(command).output
+    for entry in entries:
+        assert entry.id in text
+        assert entry.title in run(command, entry.id).output
+
+
+def test_solve_json_has_the_promised_keys_and_the_library_s_numbers():
+    words = ["solve", "worst-case-nonexpansive", "--method", "s-dual-ohm", "-p", "batch_size=1"]
+    out = data(*words, "-o", "dimension=101", "--budget", 100, "--reps", 5, "--seed", 3)
+    problem = da.problems.worst_case_nonexpansive(dimension=101)
+    result = da.solve(problem, "s-dual-ohm", budget=100, reps=5, seed=3)
+    assert out["problem"] == "worst-case-nonexpansive"
+    assert out["method"] == "s-dual-ohm"
+    assert out["params"] == {"step_size": 1.0, "horizon": 100, "batch_size": 1, "estimator": None}
+    assert out["budget"] == 100
+    assert (out["nfev"], out["draws"], out["status"]) == (99, 99, "HORIZON")
+    assert out["nfev_per_rep"] == [99] * 5 == out["draws_per_rep"]
+    assert out["status_per_rep"] == ["HORIZON"] * 5
+    final = out["final"]
+    np.testing.assert_array_equal(final["per_rep"], result.residual)
+    assert final["mean"] == pytest.approx(result.residual.mean())
+    assert final["rms"] == pytest.approx(np.sqrt(np.mean(result.residual**2)))
+    assert final["p5"] == pytest.approx(np.percentile(result.residual, 5))
+    assert final["p95"] == pytest.approx(np.percentile(result.residual, 95))
+
+
+def test_diverged_numbers_are_null_and_mixed_statuses_are_mixed():
+    out = data("solve", "affine", "-m", "sgda", "-p", "step_size=50", "--budget", 2000, "--reps", 2)
+    assert out["status"] == "DIVERGED"
+    assert out["final"]["mean"] is None
+    assert out["final"]["per_rep"] == [None, None]
+    assert out["nfev"] < 2000
+
+
+def test_readable_summary_says_what_matters():
+    text = run("solve", "affine", "--budget", 200, "--seed", 1).output
+    for word in ("s-dual-ohm", "affine", "horizon", "evaluations", "199 of 200", "residual"):
+        assert word in text
+
+
+def test_schedules_estimators_and_rules(tmp_path):
+    out = data("solve", "affine", "-p", "batch_size=Tapered(20)", "--budget", 500)
+    assert out["params"]["batch_size"] == "Tapered(C=20)"
+    assert out["nfev"] <= 500
+    out = data("solve", "affine", "-p", "estimator=PAGE(10, 2)", "-p", "horizon=20")
+    assert out["nit"] == 19
+    out = data("solve", "affine", "-m", "sgda", "--budget", 500, "--steps", 7)
+    assert (out["nit"], out["status"]) == (7, "STEPS")
+    out = data("solve", "affine", "-m", "sgda", "-o", "sigma=0", "-o", "mu=0.5", "--budget", 500, "--target", 0.01)
+    assert out["status"] == "TARGET"
+    assert out["final"]["mean"] <= 0.01
+
+
+def test_save_plot_and_checkpoint(tmp_path):
+    saved, figure, checkpoint = tmp_path / "r.npz", tmp_path / "f.png", tmp_path / "c.npz"
+    words = ["solve", "affine", "--budget", 300, "--save", saved, "--plot", figure, "--checkpoint", checkpoint]
+    out = data(*words)
+    assert da.Result.load(saved).residual == out["final"]["mean"]
+    assert figure.stat().st_size > 5000
+    assert data(*words) == out  # taken up from the finished checkpoint
+
+
+def test_a_problem_from_a_file(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import dualanchor as da\n"
+        "def make(sigma=0.1):\n"
+        "    return da.Problem(da.AdditiveNoise(lambda x: 2 * x, sigma), [1.0, 1.0], constants=da.Constants(L=2.0))\n"
+        "ready = make()\n"
+    )
+    assert data("solve", f"{file}:ready", "--budget", 50)["nfev"] == 49
+    exact = data("solve", f"{file}:make", "-o", "sigma=0", "--budget", 50)["final"]["mean"]
+    assert exact == pytest.approx(2 * 2**0.5 / 50)  # T = 0: the last iterate is x0 / N
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["solve", "afine", "--budget", "10"], ("problem", "'afine'", "Did you mean affine?")),
+        (["solve", "affine", "-m", "s-dual-omh", "--budget", "10"], ("method", "'s-dual-omh'", "s-dual-ohm")),
+        (["solve", "affine", "-p", "batchsize=1", "--budget", "10"], ("parameter", "'batchsize'", "batch_size")),
+        (["solve", "affine", "-o", "sgima=1", "--budget", "10"], ("option", "'sgima'", "sigma")),
+        (["solve", "affine", "-p", "batch_size=20", "--budget", "10"], ("batch_size", "20", "smaller batch")),
+        (["solve", "affine", "--budget", "0"], ("budget", "0", ">= 1")),
+        (["solve", "affine"], ("horizon", "budget None", "Pass horizon")),
+        (["solve", "affine", "-p", "step_size=9", "--budget", "10"], ("2/L = 2", "9", "check=False")),
+        (["solve", "nowhere.py:x", "--budget", "10"], ("exist", "nowhere.py", "Check the path")),
+        (["solve", "mine.py", "--budget", "10"], ("file.py:name", "mine.py", "Write")),
+        (["methods", "sgd"], ("method", "'sgd'", "sgda")),
+        (["reproduce", "exp9"], ("panel", "'exp9'", "exp1")),
+        (["reproduce", "--seeds", "0"], ("seeds", "0", ">= 1")),
+    ],
+)
+def test_bad_input_gets_a_message_in_three_parts(words, parts):
+    output = run(*words, code=2).output
+    for part in parts:
+        assert part in output
+    assert "Traceback" not in output
+
+
+def test_words_of_the_command_line_are_never_evaluated():
+    assert parse_value("__import__('os').getcwd()") == "__import__('os').getcwd()"
+    assert parse_value("1,2,4") == [1, 2, 4]
+    assert parse_value("1e-3") == 1e-3
+    assert parse_value("none") is None
+    assert parse_value("growing(0.5)") == da.Growing(0.5)
+
+
+def test_small_reproduction_is_complete():
+    out = data("reproduce", "exp2", "--seeds", 2)
+    (panel,) = out["panels"].values()
+    assert set(panel["methods"]) == {entry.id for entry in da.list_methods()}
+    for row in panel["methods"].values():
+        assert row["evals"] <= panel["budget"]
+        assert len(row["final"]["per_seed"]) == 2
+    assert panel["methods"]["s-ohm"]["selected"] == panel["methods"]["s-dual-ohm"]["selected"]
+
+
+def test_ctrl_c_keeps_the_partial_result_and_the_checkpoint(tmp_path):
+    checkpoint = tmp_path / "c.npz"
+    words = ["solve", "worst-case-nonexpansive", "-m", "sgda", "--budget", "100000000", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dualanchor", *words, "--checkpoint", str(checkpoint)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
+    time.sleep(3)
+    process.send_signal(2)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    answer = json.loads(out)
+    assert answer["status"] == "INTERRUPTED"
+    assert answer["nfev"] > 0
+    assert checkpoint.exists()
+
+
+def test_missing_command_line_extra_is_named(tmp_path):
+    (tmp_path / "click.py").write_text("raise ImportError('not here')")
+    done = subprocess.run(
+        [sys.executable, "-m", "dualanchor", "--help"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode != 0
+    assert "dualanchor[cli]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_progress_lines_when_not_a_terminal():
+    words = ["solve", "worst-case-nonexpansive", "-m", "sgda", "--budget", "100000000", "--wall-time", "3"]
+    done = subprocess.run([sys.executable, "-m", "dualanchor", *words], capture_output=True, text=True, check=True)
+    assert "evaluations" in done.stderr
+    assert "time was up" in " ".join(done.stdout.split())
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_command_in_the_readme_that_names_experiment_1_takes_seconds():
+    start = time.perf_counter()
+    out = data("solve", "worst-case-nonexpansive", "-p", "batch_size=1", "--budget", 2000, "--reps", 4, "--seed", 0)
+    assert 0.09 < out["final"]["mean"] < 0.12
+    assert time.perf_counter() - start < 60  # a hang guard, not a timing
