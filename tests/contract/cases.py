@@ -119,6 +119,14 @@ def variants(case: Case) -> list[dict[str, Any]]:
     return [{}, *changes]
 
 
+REPRESENTATIVES = {case.elementwise: case.problem.name for case in CASES}.values()
+"""One problem of each kind; combinations with the others are run by the slow suite only."""
+
+
+def _marks(case: Case, plain: bool = False) -> Any:
+    return () if plain or case.problem.name in REPRESENTATIVES else pytest.mark.slow
+
+
 def _change_id(case: Case, change: dict[str, Any]) -> str:
     shown = [f"{name}={'list' if isinstance(value, list) else value}" for name, value in change.items()]
     return f"{case}-{shown[0] if shown else 'default'}"
@@ -126,7 +134,11 @@ def _change_id(case: Case, change: dict[str, Any]) -> str:
 
 every_variant = pytest.mark.parametrize(
     ("case", "change"),
-    [pytest.param(case, change, id=_change_id(case, change)) for case in CASES for change in variants(case)],
+    [
+        pytest.param(case, change, id=_change_id(case, change), marks=_marks(case, plain=not change))
+        for case in CASES
+        for change in variants(case)
+    ],
 )
 
 
@@ -144,7 +156,11 @@ def stacks(case: Case) -> list[tuple[str, list[da.Method]]]:
 
 every_stack = pytest.mark.parametrize(
     ("case", "methods"),
-    [pytest.param(case, methods, id=f"{case}-{name}") for case in CASES for name, methods in stacks(case)],
+    [
+        pytest.param(case, methods, id=f"{case}-{name}", marks=_marks(case))
+        for case in CASES
+        for name, methods in stacks(case)
+    ],
 )
 
 

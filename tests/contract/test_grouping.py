@@ -8,6 +8,7 @@ from tests.contract.cases import (
     assert_close,
     bare,
     every_case,
+    every_method,
     every_stack,
     every_variant,
 )
@@ -28,9 +29,9 @@ def assert_rows_agree(case, stacked, alone, where):
 
 @every_variant
 def test_any_set_of_replications_gives_the_same_rows(case, change):
-    method, steps = case.make(**change), 60
+    method, steps = case.make(**change), 25
     together = da.solve(case.problem, method, stop=da.Steps(steps), seed=SEED, reps=7, record=0)
-    for some in ([0, 1, 2, 3, 4, 5, 6], [5, 2], [6], [3, 3, 0]):
+    for some in ([5, 2, 2], [6]):
         s, session = bare(case, method, some, steps)
         assert_close(case, together.x[some], s.x)
         for name, value in vars(s).items():
@@ -50,51 +51,50 @@ def test_fewer_replications_are_the_first_of_many(case, reps):
 
 
 @every_stack
-@pytest.mark.parametrize("backwards", [False, True], ids=["", "backwards"])
-def test_configurations_in_one_array_equal_one_by_one(case, methods, backwards):
+def test_configurations_in_one_array_equal_one_by_one(case, methods):
     """Rows retire one after another: by their horizon, and because batches eat the budget at different speeds."""
-    methods = methods[::-1] if backwards else methods
-    options = {"budget": 230, "seed": SEED, "reps": 3, "check": False}
+    options = {"budget": 120, "seed": SEED, "reps": 2, "check": False, "record": 0}
     stacked = da.solve(case.problem, methods, **options)
-    assert stacked.shape == (len(methods), 3)
+    assert stacked.shape == (len(methods), 2)
     for i, method in enumerate(methods):
         assert_rows_agree(case, stacked, da.solve(case.problem, method, **options), i)
 
 
+@pytest.mark.slow
 @every_stack
-def test_configurations_take_the_same_steps_as_their_bare_loops(case, methods):
-    """As above, against a loop that shares nothing with the runner, for as many steps as the shortest can take."""
-    steps = min(40, *(method.steps or 40 for method in methods))
-    stacked = da.solve(case.problem, methods, stop=da.Steps(steps), seed=SEED, reps=3, check=False, record=0)
-    for i, method in enumerate(methods):
-        s, session = bare(case, method, [2, 0], steps)
-        assert_close(case, stacked.x[i, [2, 0]], s.x)
-        np.testing.assert_array_equal(stacked.draws[i, [2, 0]], np.broadcast_to(session.draws, 2))
+def test_the_order_of_configurations_does_not_matter(case, methods):
+    options = {"budget": 600, "seed": SEED, "reps": 3, "check": False}
+    forwards = da.solve(case.problem, methods, **options)
+    backwards = da.solve(case.problem, methods[::-1], **options)
+    assert_rows_agree(case, backwards, forwards, slice(None, None, -1))
 
 
 @every_case
 def test_rows_that_diverge_do_not_disturb_the_others(case):
-    sizes = [0.1, 40.0, 0.05, 7.0, 2000.0]
-    methods = [case.make(horizon=400, step_size=size) for size in sizes]
-    options = {"stop": da.Steps(390), "seed": SEED, "reps": 3, "check": False}
+    methods = [case.make(horizon=130, step_size=size) for size in (0.1, 2000.0, 1e6, 0.05)]
+    options = {"stop": da.Steps(120), "seed": SEED, "reps": 2, "check": False, "record": 0}
     stacked = da.solve(case.problem, methods, **options)
     diverged = stacked.status == da.Status.DIVERGED
-    assert diverged.any()
-    assert not diverged[0].any()
+    assert diverged[1:3].all()
+    assert not diverged[[0, 3]].any()
     for i, method in enumerate(methods):
         assert_rows_agree(case, stacked, da.solve(case.problem, method, **options), i)
-    # and to a loop that looks after every step
-    watched = da.solve(case.problem, methods, callback=lambda x: None, **options)
-    for name in COUNTED:
-        np.testing.assert_array_equal(getattr(stacked, name), getattr(watched, name), err_msg=name)
-    assert_close(case, stacked.x, watched.x)
+
+
+@every_case
+def test_looking_after_every_step_changes_nothing(case):
+    """A callback makes the run look at every step; without one it looks now and then and finds its way back."""
+    methods = [case.make(horizon=130, step_size=size) for size in (0.1, 2000.0, 1e6)]
+    options = {"stop": da.Steps(100), "seed": SEED, "reps": 2, "check": False, "record": 0}
+    stacked = da.solve(case.problem, methods, **options)
+    assert_rows_agree(case, stacked, da.solve(case.problem, methods, callback=lambda x: None, **options), ...)
 
 
 @every_case
 def test_targets_retire_rows_at_their_own_time(case):
-    methods = [case.make(horizon=300, step_size=size) for size in (0.05, 0.1, 0.2)]
+    methods = [case.make(horizon=100, step_size=size) for size in (0.05, 0.2)]
     start = da.solve(case.problem, methods[0], stop=da.Steps(0), seed=SEED, reps=3).residual
-    options = {"stop": da.Target(0.8 * float(start.min()), every=3), "budget": 500, "seed": SEED, "reps": 3}
+    options = {"stop": da.Target(0.9 * float(start.min()), every=3), "budget": 200, "seed": SEED, "reps": 3}
     stacked = da.solve(case.problem, methods, check=False, **options)
     for i, method in enumerate(methods):
         assert_rows_agree(case, stacked, da.solve(case.problem, method, check=False, **options), i)
@@ -103,10 +103,10 @@ def test_targets_retire_rows_at_their_own_time(case):
 @every_case
 def test_how_far_the_run_looks_ahead_changes_nothing(case, monkeypatch):
     """Steps between two looks depend on the clock; results must not."""
-    methods = [case.make(horizon=150, step_size=size) for size in (0.1, 40.0, 0.05)]
-    options = {"budget": 700, "seed": SEED, "reps": 2, "check": False}
+    methods = [case.make(horizon=130, step_size=size) for size in (0.1, 2000.0)]
+    options = {"stop": da.Steps(120), "seed": SEED, "reps": 2, "check": False}
     usual = da.solve(case.problem, methods, **options)
-    for reach in (1, 5, 64):
+    for reach in (5, 64):
         monkeypatch.setattr("dualanchor.run.loop._REACH", reach)
         monkeypatch.setattr("dualanchor.run.loop._SECONDS", 1e9)
         other = da.solve(case.problem, methods, **options)
@@ -117,10 +117,10 @@ def test_how_far_the_run_looks_ahead_changes_nothing(case, monkeypatch):
             np.testing.assert_array_equal(column, other.history.columns()[name], err_msg=name)
 
 
-@every_case
+@every_method
 def test_large_states_are_not_copied_and_agree(case, monkeypatch):
-    methods = [case.make(horizon=150, step_size=size) for size in (0.1, 40.0)]
-    options = {"budget": 300, "seed": SEED, "reps": 2, "check": False}
+    methods = [case.make(horizon=130, step_size=size) for size in (0.1, 2000.0)]
+    options = {"stop": da.Steps(120), "seed": SEED, "reps": 2, "check": False, "record": 0}
     usual = da.solve(case.problem, methods, **options)
     monkeypatch.setattr("dualanchor.run.loop._SNAPSHOT", 0)
     other = da.solve(case.problem, methods, **options)
@@ -128,7 +128,7 @@ def test_large_states_are_not_copied_and_agree(case, monkeypatch):
     np.testing.assert_array_equal(usual.nit, other.nit)
 
 
-def own_problem(dtype, matrix=None):
+def own_problem(dtype):
     """A user's operator that keeps the type of its argument."""
     scale = np.linspace(0.2, 1.0, 5).astype(dtype)
     oracle = da.AdditiveNoise(lambda x: scale * x, sigma=0.3, vectorized=True)

@@ -29,7 +29,7 @@ def test_equals_its_literal_loop(case, change):
 @every_variant
 def test_stopping_early_does_not_change_the_path(case, change):
     """The horizon sets the coefficients; where a run stops does not."""
-    method = case.make(horizon=150, **change)
+    method = case.make(horizon=50, **change)
     result = da.solve(case.problem, method, stop=da.Steps(37), seed=SEED, record=0)
     S = Samples(case.problem, SEED, 0)
     expected = LITERAL[case.method.id](method, S.x0, S, 37)

@@ -7,6 +7,7 @@ a value that can be evaluated at several points; `mean` evaluates it. Counting l
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,7 +17,8 @@ from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, Counts, Rows
 
 
-class Batch(NamedTuple):
+@dataclass(slots=True)
+class Batch:
     """Samples drawn once: xi_1 .. xi_B, to be evaluated at one point or several.
 
     Attributes

@@ -152,13 +152,13 @@ class Lane:
         )
 
     def _last_residual(self, rows: Rows, status: Status) -> Array | None:
-        """Infinite for diverged rows; not a number where the oracle failed and cannot be asked."""
+        """Infinite for diverged rows; not a number where the operator fails and the run ends or is saved for that."""
         if status is Status.DIVERGED:
             return np.full(np.count_nonzero(rows), np.inf) if self._knows_operator else None
         try:
             known = self.residual()
         except OracleError:
-            if status is not Status.FAILED:
+            if status not in (Status.FAILED, Status.RUNNING):
                 raise
             known = np.full(self.rows.size, np.nan)
         return None if known is None else known[rows]

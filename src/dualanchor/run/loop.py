@@ -67,6 +67,7 @@ class Loop:
         self._careful_until = 1  # the first step is looked at in any case
         self._reach = 1
         self._interrupted = False
+        self._to_be_continued = False  # ended for now, but its checkpoint goes on
         self._began = self._reported = time.perf_counter()
 
     def run(self) -> Result:
@@ -80,7 +81,8 @@ class Loop:
                     self._round()
             except OracleError as error:
                 raise self._failed(error) from error
-        self._save()
+        if not self._to_be_continued:
+            self._save()
         return self._result(self._ended)
 
     def _round(self) -> None:
@@ -142,6 +144,8 @@ class Loop:
         at_horizon = np.broadcast_to(False if left is None else np.asarray(left) <= 0, rows.shape)
         reasons = [None] * outlook.rows if self._rule is None else self._rule.reasons(outlook)
         status = [Status.HORIZON if at else reason for at, reason in zip(at_horizon, reasons, strict=True)]
+        if Status.WALL_TIME in status:
+            self._leave_checkpoint()
         self._retire(rows, [one for one, stop in zip(status, rows, strict=True) if stop and one is not None])
 
     def _retire(self, rows: Array, status: list[Status]) -> None:
@@ -192,7 +196,7 @@ class Loop:
             if self._callback(lambda: self._result([*self._ended, self._lane.ended(everyone, running)])):
                 self._retire_all(Status.CALLBACK)
         if self._interrupted:
-            self._save()
+            self._leave_checkpoint()
             self._retire_all(Status.INTERRUPTED)
         now = time.perf_counter()
         if self._progress is not None and now - self._reported > 0.1:
@@ -254,6 +258,11 @@ class Loop:
             if piece.residual is not None:
                 arrays[f"{i}/residual"] = piece.residual
         self._saver.save(header, arrays)
+
+    def _leave_checkpoint(self) -> None:
+        """Save the run as it stands; what ends now goes on when it is taken up."""
+        self._save()
+        self._to_be_continued = True
 
     def _restore(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
         try:

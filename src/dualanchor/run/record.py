@@ -36,19 +36,14 @@ class Recorder:
         """The first step after k at which something is recorded."""
         if self._all:
             return k + 1
+        while self._growing and self._steps[-1] <= k:
+            self._steps.append(self._steps[-1] + max(1, self._steps[-1] // 8))
         i = bisect_right(self._steps, k)
-        if i < len(self._steps):
-            return self._steps[i]
-        return k + max(1, k // 8) if self._growing else 1 << 62
+        return self._steps[i] if i < len(self._steps) else 1 << 62
 
     def wants(self, k: int) -> bool:
         """Whether step k is one of those."""
-        return k == self.next_after(k - 1) or (k == 0 and self.enabled)
-
-    @property
-    def enabled(self) -> bool:
-        """Whether anything but the end of each row is recorded."""
-        return self._all or self._growing or bool(self._steps)
+        return self.next_after(k - 1) == k
 
     def add(self, rows: IntArray, k: Any, draws: Any, evals: Any, residual: Array | None) -> None:
         """Write one line for each of the rows."""
