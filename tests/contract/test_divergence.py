@@ -1,0 +1,140 @@
+"""A row that leaves the finite numbers is an ordinary outcome: retired at the right step, and nobody else's concern."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import dualanchor as da
+from tests.contract.cases import SEED, Case, bare, every_case, every_method, small
+from tests.contract.oracles import WatchedProblem
+
+
+def blow_up(case, **changes):
+    return case.make(horizon=400, step_size=1e6, **changes)
+
+
+@every_case
+def test_a_diverged_row_says_so(case):
+    result = da.solve(case.problem, blow_up(case), stop=da.Steps(390), seed=SEED, reps=3, check=False)
+    assert (result.status == da.Status.DIVERGED).all()
+    assert np.isposinf(result.residual).all()
+    assert not result.success.any()
+    assert (result.nit < 390).all()
+    assert "diverged" in result.message
+    with pytest.raises(da.errors.UnsuccessfulError, match="diverged"):
+        result.raise_for_status()
+
+
+@every_case
+def test_it_ends_at_the_very_step_that_was_too_large(case):
+    """One step earlier the iterate could still be squared, for every row and however rows are grouped."""
+    method = blow_up(case)
+    result = da.solve(case.problem, method, stop=da.Steps(390), seed=SEED, reps=3, check=False)
+    with np.errstate(all="ignore"):
+        for row, nit in enumerate(result.nit):
+            before, _ = bare(case, method, [row], int(nit) - 1)
+            after, session = bare(case, method, [row], int(nit))
+            assert np.isfinite(np.sum(before.x**2))
+            assert not np.isfinite(np.sum(after.x**2))
+            assert result.nfev[row] == np.broadcast_to(session.evals, 1)[0]
+            assert result.draws[row] == np.broadcast_to(session.draws, 1)[0]
+
+
+@every_case
+def test_a_diverged_row_stops_costing(case):
+    """The counting oracle sees some calls twice, when the run goes back to find the step; never a retired row."""
+    problem = WatchedProblem(case.problem)
+    methods = [blow_up(case), case.make(horizon=400, step_size=0.01)]
+    together = da.solve(problem, methods, stop=da.Steps(390), seed=SEED, check=False, record=0)
+    assert together.status[0, 0] is da.Status.DIVERGED
+    assert together.status[1, 0] is da.Status.STEPS
+    alone = WatchedProblem(case.problem)
+    quiet = da.solve(alone, methods[1], stop=da.Steps(390), seed=SEED, check=False, record=0)
+    assert quiet.nfev == together.nfev[1, 0]
+    again = 2 * 64 * 2 * int(np.max(methods[0].cost(np.arange(200), None, np.ones(200, bool)).evals))
+    assert problem.log.evals <= together.nfev.sum() + again
+
+
+@every_case
+def test_nothing_is_recorded_past_divergence(case):
+    methods = [blow_up(case), case.make(horizon=400, step_size=0.01)]
+    result = da.solve(case.problem, methods, stop=da.Steps(100), seed=SEED, check=False, record="all")
+    assert result.history.of(0).k.max() <= result.nit[0, 0]
+    assert result.history.of(1).k.tolist() == list(range(101))
+    assert np.isfinite(result.history.residual).all()
+
+
+def test_rain_with_growth_one_neither_warns_nor_disturbs_others():
+    """Its weights pass the largest float after 1,024 of 5,000 steps."""
+    case = next(Case(entry, small(problem)) for problem in da.list_problems() for entry in da.list_methods())
+    methods = [da.RAIN(1e-3, 0.01, growth) for growth in (1.0, 1e-4, 5.0)]
+    options = {"stop": da.Steps(5000), "seed": SEED, "reps": 2, "record": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stacked = da.solve(case.problem, methods, **options)
+        quiet = da.solve(case.problem, methods[1], **options)
+    assert (stacked.status[0] == da.Status.DIVERGED).all()
+    assert (stacked.status[2] == da.Status.DIVERGED).all()
+    assert (stacked.nit[1] == 5000).all()
+    np.testing.assert_array_equal(stacked.x[1], quiet.x)
+
+
+def test_rain_at_a_root_stays_there_or_diverges_quietly():
+    """Infinite weight times zero distance is not a number; the outcome is a status all the same."""
+    problem = da.Problem(da.AdditiveNoise(lambda x: x, 0.0), np.zeros(3), constants=da.Constants(L=1.0))
+    result = da.solve(problem, da.RAIN(0.1, 0.01, 1.0), stop=da.Steps(5000), record=0)
+    assert result.status in (da.Status.DIVERGED, da.Status.STEPS)
+
+
+@every_method
+def test_without_a_known_operator_a_diverged_row_has_no_residual(case):
+    def sample(x, n, rng):
+        return 2 * x + rng.normal(size=x.size) / np.sqrt(n)
+
+    problem = da.Problem(da.Sampler(sample), np.ones(8), constants=da.Constants(L=2.0))
+    other = Case(case.method, problem)
+    try:
+        method = blow_up(other)
+    except da.errors.CapabilityError:
+        return  # it needs a finite sum, whose operator is known
+    result = da.solve(problem, method, stop=da.Steps(390), check=False)
+    assert result.status is da.Status.DIVERGED
+    assert result.residual is None
+    assert result.residual_kind is None
+
+
+def test_single_precision_diverges_at_the_limit_of_single_precision():
+    problem = da.Problem(da.AdditiveNoise(lambda x: x, 0.0), np.ones(3, np.float32))
+    result = da.solve(problem, da.SGDA(11.0), stop=da.Steps(100), check=False)
+    assert result.status is da.Status.DIVERGED
+    assert result.nit == 20  # 3 * 10^(2k) passes 3.4e38 at k = 20, with factors of -10
+
+
+def test_an_infinite_sample_is_divergence_and_not_an_error():
+    def operator(x):
+        return np.where(np.abs(x) < 0.5, np.inf, x)
+
+    problem = da.Problem(da.AdditiveNoise(operator, 0.0), np.ones(2), constants=da.Constants(L=1.0))
+    result = da.solve(problem, da.SGDA(0.1), budget=50, record=0)
+    assert result.status is da.Status.DIVERGED
+    assert result.nit == 8  # 0.9^7 < 0.5, so the eighth step is infinite
+
+
+def test_divergence_with_samples_that_cannot_be_had_again():
+    """The run then looks after every step, since it could not go back."""
+    rng = np.random.default_rng(0)
+    asked = []
+
+    def simulate(x, n, _):
+        asked.append(n)
+        return 2 * x + rng.normal(size=x.size)
+
+    for declared in (False, None):
+        asked.clear()
+        problem = da.Problem(da.Sampler(simulate, replayable=declared), np.ones(2))
+        methods = [da.SGDA(100.0), da.SGDA(0.1)]
+        result = da.solve(problem, methods, stop=da.Steps(300), record=0)
+        assert result.status[0, 0] is da.Status.DIVERGED
+        assert result.status[1, 0] is da.Status.STEPS
+        assert sum(asked) == result.nfev.sum()

@@ -1,0 +1,317 @@
+"""A run that was interrupted and taken up again ends as if nothing had happened, bit for bit."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+import dualanchor as da
+from dualanchor.core import files
+from tests.contract.cases import SEED, assert_same_result, every_case, every_method, every_stack
+from tests.contract.oracles import WatchedProblem
+
+
+class Interruption(Exception):
+    """What the tests raise to end a run abruptly."""
+
+
+def interrupt_at(step):
+    """A callback that raises after so many steps."""
+    calls = []
+
+    def callback(x):
+        calls.append(1)
+        if len(calls) == step:
+            raise Interruption
+
+    return callback
+
+
+@pytest.fixture
+def copies(tmp_path, monkeypatch):
+    """Copies of every checkpoint that is written, as an untimely end would leave them."""
+    made = []
+
+    def write(path, header, arrays):
+        files.write_arrays(path, header, arrays)
+        made.append(shutil.copy(path, tmp_path / f"copy-{len(made)}"))
+
+    monkeypatch.setattr("dualanchor.run.checkpoint.write_arrays", write)
+    return made
+
+
+@every_case
+def test_resume_after_an_interruption_at_any_step(case, tmp_path):
+    method, path = case.make(horizon=40), tmp_path / "run"
+    options = {"budget": 120, "seed": SEED, "reps": 2, "record": 9}
+    whole = da.solve(case.problem, method, **options)
+    step = int(np.random.default_rng(len(str(case))).integers(2, whole.nit.min()))
+    with pytest.raises(Interruption):
+        da.solve(
+            case.problem, method, callback=interrupt_at(step), checkpoint=da.Checkpoint(path, seconds=0), **options
+        )
+    assert_same_result(whole, da.solve(case.problem, method, checkpoint=path, **options))
+
+
+@every_stack
+def test_resume_from_any_checkpoint_while_rows_end_one_by_one(case, methods, copies, tmp_path):
+    options = {"budget": 80, "seed": SEED, "reps": 2, "record": 3, "check": False}
+    whole = da.solve(case.problem, methods, **options)
+    watched = da.solve(case.problem, methods, checkpoint=da.Checkpoint(tmp_path / "run", seconds=0), **options)
+    assert_same_result(whole, watched)
+    chosen = np.random.default_rng(SEED).choice(copies[:-1], size=2)
+    for copy in chosen:
+        assert_same_result(whole, da.solve(case.problem, methods, checkpoint=copy, **options))
+
+
+@every_case
+def test_resume_next_to_rows_that_have_diverged(case, copies, tmp_path):
+    methods = [case.make(horizon=130, step_size=size) for size in (0.1, 1e6, 1e9)]
+    options = {"stop": da.Steps(50), "seed": SEED, "reps": 2, "record": 3, "check": False}
+    whole = da.solve(case.problem, methods, **options)
+    da.solve(case.problem, methods, checkpoint=da.Checkpoint(tmp_path / "run", seconds=0), **options)
+    for copy in (copies[len(copies) // 3], copies[-2]):
+        assert_same_result(whole, da.solve(case.problem, methods, checkpoint=copy, **options))
+
+
+@every_method
+def test_resume_many_times(case, tmp_path):
+    """Every stretch between two interruptions is short."""
+    method = case.make(horizon=80)
+    options = {"stop": da.Steps(20), "seed": SEED, "reps": 2, "record": "all"}
+    path, ended = tmp_path / "run", None
+    while ended is None:
+        try:
+            ended = da.solve(
+                case.problem, method, callback=interrupt_at(7), checkpoint=da.Checkpoint(path, seconds=0), **options
+            )
+        except Interruption:
+            pass
+    assert_same_result(da.solve(case.problem, method, **options), ended)
+
+
+@every_case
+@pytest.mark.parametrize("failing_call", [1, 2, 17])
+def test_resume_after_the_oracle_failed_and_was_mended(case, failing_call, tmp_path):
+    problem, method = WatchedProblem(case.problem), case.make(horizon=40)
+    options = {"budget": 90, "seed": SEED, "reps": 2, "record": 4}
+    whole = da.solve(case.problem, method, **options)
+    path = tmp_path / "run"
+
+    def break_it(x):
+        problem.log.broken = problem.log.calls >= failing_call
+
+    problem.log.broken = failing_call == 1
+    with pytest.raises(da.errors.OracleError) as caught:
+        da.solve(problem, method, callback=break_it, checkpoint=path, **options)
+    assert path.exists()
+    failed = caught.value.result
+    at_work = failed.status == da.Status.FAILED  # the others had spent their budget
+    assert at_work.any()
+    assert not failed.success[at_work].any()
+    assert (failed.nit[at_work] == caught.value.iteration).all()
+    problem.log.broken = False
+    assert_same_result(whole, da.solve(problem, method, checkpoint=path, **options))
+
+
+@every_method
+def test_an_oracle_that_fails_once_is_asked_again_or_raises(case, tmp_path):
+    """Whether the failing call falls into a stretch of many steps or into a single one, nothing is lost."""
+    options = {"budget": 200, "seed": SEED, "reps": 2, "record": 4}
+    method = case.make(horizon=60)
+    whole = da.solve(case.problem, method, **options)
+    for call in (1, 2, 3, 11, 50):
+        problem, path = WatchedProblem(case.problem), tmp_path / f"{call}"
+        problem.log.fail_at = call
+        try:
+            result = da.solve(problem, method, checkpoint=path, **options)
+        except da.errors.OracleError:
+            result = da.solve(problem, method, checkpoint=path, **options)
+        assert_same_result(whole, result)
+
+
+def test_resume_after_an_operator_that_can_no_longer_be_asked_failed(tmp_path):
+    """Here the true operator fails with the samples, so the run cannot even look at its residual."""
+    broken = []
+
+    def operator(x):
+        if broken:
+            raise ZeroDivisionError("a defect of the operator")
+        return x
+
+    def break_it(x):
+        if x[0] < 0.8:
+            broken.append(1)
+
+    problem = da.Problem(da.AdditiveNoise(operator, 0.01), np.ones(3), constants=da.Constants(L=1.0))
+    options = {"budget": 40, "record": 0}
+    whole = da.solve(problem, da.SGDA(0.1), **options)
+    with pytest.raises(da.errors.OracleError, match="iteration") as caught:
+        da.solve(problem, da.SGDA(0.1), callback=break_it, checkpoint=tmp_path / "run", **options)
+    assert caught.value.result is not None
+    assert caught.value.result.nit == caught.value.iteration > 0
+    assert (tmp_path / "run").exists()
+    broken.clear()
+    assert_same_result(whole, da.solve(problem, da.SGDA(0.1), checkpoint=tmp_path / "run", **options))
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    calls = []
+
+    def sample(x, n, rng):
+        calls.append(n)
+        return x + rng.normal(size=x.size) / np.sqrt(n)
+
+    problem = da.Problem(da.Sampler(sample), np.ones(3), constants=da.Constants(L=1.0))
+    options = {"budget": 30, "checkpoint": tmp_path / "run"}
+    first = da.solve(problem, "s-dual-ohm", **options)
+    spent = len(calls)
+    assert_same_result(first, da.solve(problem, "s-dual-ohm", **options))
+    assert len(calls) == spent
+
+
+@pytest.mark.parametrize("seconds", [0.0, 30.0])
+def test_ctrl_c_ends_after_the_present_step_and_the_run_goes_on_later(seconds, tmp_path):
+    problem, method = da.problems.affine(dimension=4), da.DualOHM(1.0, 60)
+    whole = da.solve(problem, method, reps=2, record=5)
+    calls = []
+
+    def callback(x):
+        calls.append(1)
+        if len(calls) == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    path = da.Checkpoint(tmp_path / "run", seconds)
+    stopped = da.solve(problem, method, reps=2, record=5, callback=callback, checkpoint=path)
+    assert (stopped.status == da.Status.INTERRUPTED).all()
+    assert (stopped.nit == 20).all()
+    assert not stopped.success.any()
+    assert_same_result(whole, da.solve(problem, method, reps=2, record=5, checkpoint=path))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 30.0])
+def test_a_run_whose_time_was_up_goes_on_later(seconds, tmp_path):
+    def operator(x):
+        time.sleep(pause)
+        return x
+
+    problem = da.Problem(da.AdditiveNoise(operator, 0.1, vectorized=True), np.ones(3), constants=da.Constants(L=1.0))
+    saved = da.Checkpoint(tmp_path / "run", seconds)
+    options = {"budget": 400, "stop": da.WallTime(0.05), "record": [0], "checkpoint": saved}
+    pause = 0.005
+    first = da.solve(problem, da.SGDA(0.1), **options)
+    assert first.status is da.Status.WALL_TIME
+    pause = 0.0
+    later = first
+    while later.status is da.Status.WALL_TIME:
+        later, before = da.solve(problem, da.SGDA(0.1), **options), later
+        assert later.nit > before.nit
+    whole = da.solve(problem, da.SGDA(0.1), budget=400, record=[0])
+    np.testing.assert_array_equal(later.x, whole.x)
+    assert (later.nit, later.nfev, later.status) == (whole.nit, whole.nfev, whole.status)
+
+
+def test_ctrl_c_twice_ends_at_once():
+    def sample(x, n, rng):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        return x
+
+    handler = signal.getsignal(signal.SIGINT)
+    problem = da.Problem(da.Sampler(sample), np.ones(2), constants=da.Constants(L=1.0))
+    with pytest.raises(KeyboardInterrupt):
+        da.solve(problem, "sgda", budget=10)
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_the_handler_of_ctrl_c_is_put_back():
+    handler = signal.getsignal(signal.SIGINT)
+    da.solve(da.problems.affine(dimension=4), "sgda", budget=10)
+    with pytest.raises(Interruption):
+        da.solve(da.problems.affine(dimension=4), "sgda", budget=10, callback=interrupt_at(2))
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+RUN = """
+import sys, time
+import numpy as np
+import dualanchor as da
+
+def operator(x):
+    time.sleep(PAUSE)
+    return np.linspace(0.1, 1.0, 4) * x
+
+def problem(pause):
+    global PAUSE
+    PAUSE = pause
+    return da.Problem(da.AdditiveNoise(operator, 0.2, vectorized=True), np.ones(4), constants=da.Constants(L=1.0))
+
+METHODS = [da.HalpernPAGE(0.5, 7, 2), da.HalpernPAGE(0.5, 3, 1)]
+OPTIONS = {"budget": 600, "seed": 3, "reps": 3, "record": 6}
+
+if __name__ == "__main__":
+    da.solve(problem(0.002), METHODS, checkpoint=da.Checkpoint(sys.argv[1], seconds=0.0), **OPTIONS)
+"""
+
+
+def test_resume_after_the_process_was_killed(tmp_path):
+    script, path = tmp_path / "run.py", tmp_path / "checkpoint"
+    script.write_text(textwrap.dedent(RUN))
+    process = subprocess.Popen([sys.executable, str(script), str(path)])
+    try:
+        deadline = time.monotonic() + 30
+        while not path.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        assert process.poll() is None, "the run ended before it could be killed"
+    finally:
+        process.kill()  # SIGKILL where there is one: nothing of the process runs any more
+        process.wait()
+    scope = {"__name__": "run"}
+    exec(compile(RUN, "run.py", "exec"), scope)
+    problem, methods, options = scope["problem"](0.0), scope["METHODS"], scope["OPTIONS"]
+    header, _ = files.read_arrays(path)
+    assert "RUNNING" in {status for piece in header["status"] for status in piece}
+    resumed = da.solve(problem, methods, checkpoint=path, **options)
+    assert_same_result(da.solve(problem, methods, **options), resumed)
+    assert (resumed.nit > header["k"]).any()
+
+
+@every_method
+def test_a_checkpoint_of_another_run_is_refused(case, tmp_path):
+    path, method = tmp_path / "run", case.make(horizon=40)
+    options = {"budget": 60, "seed": SEED, "reps": 2}
+    da.solve(case.problem, method, checkpoint=path, **options)
+    before = path.read_bytes()
+    others = [
+        (method.with_changes(step_size=method.step_size / 2), options),
+        (method, {**options, "seed": SEED + 1}),
+        (method, {**options, "reps": 3}),
+        (method, {**options, "budget": 61}),
+        (method, {**options, "stop": da.Steps(5)}),
+        (method, {**options, "x0": np.ones(8)}),
+        ([method], options),
+    ]
+    for other, changed in others:
+        with pytest.raises(da.errors.CheckpointError, match="must belong to the run"):
+            da.solve(case.problem, other, checkpoint=path, **changed)
+    assert path.read_bytes() == before
+
+
+def test_single_precision_resumes_too(copies, tmp_path):
+    problem, method = da.problems.affine(dimension=4), da.HalpernPAGE(0.5, 5, 1)
+    options = {"budget": 200, "x0": np.zeros(4, np.float32), "reps": 2, "record": 3}
+    whole = da.solve(problem, method, **options)
+    da.solve(problem, method, checkpoint=da.Checkpoint(tmp_path / "run", seconds=0), **options)
+    for copy in copies[::3]:
+        resumed = da.solve(problem, method, checkpoint=copy, **options)
+        assert resumed.x.dtype == np.float32
+        assert_same_result(whole, resumed)
+    with pytest.raises(da.errors.CheckpointError):
+        da.solve(problem, method, checkpoint=copies[0], **{**options, "x0": np.zeros(4)})

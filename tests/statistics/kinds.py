@@ -1,0 +1,83 @@
+"""Every kind of oracle, with the mean and the covariance of one sample at a point by enumeration or by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import dualanchor as da
+
+D, COMPONENTS = 3, 12
+POINT = np.array([0.3, -1.2, 0.7])
+_rng = np.random.default_rng(12)
+_A = _rng.normal(size=(COMPONENTS, D, D))
+_b = _rng.normal(size=(COMPONENTS, D))
+_u, _v, _t = _rng.normal(size=(COMPONENTS, D)), _rng.normal(size=(COMPONENTS, D)), _rng.normal(size=COMPONENTS)
+
+
+class Kind(NamedTuple):
+    """An oracle, F(POINT), and the covariance of one sample there."""
+
+    oracle: da.Oracle
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
+def _of_components(oracle: da.Oracle, values: np.ndarray) -> Kind:
+    away = values - values.mean(axis=0)
+    return Kind(oracle, values.mean(axis=0), away.T @ away / COMPONENTS)
+
+
+def _operator(x: np.ndarray) -> np.ndarray:
+    return np.sin(x) + x
+
+
+def _skewed(n: int, rng: np.random.Generator) -> np.ndarray:
+    return (rng.exponential(size=(n, D)) - 1).mean(axis=0) * np.array([1.0, 2.0, 0.5])
+
+
+def _one_sample(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return np.sin(x) + x * (1 + rng.standard_normal(D))
+
+
+def _samples(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    return np.sin(x) + x * (1 + rng.standard_normal((n, D)).mean(axis=0))
+
+
+def _samples_of_rows(x: np.ndarray, n: int, rngs: list[np.random.Generator]) -> np.ndarray:
+    return np.stack([_samples(row, n, rng) for row, rng in zip(x, rngs, strict=True)])
+
+
+_stretched = (_operator(POINT), np.diag(POINT**2))
+
+KINDS: dict[str, Callable[[], Kind]] = {
+    "Gaussian noise": lambda: Kind(
+        da.AdditiveNoise(_operator, 1.5, vectorized=True), _operator(POINT), 1.5**2 / D * np.eye(D)
+    ),
+    "skewed noise": lambda: Kind(
+        da.AdditiveNoise(_operator, noise=_skewed), _operator(POINT), np.diag([1.0, 4.0, 0.25])
+    ),
+    "components": lambda: _of_components(
+        da.FiniteSum(lambda x, i: _A[i] @ np.tanh(x) - _b[i], n=COMPONENTS), _A @ np.tanh(POINT) - _b
+    ),
+    "components from data": lambda: _of_components(
+        da.FiniteSum.from_data((_u, _t), lambda x, u, t: u * (u @ x - t)[:, None]), _u * (_u @ POINT - _t)[:, None]
+    ),
+    "rank one": lambda: _of_components(
+        da.FiniteSum.rank_one(_u, _v, targets=_t), _u * (_v @ POINT - _t)[:, None]
+    ),
+    "linear": lambda: _of_components(da.FiniteSum.linear(_A, _b), _A @ POINT - _b),
+    "sampler": lambda: Kind(da.Sampler(_samples), *_stretched),
+    "sampler of rows": lambda: Kind(da.Sampler(_samples_of_rows, vectorized=True), *_stretched),
+    "sampler in shards": lambda: Kind(da.Sampler(_samples, shards=3), *_stretched),
+    "sampler of single samples": lambda: Kind(da.Sampler.from_single(_one_sample), *_stretched),
+}
+
+
+def draws(oracle: da.Oracle, size: Any, rows: int, count: int, seed: int) -> np.ndarray:
+    """`count` fresh batches in each of `rows` replications, evaluated at POINT: (count, rows, D)."""
+    F = da.Session(oracle, da.Streams(seed, np.arange(rows), dimension=D))
+    x = np.tile(POINT, (rows, 1))
+    return np.stack([F(x, F.draw(size)) for _ in range(count)])
