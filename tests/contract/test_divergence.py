@@ -4,10 +4,10 @@ import warnings
 
 import numpy as np
 import pytest
+from tests.contract.cases import SEED, Case, bare, every_case, every_method
+from tests.contract.oracles import WatchedProblem
 
 import dualanchor as da
-from tests.contract.cases import SEED, Case, bare, every_case, every_method, small
-from tests.contract.oracles import WatchedProblem
 
 
 def blow_up(case, **changes):
@@ -67,13 +67,13 @@ def test_nothing_is_recorded_past_divergence(case):
 
 def test_rain_with_growth_one_neither_warns_nor_disturbs_others():
     """Its weights pass the largest float after 1,024 of 5,000 steps."""
-    case = next(Case(entry, small(problem)) for problem in da.list_problems() for entry in da.list_methods())
+    problem = da.problems.affine(dimension=8)
     methods = [da.RAIN(1e-3, 0.01, growth) for growth in (1.0, 1e-4, 5.0)]
     options = {"stop": da.Steps(5000), "seed": SEED, "reps": 2, "record": 0}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        stacked = da.solve(case.problem, methods, **options)
-        quiet = da.solve(case.problem, methods[1], **options)
+        stacked = da.solve(problem, methods, **options)
+        quiet = da.solve(problem, methods[1], **options)
     assert (stacked.status[0] == da.Status.DIVERGED).all()
     assert (stacked.status[2] == da.Status.DIVERGED).all()
     assert (stacked.nit[1] == 5000).all()

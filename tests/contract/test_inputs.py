@@ -4,10 +4,6 @@ import copy
 
 import numpy as np
 import pytest
-
-import dualanchor as da
-from dualanchor.core.oracle import Session
-from dualanchor.core.streams import Purpose
 from tests.contract.cases import (
     CASES,
     SEED,
@@ -21,6 +17,10 @@ from tests.contract.cases import (
     small,
 )
 from tests.contract.oracles import Watched, WatchedProblem
+
+import dualanchor as da
+from dualanchor.core.oracle import Session
+from dualanchor.core.streams import Purpose
 
 NOISELESS = [
     Case(method, problem)

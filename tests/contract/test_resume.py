@@ -10,11 +10,11 @@ import time
 
 import numpy as np
 import pytest
+from tests.contract.cases import SEED, assert_same_result, every_case, every_method, every_stack
+from tests.contract.oracles import WatchedProblem
 
 import dualanchor as da
 from dualanchor.core import files
-from tests.contract.cases import SEED, assert_same_result, every_case, every_method, every_stack
-from tests.contract.oracles import WatchedProblem
 
 
 class Interruption(Exception):

@@ -65,9 +65,7 @@ KINDS: dict[str, Callable[[], Kind]] = {
     "components from data": lambda: _of_components(
         da.FiniteSum.from_data((_u, _t), lambda x, u, t: u * (u @ x - t)[:, None]), _u * (_u @ POINT - _t)[:, None]
     ),
-    "rank one": lambda: _of_components(
-        da.FiniteSum.rank_one(_u, _v, targets=_t), _u * (_v @ POINT - _t)[:, None]
-    ),
+    "rank one": lambda: _of_components(da.FiniteSum.rank_one(_u, _v, targets=_t), _u * (_v @ POINT - _t)[:, None]),
     "linear": lambda: _of_components(da.FiniteSum.linear(_A, _b), _A @ POINT - _b),
     "sampler": lambda: Kind(da.Sampler(_samples), *_stretched),
     "sampler of rows": lambda: Kind(da.Sampler(_samples_of_rows, vectorized=True), *_stretched),

@@ -52,8 +52,7 @@ def independent(values: np.ndarray, kind: Kind, B: int) -> None:
 def test_batches_are_unbiased(name: str, B: int) -> None:
     """4000 batches. False failures: 1e-6 each, 3e-5 for the thirty.
 
-    A bias of 0.12 standard deviations of a batch (0.12 sigma/sqrt(B), 1.5 % of sigma at the largest B) in any direction
-    is found with 99 %.
+    A bias of 0.12 standard deviations of a batch in any direction is found with 99 %.
     """
     unbiased(batches(name, B), KINDS[name](), B)
 
@@ -61,11 +60,11 @@ def test_batches_are_unbiased(name: str, B: int) -> None:
 @kinds
 @sizes
 def test_batches_have_the_variance_of_one_sample_over_B(name: str, B: int) -> None:
-    """4000 batches. False failures: 2e-6 for each of four moments, 2.4e-4 for the thirty cases of four.
+    """4000 batches. False failures: 2e-6 for each of four moments (normal tail), 2.4e-4 in all.
 
-    The standard error is at most 2.5 % of the variance (4.5 % of one coordinate's, skewed noise with B = 1), so
-    18 % more or less is found with 99 %: B + 1 in place of B up to B = 5, sampling without replacement, noise that is
-    sigma^2 per coordinate, or a mean over n in place of B.
+    The standard error is at most 2.1 % of the variance (3.5 % for one sample of the skewed noise), so 15 % more or less
+    is found with 99 %: B + 1 in place of B up to B = 5, sampling without replacement, sigma^2 per coordinate, a mean
+    over n in place of B. For a single coordinate it is 2.5 to 4.5 %, and 18 to 32 % are found.
     """
     variance_over_B(batches(name, B), KINDS[name](), B)
 
@@ -73,7 +72,7 @@ def test_batches_have_the_variance_of_one_sample_over_B(name: str, B: int) -> No
 @kinds
 @sizes
 def test_batches_are_independent(name: str, B: int) -> None:
-    """About 3900 pairs each. False failures: 2e-6 for each of two, 1.2e-4 in all. A correlation of 0.08 is found."""
+    """About 3900 pairs each. False failures: 2e-6 for each of two, 1.2e-4 in all. A correlation of 0.1 is found."""
     independent(batches(name, B), KINDS[name](), B)
 
 

@@ -13,6 +13,7 @@ from dualanchor.core.oracle import Oracle, Session
 from dualanchor.core.result import Status
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, Counts, IntArray, Rows
+from dualanchor.run.outcome import Ended
 
 
 @dataclass(frozen=True)
@@ -22,19 +23,6 @@ class Origin:
     k: int
     state: State | None
     mark: Any
-
-
-@dataclass
-class Ended:
-    """Rows that have stopped, as they were then."""
-
-    rows: IntArray
-    state: State
-    k: IntArray
-    draws: IntArray
-    evals: IntArray
-    status: list[Status]
-    residual: Array | None
 
 
 class Lane:

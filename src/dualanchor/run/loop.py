@@ -19,7 +19,8 @@ from dualanchor.core.result import History, Result, Status
 from dualanchor.core.streams import shared
 from dualanchor.core.types import Array
 from dualanchor.run.checkpoint import Saver
-from dualanchor.run.lane import Ended, Lane, per_row
+from dualanchor.run.lane import Lane, per_row
+from dualanchor.run.outcome import Ended, assemble
 from dualanchor.run.record import Recorder
 from dualanchor.run.stop import UNLIMITED, Budget, Outlook, Rule, Target
 
@@ -191,9 +192,9 @@ class Loop:
 
     def _report(self) -> None:
         if self._callback is not None and self._lane.rows.size:
-            running = [Status.RUNNING] * self._lane.rows.size
             everyone = np.ones(self._lane.rows.size, bool)
-            if self._callback(lambda: self._result([*self._ended, self._lane.ended(everyone, running)])):
+            now = self._lane.take(everyone).ended(everyone, [Status.RUNNING] * self._lane.rows.size)  # a copy
+            if self._callback(self._result([*self._ended, now])):
                 self._retire_all(Status.CALLBACK)
         if self._interrupted:
             self._leave_checkpoint()
@@ -302,74 +303,18 @@ def _piece(i: int, status: list[Status], arrays: dict[str, Array]) -> Ended:
     return Ended(state=state, status=status, residual=arrays.get(f"{i}/residual"), **columns)
 
 
-def as_callback(callback: Callable[..., Any]) -> Callable[[Callable[[], Result]], bool]:
+def as_callback(callback: Callable[..., Any]) -> Callable[[Result], bool]:
     """A SciPy-style callback: called with x, or with a Result if its parameter is `intermediate_result`."""
     try:
         wants_result = list(inspect.signature(callback).parameters) == ["intermediate_result"]
     except (TypeError, ValueError):
         wants_result = False
 
-    def call(result: Callable[[], Result]) -> bool:
-        now = result()
+    def call(result: Result) -> bool:
         try:
-            answer = callback(intermediate_result=now) if wants_result else callback(now.x)
+            answer = callback(intermediate_result=result) if wants_result else callback(result.x)
         except StopIteration:
             return True
-        return answer is True
+        return isinstance(answer, (bool, np.bool_)) and bool(answer)
 
     return call
-
-
-def assemble(
-    ended: list[Ended], history: History, shape: tuple[int, ...], describe: dict[str, Any], target: bool
-) -> Result:
-    """One Result from the rows that have ended, each in its place."""
-    order = np.argsort(np.concatenate([piece.rows for piece in ended]))
-
-    def gather(values: list[Array]) -> Array:
-        if len(values) == 1:  # all rows ended together: no copy
-            return values[0]
-        return np.concatenate(values)[order]
-
-    def shaped(values: Any) -> Any:
-        values = np.asarray(values)
-        return values.reshape(shape) if shape else values.reshape(-1)[0].item()
-
-    names = vars(ended[0].state)
-    state = {name: gather([getattr(piece.state, name) for piece in ended]) for name in names}
-    statuses = gather([np.array(piece.status, dtype=object) for piece in ended])
-    success = np.array([one is Status.TARGET if target else one.ended_as_asked for one in statuses])
-    residual = None
-    if ended[0].residual is not None:
-        residual = shaped(gather([piece.residual for piece in ended if piece.residual is not None]))
-    k = gather([piece.k for piece in ended])
-    notes = _notes(statuses, k, describe["method"]["parameters"])
-    return Result(
-        x=state["x"].reshape(*shape, -1),
-        success=shaped(success),
-        status=statuses.reshape(shape) if shape else statuses[0],
-        nit=shaped(k),
-        nfev=shaped(gather([piece.evals for piece in ended])),
-        draws=shaped(gather([piece.draws for piece in ended])),
-        residual=residual,
-        residual_kind=None if residual is None else "true",
-        history=history,
-        state=state,
-        notes=notes,
-        **describe,
-    )
-
-
-def _notes(statuses: Array, k: Array, parameters: Any) -> tuple[str, ...]:
-    """What a reader of the result should know and might overlook."""
-    notes = []
-    if Status.TARGET in statuses:
-        notes.append("stopped when the residual looked good: the last-iterate theorem does not apply to this point")
-    one = parameters[0] if isinstance(parameters, list) else parameters
-    early = np.array([status in (Status.BUDGET, Status.STEPS, Status.WALL_TIME) for status in statuses])
-    if one.get("horizon") is not None and early.any():
-        notes.append(
-            f"ended at step {int(k[early].max())}, before the horizon {one['horizon']}: "
-            "this is not the iterate that the last-iterate theorem speaks of"
-        )
-    return tuple(notes)

@@ -1,0 +1,80 @@
+"""Rows that have ended, and the Result made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.method import State
+from dualanchor.core.result import History, Result, Status
+from dualanchor.core.types import Array, IntArray
+
+
+@dataclass
+class Ended:
+    """Rows that have stopped, as they were then."""
+
+    rows: IntArray
+    state: State
+    k: IntArray
+    draws: IntArray
+    evals: IntArray
+    status: list[Status]
+    residual: Array | None
+
+
+def assemble(
+    ended: list[Ended], history: History, shape: tuple[int, ...], describe: dict[str, Any], target: bool
+) -> Result:
+    """One Result from the rows that have ended, each in its place."""
+    order = np.argsort(np.concatenate([piece.rows for piece in ended]))
+
+    def gather(values: list[Array]) -> Array:
+        if len(values) == 1:  # all rows ended together: no copy
+            return values[0]
+        return np.concatenate(values)[order]
+
+    def shaped(values: Any) -> Any:
+        values = np.asarray(values)
+        return values.reshape(shape) if shape else values.reshape(-1)[0].item()
+
+    names = vars(ended[0].state)
+    state = {name: gather([getattr(piece.state, name) for piece in ended]) for name in names}
+    statuses = gather([np.array(piece.status, dtype=object) for piece in ended])
+    success = np.array([one is Status.TARGET if target else one.ended_as_asked for one in statuses])
+    residual = None
+    if ended[0].residual is not None:
+        residual = shaped(gather([piece.residual for piece in ended if piece.residual is not None]))
+    k = gather([piece.k for piece in ended])
+    notes = _notes(statuses, k, describe["method"]["parameters"])
+    return Result(
+        x=state["x"].reshape(*shape, -1),
+        success=shaped(success),
+        status=statuses.reshape(shape) if shape else statuses[0],
+        nit=shaped(k),
+        nfev=shaped(gather([piece.evals for piece in ended])),
+        draws=shaped(gather([piece.draws for piece in ended])),
+        residual=residual,
+        residual_kind=None if residual is None else "true",
+        history=history,
+        state=state,
+        notes=notes,
+        **describe,
+    )
+
+
+def _notes(statuses: Array, k: Array, parameters: Any) -> tuple[str, ...]:
+    """What a reader of the result should know and might overlook."""
+    notes = []
+    if Status.TARGET in statuses:
+        notes.append("stopped when the residual looked good: the last-iterate theorem does not apply to this point")
+    one = parameters[0] if isinstance(parameters, list) else parameters
+    early = np.array([status in (Status.BUDGET, Status.STEPS, Status.WALL_TIME) for status in statuses])
+    if one.get("horizon") is not None and early.any():
+        notes.append(
+            f"ended at step {int(k[early].max())}, before the horizon {one['horizon']}: "
+            "this is not the iterate that the last-iterate theorem speaks of"
+        )
+    return tuple(notes)

@@ -1,0 +1,174 @@
+"""Being told about a run, and stopping it from there."""
+
+import time
+
+import numpy as np
+import pytest
+from tests.contract.cases import SEED, bare, every_case, every_method
+
+import dualanchor as da
+from dualanchor.core.streams import Purpose
+
+
+@every_case
+def test_a_callback_sees_every_iterate(case):
+    method, seen = case.make(horizon=40), []
+    options = {"stop": da.Steps(6), "seed": SEED, "reps": 2}
+    result = da.solve(case.problem, method, callback=lambda x: seen.append(x.copy()), **options)
+    assert len(seen) == 6
+    np.testing.assert_array_equal(seen[-1], result.x)
+    for k, x in enumerate(seen, start=1):
+        s, _ = bare(case, method, [0, 1], k)
+        np.testing.assert_allclose(x, s.x, rtol=1e-12, atol=1e-14)
+    quiet = da.solve(case.problem, method, **options)
+    np.testing.assert_array_equal(quiet.x, result.x)
+
+
+@every_method
+def test_what_a_callback_keeps_does_not_change_afterwards(case):
+    kept, copies = [], []
+
+    def callback(intermediate_result):
+        kept.append(intermediate_result)
+        copies.append((intermediate_result.x.copy(), {k: v.copy() for k, v in intermediate_result.state.items()}))
+
+    points = []
+    da.solve(case.problem, case.make(horizon=40), stop=da.Steps(5), seed=SEED, callback=callback)
+    da.solve(case.problem, case.make(horizon=40), stop=da.Steps(5), seed=SEED, callback=lambda x: points.append(x))
+    assert len({point.tobytes() for point in points}) == 5
+    for result, point, (x, state) in zip(kept, points, copies, strict=True):
+        np.testing.assert_array_equal(result.x, x)
+        np.testing.assert_array_equal(point, x)
+        for name, value in state.items():
+            np.testing.assert_array_equal(result.state[name], value, err_msg=name)
+
+
+@every_method
+def test_a_callback_cannot_disturb_the_run(case):
+    def callback(x):
+        x[...] = 1e9
+
+    options = {"stop": da.Steps(9), "seed": SEED, "reps": 2}
+    disturbed = da.solve(case.problem, case.make(horizon=40), callback=callback, **options)
+    np.testing.assert_array_equal(disturbed.x, da.solve(case.problem, case.make(horizon=40), **options).x)
+
+
+@every_method
+def test_an_intermediate_result_is_a_result(case):
+    seen = []
+
+    def callback(intermediate_result):
+        seen.append((intermediate_result.nit, intermediate_result.nfev, intermediate_result.status))
+        assert isinstance(intermediate_result, da.Result)
+        assert "still running" in repr(intermediate_result)
+        assert not intermediate_result.success
+
+    result = da.solve(case.problem, case.make(horizon=40), stop=da.Steps(4), seed=SEED, callback=callback)
+    assert [nit for nit, _, _ in seen] == [1, 2, 3, 4]
+    assert seen[-1][1] == result.nfev
+    assert {status for _, _, status in seen} == {da.Status.RUNNING}
+
+
+def stop_with_true(x):
+    return len(x) == 8
+
+
+def stop_with_a_numpy_bool(x):
+    return np.isfinite(x).all()
+
+
+def stop_with_an_exception(x):
+    raise StopIteration
+
+
+@every_method
+@pytest.mark.parametrize("callback", [stop_with_true, stop_with_a_numpy_bool, stop_with_an_exception])
+def test_a_callback_stops_the_run(case, callback):
+    result = da.solve(case.problem, case.make(horizon=40), stop=da.Steps(9), seed=SEED, callback=callback)
+    assert result.nit == 1
+    assert result.status is da.Status.CALLBACK
+    assert result.success
+    assert result.history.k[-1] == 1
+
+
+@pytest.mark.parametrize("answer", [None, False, 0, "yes", [], np.False_])
+def test_other_answers_do_not_stop_the_run(answer):
+    result = da.solve(da.problems.affine(dimension=4), "sgda", budget=9, callback=lambda x: answer)
+    assert result.nit == 9
+
+
+def test_a_callback_sees_all_rows_with_those_that_have_ended():
+    methods = [da.DualOHM(1.0, 3), da.DualOHM(1.0, 9), da.DualOHM(1e9, 9)]
+    shapes, statuses = [], []
+
+    def callback(intermediate_result):
+        shapes.append(intermediate_result.x.shape)
+        statuses.append([status.name for status in intermediate_result.status[:, 0]])
+
+    da.solve(da.problems.affine(dimension=4), methods, reps=2, callback=callback, check=False)
+    assert shapes == [(3, 2, 4)] * 8
+    assert statuses[0] == ["RUNNING", "RUNNING", "RUNNING"]
+    assert statuses[2][0] == "HORIZON"
+
+
+def test_a_callback_error_is_the_callers_own():
+    def callback(x):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        da.solve(da.problems.affine(dimension=4), "sgda", budget=9, callback=callback)
+
+
+def test_callbacks_of_any_kind_of_callable():
+    class Counter:
+        def __init__(self):
+            self.seen = 0
+
+        def __call__(self, intermediate_result):
+            self.seen += intermediate_result.nit
+
+        def method(self, x):
+            self.seen += 1
+
+    counter = Counter()
+    problem = da.problems.affine(dimension=4)
+    da.solve(problem, "sgda", budget=3, callback=counter)
+    assert counter.seen == 6
+    da.solve(problem, "sgda", budget=3, callback=counter.method)
+    assert counter.seen == 9
+    points = []
+    da.solve(problem, "sgda", budget=3, callback=points.append)
+    assert len(points) == 3
+
+
+def test_progress_is_told_now_and_then():
+    def operator(x):
+        time.sleep(0.004)
+        return x
+
+    problem = da.Problem(da.AdditiveNoise(operator, 0.1, vectorized=True), np.ones(3), constants=da.Constants(L=1.0))
+    for method, options, ends in [
+        (da.SGDA(0.1), {"budget": 60}, True),
+        (da.DualOHM(0.1, 151), {}, True),
+        (da.SGDA(0.1), {"stop": da.Steps(60)}, False),
+    ]:
+        told = []
+        result = da.solve(problem, method, reps=2, progress=told.append, record=0, **options)
+        assert told
+        assert len(told) < 6
+        assert [where.k for where in told] == sorted({where.k for where in told})
+        for where in told:
+            assert (where.rows, where.active) == (2, 2)
+            assert where.evals == where.k
+            assert where.elapsed > 0
+            assert where.fraction is None or where.fraction == pytest.approx(where.k / 60)
+        assert all(where.fraction is not None for where in told) or not ends
+        assert (result.nit == 60).all()
+
+
+def test_problem_streams_are_not_those_of_the_callback():
+    """Drawing random numbers in a callback does not move any stream of the run."""
+    problem = da.problems.affine(dimension=4)
+    streams = da.Streams(0, np.arange(1), Purpose.NOISE, 4)
+    noisy = da.solve(problem, "sgda", budget=20, callback=lambda x: bool(streams.normals().sum() > 1e9))
+    np.testing.assert_array_equal(noisy.x, da.solve(problem, "sgda", budget=20).x)
