@@ -149,7 +149,7 @@ def test_progress_is_told_now_and_then():
     problem = da.Problem(da.AdditiveNoise(operator, 0.1, vectorized=True), np.ones(3), constants=da.Constants(L=1.0))
     for method, options, ends in [
         (da.SGDA(0.1), {"budget": 60}, True),
-        (da.DualOHM(0.1, 151), {}, True),
+        (da.DualOHM(0.1, 61), {}, True),
         (da.SGDA(0.1), {"stop": da.Steps(60)}, False),
     ]:
         told = []

@@ -193,8 +193,8 @@ class Loop:
     def _report(self) -> None:
         if self._callback is not None and self._lane.rows.size:
             everyone = np.ones(self._lane.rows.size, bool)
-            now = self._lane.take(everyone).ended(everyone, [Status.RUNNING] * self._lane.rows.size)  # a copy
-            if self._callback(self._result([*self._ended, now])):
+            present = self._lane.take(everyone).ended(everyone, [Status.RUNNING] * self._lane.rows.size)  # a copy
+            if self._callback(self._result([*self._ended, present])):
                 self._retire_all(Status.CALLBACK)
         if self._interrupted:
             self._leave_checkpoint()
