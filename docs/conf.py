@@ -15,8 +15,8 @@ release = version = runpy.run_path(str(HERE.parent / "src/dualanchor/_version.py
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
+    "mathml",
     "registry_pages",
 ]
 exclude_patterns = ["_build"]
@@ -41,5 +41,7 @@ nitpick_ignore_regex = [
 ]
 suppress_warnings = ["ref.footnote"]  # a reference may stand under References without being cited
 
+html_math_renderer = "mathml"
+html_static_path = ["_static"]
 html_theme = "furo"
 html_title = f"dualanchor {release}"

@@ -104,7 +104,7 @@ def test_numbers_have_their_law(kind: str, purpose: Purpose) -> None:
 
 
 def test_indices_are_uniform() -> None:
-    """Chi-squared test of 20 000 indices below 7. False failures: 1e-6. A frequency of 1/7 +- 0.02 is found with 99 %."""
+    """Chi-squared test of 20 000 indices below 7. False failures: 1e-6. One frequency off by 0.02 is found with 99 %."""
     counts = np.bincount(Streams(5, REPLICATIONS).integers(7, LENGTH).ravel(), minlength=7)
     assert counts.size == 7
     assert stats.chisquare(counts).pvalue > 1e-6

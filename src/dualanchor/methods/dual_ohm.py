@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ class DualOHM(Scheduled):
     """
 
     step_size: Any
-    horizon: Any
+    horizon: Any = field()  # required: None would mean anytime
     batch_size: Any = 1
     estimator: Estimator | None = None
 

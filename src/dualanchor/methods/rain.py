@@ -23,8 +23,8 @@ class RAIN(TwoCall):
     Update
     ------
     .. math::
-        z_{k+1/2} &= z_k - \eta\bigl(\hat F(z_k; \xi_k) + r_k(z_k)\bigr), \qquad
-        z_{k+1} = z_k - \eta\bigl(\hat F(z_{k+1/2}; \xi_{k+1/2}) + r_k(z_{k+1/2})\bigr), \\
+        z_{k+1/2} &= z_k - \eta\bigl(\hat F(z_k; \xi_k) + r_k(z_k)\bigr), \\
+        z_{k+1} &= z_k - \eta\bigl(\hat F(z_{k+1/2}; \xi_{k+1/2}) + r_k(z_{k+1/2})\bigr), \\
         r_k(x) &= \lambda\gamma(S_k x - m_k), \qquad
         S_k = \sum_{t<k} (1+\gamma)^t, \qquad m_k = \sum_{t<k} (1+\gamma)^t z_t
 
