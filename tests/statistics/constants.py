@@ -18,11 +18,10 @@ SEED = 17
 
 
 def instances(problem: da.Problem, replications: Any) -> Instance:
-    """Oracle, start and root for each of the replications (or, for an int, for so many)."""
+    """Oracle, start and root (or start, if no root is known) for each of the replications or for so many."""
     numbers = np.arange(replications) if isinstance(replications, int) else np.asarray(replications)
     instance = problem.instance(da.Streams(SEED, numbers, Purpose.INSTANCE, problem.dimension))
-    assert instance.root is not None
-    return instance
+    return instance if instance.root is not None else instance._replace(root=instance.x0)
 
 
 def operator_of(oracle: da.Oracle, x: np.ndarray) -> np.ndarray:
@@ -47,11 +46,10 @@ def operator_constants(problem: da.Problem, constants: da.Constants, rows: int =
     dx, dF = x - y, operator_of(oracle, x) - operator_of(oracle, y)
     inner, size = np.sum(dF * dx, axis=1), np.linalg.norm(dF, axis=1) * np.linalg.norm(dx, axis=1)
     slack = 1e-8 * size
-    assert constants.L is not None
-    assert constants.M is not None
-    assert (inner - np.sum(dF**2, axis=1) / constants.L >= -slack).all(), "cocoercivity between two points"
+    L, M = constants.L or np.inf, constants.M or np.inf
+    assert (inner - np.sum(dF**2, axis=1) / L >= -slack).all(), "cocoercivity between two points"
     assert (inner - constants.mu * np.sum(dx**2, axis=1) >= -slack).all(), "strong monotonicity between two points"
-    assert (np.linalg.norm(dF, axis=1) <= (constants.M + 1e-8) * np.linalg.norm(dx, axis=1)).all(), "Lipschitz"
+    assert (np.linalg.norm(dF, axis=1) <= (M + 1e-8) * np.linalg.norm(dx, axis=1)).all(), "Lipschitz"
 
 
 def jacobian_constants(problem: da.Problem, constants: da.Constants, points: int = 12) -> None:
@@ -61,8 +59,7 @@ def jacobian_constants(problem: da.Problem, constants: da.Constants, points: int
     mean of Jacobians, for which the inequalities hold as well. Rounding: 1e-5, differences of steps down to 1e-9.
     """
     d, rng = problem.dimension, np.random.default_rng(SEED)
-    assert constants.L is not None
-    assert constants.M is not None
+    L, M = constants.L or np.inf, constants.M or np.inf
     every, _, roots = instances(problem, points)
     for point in range(points):
         oracle, root = every.take(np.full(2 * d, point)), roots[point]  # all rows of one instance
@@ -72,9 +69,9 @@ def jacobian_constants(problem: da.Problem, constants: da.Constants, points: int
         F = operator_of(oracle, x + np.concatenate([step, -step]))
         J = (F[:d] - F[d:]).T / (2e-4 * scale)
         symmetric = (J + J.T) / 2
-        assert np.linalg.eigvalsh(symmetric - J.T @ J / constants.L).min() >= -1e-5, "cocoercivity"
+        assert np.linalg.eigvalsh(symmetric - J.T @ J / L).min() >= -1e-5, "cocoercivity"
         assert np.linalg.eigvalsh(symmetric).min() >= constants.mu - 1e-5, "strong monotonicity"
-        assert np.linalg.norm(J, 2) <= constants.M + 1e-5, "Lipschitz"
+        assert np.linalg.norm(J, 2) <= M + 1e-5, "Lipschitz"
 
 
 def cocoercive_in_expectation(problem: da.Problem, constants: da.Constants, rows: int = 20) -> None:
@@ -92,20 +89,19 @@ def cocoercive_in_expectation(problem: da.Problem, constants: da.Constants, rows
     differences = (oracle.mean(x, batch) - oracle.mean(y, batch) for batch in batches)
     squares = np.array([np.sum(difference**2, axis=1) for difference in differences])
     inner = np.sum((operator_of(oracle, x) - operator_of(oracle, y)) * (x - y), axis=1)
-    assert constants.L is not None
     # noise enters both values: its rounding is relative to sigma, not to the difference
     rounding = 1e-13 * (constants.sigma or 0.0) * np.linalg.norm(x - y, axis=1)
-    excess = squares.mean(axis=0) / constants.L - inner
+    excess = squares.mean(axis=0) / (constants.L or np.inf) - inner
     assert (excess <= 1e-6 * np.abs(inner) + rounding).all(), "cocoercivity in expectation"
 
 
 def variance(problem: da.Problem, constants: da.Constants, rows: int = 20, count: int = 60) -> None:
     """The variance of one sample at the start, at the root, and in between is at most sigma^2 (one-sided)."""
     oracle, x0, root = instances(problem, rows)
-    assert constants.sigma is not None
+    sigma = np.inf if constants.sigma is None else constants.sigma
     for part in (0.0, 0.5, 1.0):
         squares = _squared_errors(problem, oracle, root + part * (x0 - root), count)
-        assert_mean_at_most(squares, constants.sigma**2, f"variance at {part} of the way to the start")
+        assert_mean_at_most(squares, sigma**2, f"variance at {part} of the way to the start")
 
 
 def variance_is_attained(problem: da.Problem, constants: da.Constants, rows: int = 20, count: int = 60) -> None:

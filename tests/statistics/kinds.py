@@ -1,4 +1,4 @@
-"""Every kind of oracle, with the mean and the covariance of one sample at a point by enumeration or by hand."""
+"""Every kind of oracle, with mean and covariance of one sample by enumeration or by hand, and what must hold."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
+from tests.statistics.evidence import assert_mean
 
 import dualanchor as da
 
@@ -79,3 +81,26 @@ def draws(oracle: da.Oracle, size: Any, rows: int, count: int, seed: int) -> np.
     F = da.Session(oracle, da.Streams(seed, np.arange(rows), dimension=D))
     x = np.tile(POINT, (rows, 1))
     return np.stack([F(x, F.draw(size)) for _ in range(count)])
+
+
+def unbiased(values: np.ndarray, kind: Kind, B: int) -> None:
+    """n z' C^-1 z is chi-squared with D degrees of freedom, z the mean error of n batches and C their covariance."""
+    z = values.reshape(-1, D).mean(axis=0) - kind.mean
+    statistic = values[..., 0].size * z @ np.linalg.solve(kind.covariance / B, z)
+    assert statistic <= stats.chi2.isf(1e-6, D), f"bias {z} is too large for chance: chi2 = {statistic:.1f}"
+
+
+def variance_over_B(values: np.ndarray, kind: Kind, B: int) -> None:
+    """The second moments of the error are the covariance of one sample over B: trace, then each coordinate."""
+    errors = values.reshape(-1, D) - kind.mean
+    assert_mean(np.sum(errors**2, axis=1), np.trace(kind.covariance) / B, "variance")
+    for i in range(D):
+        assert_mean(errors[:, i] ** 2, kind.covariance[i, i] / B, f"variance of coordinate {i}")
+
+
+def independent(values: np.ndarray, kind: Kind, B: int) -> None:
+    """Errors of batches one after another, and of replications side by side, are uncorrelated."""
+    errors = values - kind.mean
+    scale = np.trace(kind.covariance) / B
+    assert_mean(np.sum(errors[1:] * errors[:-1], axis=2) / scale, 0.0, "correlation of successive batches")
+    assert_mean(np.sum(errors[:, 1:] * errors[:, :-1], axis=2) / scale, 0.0, "correlation of replications")

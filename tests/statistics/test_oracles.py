@@ -6,9 +6,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-from scipy import stats
 from tests.statistics.evidence import assert_mean
-from tests.statistics.kinds import COMPONENTS, KINDS, POINT, D, Kind, draws
+from tests.statistics.kinds import COMPONENTS, KINDS, POINT, D, draws, independent, unbiased, variance_over_B
 
 import dualanchor as da
 
@@ -22,29 +21,6 @@ sizes = pytest.mark.parametrize("B", SIZES)
 def batches(name: str, B: int) -> np.ndarray:
     """The values of 4000 batches, (COUNT, ROWS, D); the three tests below look at the same ones."""
     return draws(KINDS[name]().oracle, B, ROWS, COUNT, seed=31)
-
-
-def unbiased(values: np.ndarray, kind: Kind, B: int) -> None:
-    """n z' C^-1 z is chi-squared with D degrees of freedom, z the mean error of n batches and C their covariance."""
-    z = values.reshape(-1, D).mean(axis=0) - kind.mean
-    statistic = values[..., 0].size * z @ np.linalg.solve(kind.covariance / B, z)
-    assert statistic <= stats.chi2.isf(1e-6, D), f"bias {z} is too large for chance: chi2 = {statistic:.1f}"
-
-
-def variance_over_B(values: np.ndarray, kind: Kind, B: int) -> None:
-    """The second moments of the error are the covariance of one sample over B: trace, then each coordinate."""
-    errors = values.reshape(-1, D) - kind.mean
-    assert_mean(np.sum(errors**2, axis=1), np.trace(kind.covariance) / B, "variance")
-    for i in range(D):
-        assert_mean(errors[:, i] ** 2, kind.covariance[i, i] / B, f"variance of coordinate {i}")
-
-
-def independent(values: np.ndarray, kind: Kind, B: int) -> None:
-    """Errors of batches one after another, and of replications side by side, are uncorrelated."""
-    errors = values - kind.mean
-    scale = np.trace(kind.covariance) / B
-    assert_mean(np.sum(errors[1:] * errors[:-1], axis=2) / scale, 0.0, "correlation of successive batches")
-    assert_mean(np.sum(errors[:, 1:] * errors[:, :-1], axis=2) / scale, 0.0, "correlation of replications")
 
 
 @kinds

@@ -11,7 +11,7 @@ from tests.statistics.evidence import assert_mean_at_most
 import dualanchor as da
 
 NAMED = [
-    *((entry.id, {}) for entry in da.list_problems()),
+    *((entry.id, {}) for entry in da.list_problems() if da.problems.make(entry.id, {}).constants.L is not None),
     ("affine", {"L": 4.0, "rotation": 1.0, "sigma": 2.0}),
     ("finite-sum-cocoercive", {"components": 25, "dimension": 10, "rank": 9}),
     ("huber-minimax", {"sigma": 1.5}),
@@ -40,11 +40,11 @@ def bound_holds(cls: Any, problem: da.Problem, alpha: float, N: int, B: int, rep
 @pytest.mark.parametrize("largest_step", [False, True])
 @pytest.mark.parametrize(("N", "B"), [(2, 1), (20, 1), (100, 10)])
 def test_bound_on_the_named_problems(name: str, options: dict[str, Any], largest_step: bool, N: int, B: int) -> None:
-    """60 replications. False failures: 1e-6 each (7e-6, Student) at equality; here they are rarer still.
+    """60 replications. False failures: 7e-6 each at equality (Student, 59 degrees); here they are rarer still.
 
-    The bound is for the worst case: the means are at 0.5 of it on the worst-case problem, below 0.2 elsewhere and below
-    0.01 on the finite sum. A residual that is too large by that factor is found; finer defects are the business of the
-    exact laws.
+    The bound is for the worst case: the means are at 0.5 of it on the worst-case problem, below 0.2 on affine and
+    Huber's, near 0.01 on the finite sum. A residual too large by that factor is found; finer defects are the business
+    of the exact laws.
     """
     problem = da.problems.make(name, options)
     assert problem.constants.L is not None
@@ -56,10 +56,10 @@ def test_bound_on_the_named_problems(name: str, options: dict[str, Any], largest
 @pytest.mark.parametrize("N", [3, 25, 101])
 @pytest.mark.parametrize("sigma", [1e-3, 1.0])
 def test_bound_where_it_is_nearly_attained(N: int, sigma: float) -> None:
-    """T = -I. False failures: below 1e-6, since at most the first term is attained.
+    """T = -I, where the first term is attained. False failures: 7e-6 each (Student, 59 degrees).
 
-    With sigma = 1e-3 and N = 3 or 25 the mean is 0.998 of the bound or more and its standard error below 0.1 %: one
-    percent too much is found with 99 %, such as the residual of the horizon N - 1 at N = 25 or 101.
+    With sigma = 1e-3 the mean is at 0.998 of the bound or more and its standard error below 0.06 % of it, so half a
+    percent too much is found with 99 %. With sigma = 1 the mean is at 0.64 (N = 3) and 0.25 of the bound.
     """
     bound_holds(da.DualOHM, flip(sigma), 0.5, N, B=1)
 

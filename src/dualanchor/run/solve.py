@@ -33,7 +33,7 @@ def solve(
     budget: int | None = None,
     stop: Rule | None = None,
     seed: int = 0,
-    reps: int = 1,
+    reps: int | Sequence[int] = 1,
     x0: Any = None,
     record: Any = None,
     check: bool = True,
@@ -57,8 +57,9 @@ def solve(
         horizon stops there in any case.
     seed : int
         Everything random follows from it.
-    reps : int
-        Independent replications; instance, start and noise are drawn anew for each.
+    reps : int or list of int
+        Independent replications; instance, start and noise are drawn anew for each. A list names them: replication
+        r of a seed is the same whichever others run beside it.
     x0 : array or Result, optional
         Another start than the problem's, of shape (d,) or (reps, d).
     record : int, "all" or list of steps, optional
@@ -94,17 +95,17 @@ def solve(
             )
         )
     require_count(seed, "solve", "seed", 0)
-    require_count(reps, "solve", "reps", 1)
+    replications = _replications(reps)
     rule = _combine(budget, stop)
     configurations = _configurations(problem, method, budget)
     stacked = type(configurations[0]).stack(configurations)
     if check:
         stacked.check(problem.constants)
 
-    replications = np.arange(reps)
     instance = problem.instance(Streams(seed, replications, Purpose.INSTANCE))
-    start = _start(x0, instance.x0, problem.dimension, reps)
-    lane = _lane(stacked, instance.oracle, start, seed, np.tile(replications, len(configurations)))
+    count = replications.size
+    start = _start(x0, instance.x0, problem.dimension, count)
+    lane = _lane(stacked, instance.oracle, start, seed, replications, len(configurations))
     _check_ends(rule, lane, configurations)
 
     several = not (method is None or isinstance(method, (str, Method)))
@@ -118,7 +119,7 @@ def solve(
         "problem": jsonable(problem.describe()),
         "method": described,
         "seed": int(seed),
-        "reps": int(reps),
+        "reps": replications.tolist(),
         "stop": repr(rule),
         "start": hashlib.sha256(start.tobytes()).hexdigest(),
         "dtype": str(start.dtype),
@@ -128,7 +129,7 @@ def solve(
         rule,
         Recorder(*_recording(record, lane, rule, instance.oracle)),
         describe={"problem": fingerprint["problem"], "method": described, "seed": int(seed)},
-        shape=(len(configurations), reps) if several else (reps,) if reps > 1 else (),
+        shape=(len(configurations), count) if several else (count,) if count > 1 else (),
         callback=None if callback is None else as_callback(callback),
         progress=progress,
         saver=None if checkpoint is None else Saver(checkpoint, fingerprint),
@@ -172,21 +173,32 @@ def _start(x0: Any, default: Array, dimension: int, reps: int) -> Array:
     return np.array(np.broadcast_to(as_point(given, "solve: x0", dimension, reps), (reps, dimension)))
 
 
-def _lane(method: Method, oracle: Oracle, start: Array, seed: int, replication: IntArray) -> Lane:
+def _replications(reps: Any) -> IntArray:
+    if isinstance(reps, (Sequence, np.ndarray)) and not isinstance(reps, str):
+        for number in reps:
+            require_count(number, "solve", "each of reps", 0)
+        if len(reps) == 0 or len(set(reps)) < len(reps):
+            raise ArgumentError(
+                explain("solve: reps must name at least one replication, each once", list(reps), "Use reps=[0, 1, 2]")
+            )
+        return np.array(reps, dtype=np.int64)
+    require_count(reps, "solve", "reps", 1)
+    return np.arange(reps)
+
+
+def _lane(method: Method, oracle: Oracle, start: Array, seed: int, replications: IntArray, configurations: int) -> Lane:
     """All rows, configuration by configuration, each with its replication's oracle, start and streams."""
-    reps = start.shape[0]
-    configurations = replication.size // reps
-    streams = Streams(seed, replication, Purpose.NOISE, start.shape[1], start.dtype)
-    replayable = "replay" not in method.needs or oracle.take(np.arange(1)).is_replayable(
-        start[:1], Streams(seed, replication[:1], Purpose.PILOT, start.shape[1], start.dtype)
-    )
+    pilot = Streams(seed, replications[:1], Purpose.PILOT, start.shape[1], start.dtype)
+    replayable = "replay" not in method.needs or oracle.take(np.arange(1)).is_replayable(start[:1], pilot)
     method.check_oracle(replayable, oracle.components)
     if configurations > 1:
-        method = method.take(np.repeat(np.arange(configurations), reps))
-        oracle, start = oracle.take(replication), start[replication]
-    session = Session(oracle, streams)
-    rows = np.arange(replication.size)
-    return Lane(method, method.init(start), session, oracle, streams.of(Purpose.COIN), rows)
+        count = replications.size
+        rows = np.tile(np.arange(count), configurations)
+        method = method.take(np.repeat(np.arange(configurations), count))
+        oracle, start, replications = oracle.take(rows), start[rows], replications[rows]
+    streams = Streams(seed, replications, Purpose.NOISE, start.shape[1], start.dtype)
+    rows = np.arange(replications.size)
+    return Lane(method, method.init(start), Session(oracle, streams), oracle, streams.of(Purpose.COIN), rows)
 
 
 def _check_ends(rule: Rule | None, lane: Lane, configurations: list[Method]) -> None:

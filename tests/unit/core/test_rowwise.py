@@ -1,0 +1,78 @@
+"""Hyper-parameters of many configurations as columns, and their rows."""
+
+import numpy as np
+import pytest
+
+import dualanchor as da
+
+
+def test_what_agrees_stays_and_what_differs_becomes_a_column():
+    stacked = da.DualOHM.stack([da.DualOHM(0.5, 10, 2), da.DualOHM(1.0, 10, 3)])
+    assert stacked.horizon == 10
+    np.testing.assert_array_equal(stacked.step_size, [[0.5], [1.0]])
+    np.testing.assert_array_equal(stacked.batch_size, [[2], [3]])
+    assert stacked.step_size.dtype == np.float64
+    assert stacked.batch_size.dtype == np.int64
+
+
+def test_one_configuration_stays_itself():
+    method = da.SGDA(0.1)
+    assert da.SGDA.stack([method]) is method
+
+
+def test_whole_and_broken_numbers_together_are_broken_numbers():
+    stacked = da.SGDA.stack([da.SGDA(1), da.SGDA(0.5)])
+    assert stacked.step_size.dtype == np.float64
+
+
+def test_schedules_and_estimators_are_stacked_inside():
+    tapered = da.DualOHM.stack([da.DualOHM(1.0, 9, da.Tapered(c)) for c in (1.0, 2.0)])
+    np.testing.assert_array_equal(tapered.batch_size.C, [[1.0], [2.0]])
+    page = da.OHM.stack([da.OHM(1.0, estimator=da.PAGE(b, 1)) for b in (3, 4)])
+    np.testing.assert_array_equal(page.estimator.big_batch, [[3], [4]])
+    assert page.estimator.small_batch == 1
+
+
+def test_taking_rows_restricts_every_column():
+    stacked = da.DualOHM.stack([da.DualOHM(s, 9, da.Tapered(c)) for s, c in ((0.1, 1.0), (0.2, 2.0), (0.3, 3.0))])
+    some = stacked.take(np.array([2, 0, 0]))
+    np.testing.assert_array_equal(some.step_size, [[0.3], [0.1], [0.1]])
+    np.testing.assert_array_equal(some.batch_size.C, [[3.0], [1.0], [1.0]])
+    assert some.horizon == 9
+    masked = stacked.take(np.array([False, True, False]))
+    np.testing.assert_array_equal(masked.step_size, [[0.2]])
+    assert stacked.take(np.zeros(3, bool)).step_size.shape == (0, 1)
+    np.testing.assert_array_equal(stacked.step_size, [[0.1], [0.2], [0.3]])
+
+
+def test_what_was_derived_before_is_derived_anew_for_the_rows():
+    stacked = da.DualOHM.stack([da.DualOHM(1.0, 5, 2), da.DualOHM(1.0, 50, 3)])
+    assert stacked.steps == 4
+    assert stacked.estimator_in_use.schedule.size(0, None).tolist() == [[2], [3]]
+    longer = stacked.take(np.array([1]))
+    assert longer.steps == 49
+    assert longer.estimator_in_use.schedule.size(0, None).tolist() == [[3]]
+
+
+@pytest.mark.parametrize(
+    ("methods", "named"),
+    [
+        ([da.SGDA(0.1), da.SEG(0.1)], "SEG, SGDA"),
+        ([da.SGDA(0.1, 1), da.SGDA(0.1, da.Growing(1.0))], "batch_size"),
+        ([da.SGDA(0.1, [1, 2]), da.SGDA(0.1, [1, 3])], "batch_size"),
+        ([da.OHM(0.1), da.OHM(0.1, 10)], "horizon"),
+        ([da.OHM(0.1), da.OHM(0.1, estimator=da.PAGE())], "estimator"),
+        ([da.OHM(0.1, 9, da.Tapered(1.0)), da.OHM(0.1, 9, da.Growing(1.0))], "Growing, Tapered"),
+    ],
+)
+def test_what_cannot_be_stacked_is_refused(methods, named):
+    with pytest.raises(da.errors.ArgumentTypeError, match=named):
+        da.solve(da.problems.affine(dimension=4), methods, budget=20)
+
+
+def test_a_record_is_not_changed_by_its_changes():
+    method = da.DualOHM(0.5, 10)
+    assert method.with_changes(horizon=20).horizon == 20
+    assert method.horizon == 10
+    with pytest.raises(AttributeError):
+        method.horizon = 5
