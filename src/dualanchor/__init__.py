@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dualanchor.methods.sgda import SGDA
     from dualanchor.oracles import AdditiveNoise, FiniteSum, Sampler
     from dualanchor.problems import list_problems
-    from dualanchor.run import Budget, Checkpoint, Steps, Target, WallTime, solve
+    from dualanchor.run import Budget, Checkpoint, Draws, Steps, Target, WallTime, solve
 
 _HOME = {
     # what to solve
@@ -63,6 +63,7 @@ _HOME = {
     # running it
     "solve": "run",
     "Budget": "run",
+    "Draws": "run",
     "Steps": "run",
     "Target": "run",
     "WallTime": "run",
@@ -104,6 +105,7 @@ __all__ = [
     "list_methods",
     "solve",
     "Budget",
+    "Draws",
     "Steps",
     "Target",
     "WallTime",

@@ -50,6 +50,17 @@ def test_fewer_replications_are_the_first_of_many(case, reps):
     assert_rows_agree(case, many, few, where)
 
 
+@every_case
+def test_named_replications_are_those_of_the_run(case):
+    """Any choice of replications, in any order, in a grid whose rows end at different times or diverge."""
+    methods = [case.make(horizon=70, step_size=size) for size in (0.1, 1e6, 0.02)]
+    options = {"budget": 200, "stop": da.Steps(60), "seed": SEED, "check": False, "record": 0}
+    together = da.solve(case.problem, methods, reps=7, **options)
+    for some in ([5, 2], [6, 0, 3]):
+        assert_rows_agree(case, together, da.solve(case.problem, methods, reps=some, **options), (slice(None), some))
+    assert_rows_agree(case, together, da.solve(case.problem, methods[2], reps=[4], **options), (2, 4))
+
+
 @every_stack
 def test_configurations_in_one_array_equal_one_by_one(case, methods):
     """Rows retire one after another: by their horizon, and because batches eat the budget at different speeds."""

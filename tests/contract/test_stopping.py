@@ -40,6 +40,19 @@ def test_each_rule_alone(case):
     assert target.success
 
 
+@every_case
+def test_samples_can_be_limited_instead_of_evaluations(case):
+    """The last step is the last one whose samples fit; a full pass needs none."""
+    result = da.solve(case.problem, case.make(), stop=da.Draws(30), seed=SEED, reps=2, record="all")
+    assert (result.draws <= 30).all()
+    assert set(result.status) <= {da.Status.BUDGET, da.Status.HORIZON}
+    longer = da.solve(case.problem, case.make(), stop=da.Steps(int(result.nit.max()) + 1), seed=SEED, reps=2, record="all")
+    for row in range(2):
+        if result.status[row] is da.Status.BUDGET:
+            lines = longer.history.of(row)
+            assert lines.draws[lines.k == result.nit[row] + 1] > 30
+
+
 @every_method
 def test_whichever_comes_first_and_when_all_agree(case):
     def run(stop):

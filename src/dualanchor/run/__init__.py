@@ -2,6 +2,6 @@
 
 from dualanchor.run.checkpoint import Checkpoint
 from dualanchor.run.solve import solve
-from dualanchor.run.stop import Budget, Steps, Target, WallTime
+from dualanchor.run.stop import Budget, Draws, Steps, Target, WallTime
 
-__all__ = ["Budget", "Checkpoint", "Steps", "Target", "WallTime", "solve"]
+__all__ = ["Budget", "Checkpoint", "Draws", "Steps", "Target", "WallTime", "solve"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core.errors import OracleError
-from dualanchor.core.method import Method, State
+from dualanchor.core.method import Cost, Method, State
 from dualanchor.core.oracle import Oracle, Session
 from dualanchor.core.result import Status
 from dualanchor.core.streams import Streams
@@ -74,14 +74,11 @@ class Lane:
         probability = self.method.probability(ks)
         return None if probability is None else self._coins.uniforms(self.k, count) < probability
 
-    def costs(self, count: int, coins: Array | None) -> Array:
-        """Evaluations of the next 1, 2, .. steps: over steps, or over (rows, steps)."""
-        evals = self.method.cost(np.arange(self.k, self.k + count), self.state, coins).evals
-        if isinstance(evals, int):
-            return evals * np.arange(1, count + 1)
-        costs = np.broadcast_to(evals, (*np.shape(evals)[:-1], count))
-        total: Array = np.cumsum(costs, axis=-1)
-        return total
+    def costs(self, count: int, coins: Array | None) -> Cost:
+        """Draws and evaluations of the next 1, 2, .. steps: over steps, or over (rows, steps)."""
+        cost = self.method.cost(np.arange(self.k, self.k + count), self.state, coins)
+        evals = _running_total(cost.evals, count)
+        return Cost(evals if cost.draws is cost.evals else _running_total(cost.draws, count), evals)
 
     def steps_left(self) -> Any:
         """Steps to the horizon, for all rows or per row; None without one."""
@@ -150,6 +147,12 @@ class Lane:
                 raise
             known = np.full(self.rows.size, np.nan)
         return None if known is None else known[rows]
+
+
+def _running_total(costs: Any, count: int) -> Array:
+    if isinstance(costs, int):
+        return costs * np.arange(1, count + 1)
+    return np.cumsum(np.broadcast_to(costs, (*np.shape(costs)[:-1], count)), axis=-1)
 
 
 def per_row(counts: Counts, rows: int) -> IntArray:

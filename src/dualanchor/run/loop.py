@@ -97,6 +97,7 @@ class Loop:
             k=lane.k,
             rows=lane.rows.size,
             evals=lane.session.evals,
+            draws=lane.session.draws,
             ahead=lane.costs(reach, coins),
             elapsed=time.perf_counter() - self._began,
             residual=lane.residual,

@@ -221,8 +221,7 @@ def _check_ends(rule: Rule | None, lane: Lane, configurations: list[Method]) -> 
                 "Use Budget, Steps or WallTime, and look at the residual of the result with fresh samples",
             )
         )
-    first = lane.costs(1, lane.coins(1))
-    largest = int(np.max(first))
+    largest = int(np.max(lane.costs(1, lane.coins(1)).evals))
     budgets = [leaf.evals for leaf in leaves if isinstance(leaf, Budget)]
     if budgets and largest > min(budgets) and lane.method.steps != 0:
         raise ArgumentError(

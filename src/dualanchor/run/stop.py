@@ -27,8 +27,9 @@ class Outlook:
     k: int
     rows: int
     evals: Any
+    draws: Any
     ahead: Any
-    """Evaluations of the next 1, 2, .. steps: an increasing array over steps, or over (rows, steps)."""
+    """Draws and evaluations of the next 1, 2, .. steps: increasing, over steps or over (rows, steps)."""
     elapsed: float
     residual: Callable[[], Array | None]
 
@@ -75,9 +76,21 @@ class Budget(Rule):
         require_count(self.evals, "Budget", "budget", 1)
 
     def allowance(self, outlook: Outlook) -> int | IntArray:
-        left = self.evals - np.asarray(outlook.evals)
-        affordable: IntArray = np.count_nonzero(outlook.ahead <= left[..., None], axis=-1)
-        return affordable
+        return _affordable(self.evals, outlook.evals, outlook.ahead.evals)
+
+
+@dataclass(frozen=True)
+class Draws(Rule):
+    """Spend at most this many fresh samples per row, however often each is evaluated."""
+
+    samples: int
+    status = Status.BUDGET
+
+    def __post_init__(self) -> None:
+        require_count(self.samples, "Draws", "samples", 1)
+
+    def allowance(self, outlook: Outlook) -> int | IntArray:
+        return _affordable(self.samples, outlook.draws, outlook.ahead.draws)
 
 
 @dataclass(frozen=True)
@@ -164,6 +177,12 @@ class _All(_Pair):
 
     def reasons(self, outlook: Outlook) -> list[Status | None]:
         return [a and b for a, b in zip(self.first.reasons(outlook), self.second.reasons(outlook), strict=True)]
+
+
+def _affordable(limit: int, spent: Any, ahead: Array) -> IntArray:
+    """How many of the next steps fit into what is left."""
+    left = limit - np.asarray(spent)
+    return np.asarray(np.count_nonzero(ahead <= left[..., None], axis=-1))
 
 
 def _as_rule(value: Any) -> Rule:

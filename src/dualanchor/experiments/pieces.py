@@ -1,0 +1,122 @@
+"""The unit of work: one method of one panel, at some points of its grid, for some seeds, as one array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.result import jsonable
+from dualanchor.core.types import Array
+from dualanchor.experiments.panel import Entry, Panel
+from dualanchor.experiments.store import Store
+from dualanchor.run import Draws, solve
+
+CURVE_POINTS = 200
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Points of an entry's grid for a block of seeds; with `curves`, residuals are recorded on the way."""
+
+    panel: Panel
+    entry: Entry
+    points: tuple[dict[str, Any], ...]
+    seeds: tuple[int, ...]
+    curves: bool = False
+
+    def key(self) -> dict[str, Any]:
+        """Everything that can change the numbers, beside the code."""
+        return {
+            "problem": jsonable(self.panel.problem.describe()),
+            "budget": self.panel.budget,
+            "method": self.entry.method,
+            "fixed": jsonable(self.entry.fixed),
+            "unit": self.entry.unit,
+            "budget_factor": self.entry.budget_factor,
+            "points": jsonable(list(self.points)),
+            "seeds": list(self.seeds),
+            "record": CURVE_POINTS if self.curves else 0,
+        }
+
+    def run(self) -> dict[str, Array]:
+        """Residuals and evaluations (points, seeds), and the recorded lines if asked for."""
+        panel, entry = self.panel, self.entry
+        methods = [panel.make(entry, point) for point in self.points]
+        limit = panel.budget * entry.budget_factor
+        count = {"stop": Draws(limit)} if entry.unit == "draws" else {"budget": limit}
+        record = CURVE_POINTS if self.curves else 0
+        result = solve(panel.problem, methods, reps=list(self.seeds), record=record, check=False, **count)
+        arrays = {"residual": result.residual, "evals": result.nfev, "draws": result.draws, "nit": result.nit}
+        if self.curves:
+            history = result.history
+            arrays |= {f"curve/{name}": value for name, value in history.columns().items()}
+        return arrays
+
+
+def run_stored(piece: Piece, folder: Path | None, fresh: bool) -> dict[str, Array]:
+    """The numbers of a piece, from the store if they are there, and kept there if not."""
+    if folder is None:
+        return piece.run()
+    store = Store(folder, fresh)
+    if (found := store.load(piece.key())) is not None:
+        return found[1]
+    arrays = piece.run()
+    store.save(piece.key(), {"piece": piece.key()}, arrays)
+    return arrays
+
+
+def run_all(
+    pieces: Sequence[Piece],
+    folder: Path | None,
+    fresh: bool,
+    jobs: int,
+    done: Callable[[Piece, dict[str, Array]], None],
+) -> None:
+    """Run pieces, in processes if there are several and jobs allow; `done` is told of each as it ends."""
+    waiting = []
+    for piece in pieces:
+        found = None if folder is None else Store(folder, fresh).load(piece.key())
+        if found is not None:
+            done(piece, found[1])
+        else:
+            waiting.append(piece)
+    for piece, arrays in _computed(waiting, folder, fresh, jobs):
+        done(piece, arrays)
+
+
+def _computed(
+    pieces: list[Piece], folder: Path | None, fresh: bool, jobs: int
+) -> Iterator[tuple[Piece, dict[str, Array]]]:
+    if jobs > 1 and len(pieces) > 1 and (parallel := _parallel(jobs)) is not None:
+        # Large pieces first, so that no core waits for a large one at the end.
+        order = sorted(range(len(pieces)), key=lambda i: -_size(pieces[i]))
+        delayed, pool = parallel
+        for i, arrays in pool(delayed(_numbered)(i, pieces[i], folder, fresh) for i in order):
+            yield pieces[i], arrays
+    else:
+        for piece in pieces:
+            yield piece, run_stored(piece, folder, fresh)
+
+
+def _numbered(i: int, piece: Piece, folder: Path | None, fresh: bool) -> tuple[int, dict[str, Array]]:
+    return i, run_stored(piece, folder, fresh)
+
+
+def _parallel(jobs: int) -> tuple[Any, Any] | None:
+    try:
+        import joblib
+    except ImportError:
+        return None
+    return joblib.delayed, joblib.Parallel(
+        n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="all", inner_max_num_threads=1
+    )
+
+
+def _size(piece: Piece) -> float:
+    """Roughly the work in a piece."""
+    steps = [1 / max(1, np.max(point.get("batch_size", 1))) for point in piece.points]
+    return sum(steps) * len(piece.seeds) * piece.panel.budget * (piece.panel.problem.dimension + 100)

@@ -1,0 +1,63 @@
+"""Finished pieces of work, kept under a fingerprint of everything that can change their numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dualanchor
+from dualanchor._version import __version__
+from dualanchor.core.errors import CheckpointError
+from dualanchor.core.files import read_arrays, write_arrays
+from dualanchor.core.types import Array
+
+_NUMERICAL = ("core", "estimators", "oracles", "methods", "problems", "run")
+
+
+@cache
+def code_fingerprint() -> str:
+    """A hash of the sources that compute numbers, and of the version of NumPy."""
+    root = Path(dualanchor.__file__).parent
+    digest = hashlib.sha256(f"{__version__} {np.__version__}".encode())
+    for package in _NUMERICAL:
+        for path in sorted((root / package).glob("*.py")):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class Store:
+    """A folder of finished pieces. Writing is atomic: a piece is there or it is not.
+
+    Attributes
+    ----------
+    stale : int
+        How many pieces of other versions lie there; they are not used.
+    """
+
+    def __init__(self, folder: Path, fresh: bool = False) -> None:
+        self._folder, self._fresh = folder, fresh
+        folder.mkdir(parents=True, exist_ok=True)
+        self.stale = sum(1 for path in folder.glob("*.npz") if not path.name.startswith(code_fingerprint()))
+
+    def load(self, key: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Array]] | None:
+        """A finished piece, or None. A file that cannot be read counts as not there."""
+        path = self._path(key)
+        if self._fresh or not path.exists():
+            return None
+        try:
+            return read_arrays(path)
+        except CheckpointError:
+            return None
+
+    def save(self, key: dict[str, Any], header: dict[str, Any], arrays: dict[str, Array]) -> None:
+        """Keep a finished piece."""
+        write_arrays(self._path(key), header, arrays)
+
+    def _path(self, key: dict[str, Any]) -> Path:
+        text = json.dumps(key, sort_keys=True)
+        return self._folder / f"{code_fingerprint()}-{hashlib.sha256(text.encode()).hexdigest()[:24]}.npz"

@@ -1,0 +1,270 @@
+"""From panels to results: tune every method over its grid, run the selected ones for their curves, collect."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualanchor._version import __version__
+from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.streams import Purpose, Streams
+from dualanchor.core.types import Array
+from dualanchor.experiments.panel import Entry, Panel
+from dualanchor.experiments.pieces import Piece, run_all
+from dualanchor.run.stop import require_count
+
+APPENDIX = ("s-dual-ohm", "s-ohm", "s-ohm-tuned")
+QUICK_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Event:
+    """Progress of a study: one more piece of one method of one panel is done."""
+
+    panel: str
+    method: str
+    done: int
+    total: int
+    best: float | None = None
+
+
+@dataclass
+class Curve:
+    """Residuals on the way of the selected configuration: one line per seed and recorded step."""
+
+    seed: Array
+    k: Array
+    evals: Array
+    residual: Array
+
+    def on(self, grid: Array) -> Array:
+        """Each seed's residual at the last recorded step that cost at most so much: (seeds, points of the grid)."""
+        rows = []
+        for seed in np.unique(self.seed):
+            chosen = self.seed == seed
+            at = np.searchsorted(self.evals[chosen], grid, side="right") - 1
+            rows.append(self.residual[chosen][np.maximum(at, 0)])
+        return np.array(rows)
+
+
+@dataclass
+class Study:
+    """What a study found: `results` in the published schema, and the curves behind the figures."""
+
+    results: dict[str, Any]
+    curves: dict[str, dict[str, Curve]]
+    panels: dict[str, Panel]
+    notes: list[str] = field(default_factory=list)
+
+    def curves_csv(self) -> str:
+        """All curves as one tidy table."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["panel", "method", "seed", "k", "evals", "residual"])
+        for panel, methods in self.curves.items():
+            for method, curve in methods.items():
+                for line in zip(curve.seed, curve.k, curve.evals, curve.residual, strict=True):
+                    writer.writerow([panel, method, *(repr(value.item()) for value in line)])
+        return text.getvalue()
+
+
+def run_study(
+    panels: Sequence[Panel],
+    *,
+    seeds: int | Sequence[int] = 10,
+    tune_seeds: str = "same",
+    folder: Path | None = None,
+    fresh: bool = False,
+    jobs: int | None = None,
+    progress: Callable[[Event], None] | None = None,
+) -> Study:
+    """Tune and run every method of the panels.
+
+    Parameters
+    ----------
+    panels : list of Panel
+        What to run.
+    seeds : int or list of int
+        Independent seeds that are reported.
+    tune_seeds : "same" or "disjoint"
+        Whether parameters are selected on the reported seeds, as in the paper, or on as many others.
+    folder : path, optional
+        Where finished pieces are kept.
+    fresh : bool
+        Whether to ignore what is kept.
+    jobs : int, optional
+        Processes; default as many as there are cores.
+    progress : callable, optional
+        Told of each piece.
+    """
+    reported = _seeds(seeds)
+    if tune_seeds not in ("same", "disjoint"):
+        raise ArgumentError(explain("tune_seeds must be same or disjoint", repr(tune_seeds), "Use tune_seeds='same'"))
+    tuned_on = reported if tune_seeds == "same" else tuple(max(reported) + 1 + i for i in range(len(reported)))
+    runner = _Runner(folder, fresh, jobs or os.cpu_count() or 1, progress)
+
+    grids = runner.tune(panels, tuned_on)
+    selected = {panel.id: _select(panel, grids[panel.id]) for panel in panels}
+    curves, finals = runner.curves(panels, selected, reported)
+    return Study(
+        results={
+            "version": __version__,
+            "seeds": list(reported),
+            "tune_seeds": list(tuned_on),
+            "panels": {
+                panel.id: _summary(panel, reported, grids[panel.id], selected[panel.id], finals[panel.id])
+                for panel in panels
+            },
+            "claims": [],
+        },
+        curves=curves,
+        panels={panel.id: panel for panel in panels},
+    )
+
+
+class _Runner:
+    """Cuts work into pieces, has them run, and puts the numbers together again."""
+
+    def __init__(self, folder: Path | None, fresh: bool, jobs: int, progress: Callable[[Event], None] | None) -> None:
+        self._folder, self._fresh, self._jobs, self._progress = folder, fresh, jobs, progress
+
+    def tune(self, panels: Sequence[Panel], seeds: tuple[int, ...]) -> dict[str, dict[str, dict[str, Array]]]:
+        """For each panel and tuned entry: residuals and evaluations (points, seeds)."""
+        pieces = [
+            Piece(panel, entry, tuple(entry.points()), block)
+            for panel in panels
+            for entry in panel.entries
+            if entry.like is None
+            for block in _blocks(seeds, panel.seeds_per_block)
+        ]
+        parts = self._run(pieces, "tuning")
+        grids: dict[str, dict[str, dict[str, Array]]] = {panel.id: {} for panel in panels}
+        for panel in panels:
+            for entry in panel.entries:
+                mine = [
+                    (piece.seeds, arrays) for piece, arrays in parts if piece.panel is panel and piece.entry is entry
+                ]
+                mine.sort(key=lambda part: seeds.index(part[0][0]))
+                if mine:
+                    grids[panel.id][entry.id] = {
+                        name: np.concatenate([arrays[name] for _, arrays in mine], axis=1)
+                        for name in ("residual", "evals")
+                    }
+        return grids
+
+    def curves(
+        self, panels: Sequence[Panel], selected: dict[str, dict[str, dict[str, Any]]], seeds: tuple[int, ...]
+    ) -> tuple[dict[str, dict[str, Curve]], dict[str, dict[str, dict[str, Array]]]]:
+        """The selected configurations again, recorded on the way."""
+        pieces = [
+            Piece(panel, entry, (selected[panel.id][entry.id],), seeds, curves=True)
+            for panel in panels
+            for entry in panel.entries
+        ]
+        curves: dict[str, dict[str, Curve]] = {panel.id: {} for panel in panels}
+        finals: dict[str, dict[str, dict[str, Array]]] = {panel.id: {} for panel in panels}
+        results = {(piece.panel.id, piece.entry.id): arrays for piece, arrays in self._run(pieces, "curves")}
+        for panel in panels:
+            for entry in panel.entries:
+                arrays = results[panel.id, entry.id]
+                seed = np.array(seeds)[arrays["curve/row"]]
+                columns = {name: arrays[f"curve/{name}"] for name in ("k", "evals", "residual")}
+                curves[panel.id][entry.id] = Curve(seed, **columns)
+                finals[panel.id][entry.id] = {name: arrays[name][0] for name in ("residual", "evals")}
+        return curves, finals
+
+    def _run(self, pieces: list[Piece], what: str) -> list[tuple[Piece, dict[str, Array]]]:
+        results: list[tuple[Piece, dict[str, Array]]] = []
+
+        def done(piece: Piece, arrays: dict[str, Array]) -> None:
+            results.append((piece, arrays))
+            if self._progress is not None:
+                best = float(np.min(arrays["residual"].mean(axis=1)))
+                label = f"{piece.entry.id}" + (" (curve)" if piece.curves else "")
+                self._progress(Event(piece.panel.id, label, len(results), len(pieces), best))
+
+        run_all(pieces, self._folder, self._fresh, self._jobs, done)
+        return results
+
+
+def quick(panel: Panel) -> Panel:
+    """The panel with at most three values per parameter: first, middle and last."""
+    return replace(panel, entries=tuple(replace(entry, grid=_coarse(entry)) for entry in panel.entries))
+
+
+def _coarse(entry: Entry) -> dict[str, Sequence[Any]]:
+    return {
+        name: values if len(values) <= 3 else [values[0], values[len(values) // 2], values[-1]]
+        for name, values in entry.grid.items()
+    }
+
+
+def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    if isinstance(seeds, Sequence) and not isinstance(seeds, str):
+        return tuple(seeds)
+    require_count(seeds, "reproduce", "seeds", 1)
+    return tuple(range(seeds))
+
+
+def _blocks(seeds: tuple[int, ...], size: int) -> list[tuple[int, ...]]:
+    return [seeds[i : i + size] for i in range(0, len(seeds), size)]
+
+
+def _select(panel: Panel, grids: dict[str, dict[str, Array]]) -> dict[str, dict[str, Any]]:
+    """The point of each grid with the smallest mean final residual; a diverged seed ranks a point last."""
+    selected = {}
+    for entry in panel.entries:
+        if entry.like is None:
+            means = grids[entry.id]["residual"].mean(axis=1)
+            selected[entry.id] = entry.points()[int(np.argmin(means))]
+    for entry in panel.entries:
+        if entry.like is not None:
+            selected[entry.id] = selected[entry.like]
+    return selected
+
+
+def _summary(
+    panel: Panel,
+    seeds: tuple[int, ...],
+    grids: dict[str, dict[str, Array]],
+    selected: dict[str, dict[str, Any]],
+    finals: dict[str, dict[str, Array]],
+) -> dict[str, Any]:
+    instance = panel.problem.instance(Streams(0, np.array(seeds), Purpose.INSTANCE))
+    start = instance.oracle.operator(instance.x0)
+    methods = {}
+    for entry in panel.entries:
+        grid = grids.get(entry.id)
+        methods[entry.id] = {
+            "method": entry.method,
+            "selected": selected[entry.id],
+            "final": final_statistics(finals[entry.id]["residual"]),
+            "evals": int(finals[entry.id]["evals"].max()),
+            "grid": []
+            if grid is None
+            else [
+                {"params": point, "mean": values.mean(), "per_seed": values}
+                for point, values in zip(entry.points(), grid["residual"], strict=True)
+            ],
+        }
+    return {
+        "title": panel.title,
+        "problem": panel.problem.describe(),
+        "budget": panel.budget,
+        "initial_residual": None if start is None else float(np.linalg.norm(start, axis=1).mean()),
+        "methods": methods,
+    }
+
+
+def final_statistics(values: Array) -> dict[str, Any]:
+    """Mean and 5th and 95th percentile over seeds (NumPy's linear rule); not finite if a seed diverged."""
+    with np.errstate(invalid="ignore"):
+        low, high = np.percentile(values, [5, 95])
+    return {"mean": values.mean(), "p5": low, "p95": high, "per_seed": values}
