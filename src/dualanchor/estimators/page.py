@@ -63,9 +63,7 @@ class PAGE(Estimator):
             v[coin] = self.fresh(F.at(coin), s.x[coin], coin)
         if not coin.all():
             tails = ~coin
-            part = F.at(tails)
-            batch = part.draw(self._size(self.small_batch, tails))
-            v[tails] += part(s.x[tails], batch) - part(s.previous[tails], batch)
+            v[tails] += self.difference(F.at(tails), s.x[tails], s.previous[tails], tails)
         s.estimate, s.previous = v, s.x.copy()
         return v
 
@@ -73,6 +71,34 @@ class PAGE(Estimator):
         """The estimate that starts anew, for those rows whose coin shows heads."""
         return F(x, F.draw(self._size(self.big_batch, rows)))
 
+    def difference(self, F: Session, x: Array, previous: Array, rows: Rows) -> Array:
+        """The change of F from the previous point, for those rows whose coin shows tails."""
+        batch = F.draw(self._size(self.small_batch, rows))
+        return F(x, batch) - F(previous, batch)
+
     @staticmethod
     def _size(size: Any, rows: Rows) -> Any:
         return int(size) if np.ndim(size) == 0 else size[rows, 0]
+
+
+@dataclass(frozen=True)
+class FreshPAGE(PAGE):
+    """PAGE with other samples at the second point of a difference, so that no noise cancels.
+
+    Another reading of sources that do not say which samples a difference uses. Not a good estimator: it keeps
+    the noise of every difference.
+
+    Cost
+    ----
+    `big_batch` draws and evaluations, or twice `small_batch` of both.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def cost(self, k: Any, horizon: Any, coin: Any) -> Cost:
+        both = np.where(coin, self.big_batch, 2 * self.small_batch)
+        return Cost(both, both)
+
+    def difference(self, F: Session, x: Array, previous: Array, rows: Rows) -> Array:
+        size = self._size(self.small_batch, rows)
+        return F(x, F.draw(size)) - F(previous, F.draw(size))

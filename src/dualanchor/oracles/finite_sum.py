@@ -52,7 +52,8 @@ class FiniteSum(Oracle):
     >>> centers = np.random.default_rng(0).normal(size=(50, 3))
     >>> oracle = da.FiniteSum(lambda x, i: x - centers[i], n=50)
     >>> problem = da.Problem(oracle, x0=np.zeros(3), constants=da.Constants(L=1.0), root=centers.mean(axis=0))
-    >>> bool(da.solve(problem, "s-dual-ohm", budget=5000, seed=0).residual < 1.0)
+    >>> method = da.DualOHM.for_problem(problem, budget=5000, batch_size=100)
+    >>> bool(da.solve(problem, method).residual < 0.3)
     True
     """
 
