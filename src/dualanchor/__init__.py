@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dualanchor.core.schedule import Growing, Tapered
     from dualanchor.core.streams import Streams
     from dualanchor.estimators import PAGE, Minibatch
+    from dualanchor.experiments.compare import compare
     from dualanchor.methods import list_methods
     from dualanchor.methods.dual_ohm import DualOHM
     from dualanchor.methods.halpern_page import HalpernPAGE
@@ -68,6 +69,7 @@ _HOME = {
     "Target": "run",
     "WallTime": "run",
     "Checkpoint": "run",
+    "compare": "experiments.compare",
     # what comes out
     "Result": "core.result",
     "History": "core.result",
@@ -110,6 +112,7 @@ __all__ = [
     "Target",
     "WallTime",
     "Checkpoint",
+    "compare",
     "Result",
     "History",
     "Status",

@@ -105,7 +105,15 @@ CASES = [
     for method in da.list_methods()
     if serves(problem, method)
 ]
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
+REPRESENTATIVES = {case.elementwise: case.problem.name for case in CASES}.values()
+"""One problem of each kind; combinations with the others are run by the slow suite only."""
+
+
+def _marks(case: Case, plain: bool = False) -> Any:
+    return () if plain or case.problem.name in REPRESENTATIVES else pytest.mark.slow
+
+
+every_case = pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=_marks(case)) for case in CASES])
 
 ON_ONE = [next(case for case in CASES if case.method == method) for method in da.list_methods()]
 every_method = pytest.mark.parametrize("case", ON_ONE, ids=str)
@@ -117,14 +125,6 @@ def variants(case: Case) -> list[dict[str, Any]]:
     tables = [ALTERNATIVES, WITH_HORIZON] if "horizon" in case.parameters else [ALTERNATIVES]
     changes = [{name: value} for table in tables for name in table if name in case.parameters for value in table[name]]
     return [{}, *changes]
-
-
-REPRESENTATIVES = {case.elementwise: case.problem.name for case in CASES}.values()
-"""One problem of each kind; combinations with the others are run by the slow suite only."""
-
-
-def _marks(case: Case, plain: bool = False) -> Any:
-    return () if plain or case.problem.name in REPRESENTATIVES else pytest.mark.slow
 
 
 def _change_id(case: Case, change: dict[str, Any]) -> str:

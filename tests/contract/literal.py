@@ -75,8 +75,9 @@ def estimate(m: Any, S: Samples) -> Callable[[int, Any], Any]:
     return paper_page(m.estimator, S)
 
 
-def paper_page(sizes: Any, S: Samples) -> Callable[[int, Any], Any]:
-    return page(S, lambda k: min(1, 2 / (k + 2)), lambda x: S.F(x, S.draw(sizes.big_batch)), sizes.small_batch)
+def paper_page(sizes: Any, S: Samples, same: bool = True) -> Callable[[int, Any], Any]:
+    """The probabilities and batches of the paper."""
+    return page(S, lambda k: min(1, 2 / (k + 2)), lambda x: S.F(x, S.draw(sizes.big_batch)), sizes.small_batch, same)
 
 
 def dual_ohm(m: Any, x0: Any, S: Samples, steps: int) -> Any:
@@ -102,6 +103,10 @@ def ohm(m: Any, x0: Any, S: Samples, steps: int) -> Any:
 
 def halpern_page(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     return halpern(paper_page(m, S), m.step_size, x0, steps)
+
+
+def halpern_page_fresh(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    return halpern(paper_page(m, S, same=False), m.step_size, x0, steps)
 
 
 def halpern_vr_finite(m: Any, x0: Any, S: Samples, steps: int) -> Any:
@@ -146,6 +151,7 @@ def rain(m: Any, x0: Any, S: Samples, steps: int) -> Any:
 
 LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "halpern-page": halpern_page,
+    "halpern-page-fresh": halpern_page_fresh,
     "halpern-vr-finite": halpern_vr_finite,
     "rain": rain,
     "s-dual-ohm": dual_ohm,

@@ -1,6 +1,8 @@
 """What goes in is left alone, and what comes out has the type and shape of what went in."""
 
 import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -29,6 +31,10 @@ NOISELESS = [
     if serves(problem, method)
 ]
 every_noiseless_case = pytest.mark.parametrize("case", NOISELESS, ids=str)
+every_deterministic_case = pytest.mark.parametrize(
+    "case", [case for case in NOISELESS if not case.problem.constants.sigma], ids=str
+)
+"""Without the finite sums, whose samples differ in any case."""
 
 
 def arrays_within(thing, seen=None):
@@ -209,9 +215,9 @@ def test_no_steps_return_the_start_at_no_cost(case):
     assert problem.log.calls == 0
 
 
-@pytest.mark.parametrize("case", [case for case in NOISELESS if not case.problem.constants.sigma], ids=str)
+@every_deterministic_case
 def test_without_noise_batches_only_cost_more(case):
-    """A deterministic method is the same class on a noiseless oracle; samples of a finite sum do differ."""
+    """A deterministic method is the same class on a noiseless oracle."""
     options = {"stop": da.Steps(50), "seed": SEED, "reps": 2}
     usual = da.solve(case.problem, case.make(horizon=60), **options)
     for name in ("batch_size", "big_batch", "small_batch"):
@@ -221,7 +227,7 @@ def test_without_noise_batches_only_cost_more(case):
             assert (other.nfev > usual.nfev).all()
 
 
-@every_noiseless_case
+@every_deterministic_case
 def test_without_noise_residuals_shrink(case):
     method = case.make(horizon=201)
     start = da.solve(case.problem, method, stop=da.Steps(0), seed=SEED).residual
@@ -248,3 +254,48 @@ def test_the_root_is_a_root_and_the_start_is_as_far_as_declared(entry):
     # The root mean square over 200 draws; its relative error is at most about 1/sqrt(200 d), far below 20 percent.
     distance = np.sqrt(np.mean(np.sum((x0 - root) ** 2, axis=1)))
     assert distance == pytest.approx(problem.constants.D, rel=0.2)
+
+
+@every_method
+def test_an_oracle_may_hand_back_its_argument(case):
+    """F(x) = x, answered with x itself: the step must not change what it still needs."""
+
+    class Identity(da.Oracle):
+        components = 5
+
+        def __init__(self, answer):
+            self.answer = answer
+
+        def draw(self, streams, size):
+            return da.Batch(size, None)
+
+        def mean(self, x, batch):
+            return self.answer(x)
+
+        def full_batch(self):
+            return da.Batch(5, None)
+
+    results = []
+    for answer in (lambda x: x, lambda x: x.copy()):
+        problem = da.Problem(Identity(answer), np.arange(1.0, 4.0), constants=da.Constants(L=1.0, M=1.0))
+        method = Case(case.method, problem).make(horizon=40)
+        results.append(da.solve(problem, method, stop=da.Steps(20), reps=2, seed=SEED))
+    np.testing.assert_array_equal(results[0].x, results[1].x)
+
+
+def test_a_run_in_another_thread():
+    """Ctrl-C can only be caught in the main thread; a run elsewhere goes without."""
+    found = []
+    problem = da.problems.affine(dimension=4)
+    thread = threading.Thread(target=lambda: found.append(da.solve(problem, "sgda", budget=50)))
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(found[0].x, da.solve(problem, "sgda", budget=50).x)
+
+
+def test_runs_in_several_threads_do_not_disturb_each_other():
+    problem = da.problems.finite_sum_cocoercive(components=20, dimension=10, rank=9)
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda seed: da.solve(problem, "halpern-page", budget=500, seed=seed).x, range(8)))
+    for seed, x in enumerate(together):
+        np.testing.assert_array_equal(x, da.solve(problem, "halpern-page", budget=500, seed=seed).x)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.contract.cases import SEED, every_variant, small
+from tests.contract.cases import SEED, Case, every_variant, serves, small
 from tests.contract.literal import LITERAL, Samples
 
 import dualanchor as da
@@ -36,6 +36,40 @@ def test_stopping_early_does_not_change_the_path(case, change):
     scale = max(np.linalg.norm(expected), np.linalg.norm(S.x0), 1.0)
     assert np.linalg.norm(result.x - expected) <= 1e-12 * scale
     assert (result.nit, result.draws, result.nfev) == (37, S.draws, S.evals)
+
+
+A = np.array([[0.6, 0.3], [-0.3, 0.6]])
+OWN = {
+    "sampler": da.Sampler(lambda x, n, rng: A @ x + rng.normal(size=(n, 2)).mean(axis=0), shards=2, replayable=True),
+    "noise of its own": da.AdditiveNoise(
+        lambda x: A @ x, noise=lambda n, rng: rng.exponential(size=(n, 2)).mean(0) - 1
+    ),
+    "components": da.FiniteSum(lambda x, i: np.cos(i)[:, None] + np.tile(A @ x, (i.size, 1)), 5),
+    "matrices": da.FiniteSum.linear(np.stack([A, A.T, np.eye(2)]), np.eye(3)[:, :2]),
+    "one component": da.FiniteSum.rank_one([[0.8]], targets=[2.0]),
+    "one unknown": da.AdditiveNoise(lambda x: 0.5 * x, 1.0, vectorized=True),
+}
+"""Oracles that a user writes, with 1 or 2 unknowns."""
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_own_oracles_too(name):
+    oracle = OWN[name]
+    problem = da.Problem(oracle, [1.0] if name.startswith("one") else [1.0, -2.0], constants=da.Constants(L=1.0, M=1.0))
+    tried = 0
+    for entry in da.list_methods():
+        case = Case(entry, problem)
+        if not serves(problem, entry):
+            continue
+        for change in ({}, *({name: 4} for name in ("batch_size", "small_batch") if name in case.parameters)):
+            method, tried = case.make(horizon=41, **change), tried + 1
+            result = da.solve(problem, method, stop=da.Steps(40), seed=SEED, reps=2, record=0)
+            for replication in range(2):
+                S = Samples(problem, SEED, replication)
+                expected = LITERAL[entry.id](method, S.x0, S, 40)
+                np.testing.assert_allclose(result.x[replication], expected, rtol=1e-11, atol=1e-12)
+                assert (result.draws[replication], result.nfev[replication]) == (S.draws, S.evals)
+    assert tried >= 8
 
 
 @pytest.mark.parametrize("entry", da.list_problems(), ids=lambda entry: entry.id)

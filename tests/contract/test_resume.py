@@ -1,5 +1,6 @@
 """A run that was interrupted and taken up again ends as if nothing had happened, bit for bit."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ import dualanchor as da
 from dualanchor.core import files
 
 
-class Interruption(Exception):
+class InterruptionError(Exception):
     """What the tests raise to end a run abruptly."""
 
 
@@ -28,7 +29,7 @@ def interrupt_at(step):
     def callback(x):
         calls.append(1)
         if len(calls) == step:
-            raise Interruption
+            raise InterruptionError
 
     return callback
 
@@ -52,7 +53,7 @@ def test_resume_after_an_interruption_at_any_step(case, tmp_path):
     options = {"budget": 120, "seed": SEED, "reps": 2, "record": 9}
     whole = da.solve(case.problem, method, **options)
     step = int(np.random.default_rng(len(str(case))).integers(2, whole.nit.min()))
-    with pytest.raises(Interruption):
+    with pytest.raises(InterruptionError):
         da.solve(
             case.problem, method, callback=interrupt_at(step), checkpoint=da.Checkpoint(path, seconds=0), **options
         )
@@ -87,12 +88,10 @@ def test_resume_many_times(case, tmp_path):
     options = {"stop": da.Steps(20), "seed": SEED, "reps": 2, "record": "all"}
     path, ended = tmp_path / "run", None
     while ended is None:
-        try:
+        with contextlib.suppress(InterruptionError):
             ended = da.solve(
                 case.problem, method, callback=interrupt_at(7), checkpoint=da.Checkpoint(path, seconds=0), **options
             )
-        except Interruption:
-            pass
     assert_same_result(da.solve(case.problem, method, **options), ended)
 
 
@@ -233,7 +232,7 @@ def test_ctrl_c_twice_ends_at_once():
 def test_the_handler_of_ctrl_c_is_put_back():
     handler = signal.getsignal(signal.SIGINT)
     da.solve(da.problems.affine(dimension=4), "sgda", budget=10)
-    with pytest.raises(Interruption):
+    with pytest.raises(InterruptionError):
         da.solve(da.problems.affine(dimension=4), "sgda", budget=10, callback=interrupt_at(2))
     assert signal.getsignal(signal.SIGINT) is handler
 
@@ -281,6 +280,16 @@ def test_resume_after_the_process_was_killed(tmp_path):
     resumed = da.solve(problem, methods, checkpoint=path, **options)
     assert_same_result(da.solve(problem, methods, **options), resumed)
     assert (resumed.nit > header["k"]).any()
+
+
+@pytest.mark.parametrize("stop", [da.Target(0.08, 3), da.Draws(60), da.Target(0.2) & da.Steps(30)], ids=str)
+def test_resume_under_any_rule(stop, copies, tmp_path):
+    problem, method = da.problems.affine(dimension=4, sigma=0.3), da.HalpernPAGE(0.5, 5, 1)
+    options = {"budget": 200, "stop": stop, "reps": 4, "record": "all"}
+    whole = da.solve(problem, method, **options)
+    da.solve(problem, method, checkpoint=da.Checkpoint(tmp_path / "run", seconds=0), **options)
+    for copy in copies[::4]:
+        assert_same_result(whole, da.solve(problem, method, checkpoint=copy, **options))
 
 
 @every_method

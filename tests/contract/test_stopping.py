@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contract.cases import SEED, every_case, every_method
 
 import dualanchor as da
-from tests.contract.cases import SEED, every_case, every_method
 
 QUIET = da.problems.affine(dimension=4, sigma=0.0, mu=0.5)
 NOISY = da.problems.affine(dimension=4, sigma=0.5)
@@ -43,10 +43,11 @@ def test_each_rule_alone(case):
 @every_case
 def test_samples_can_be_limited_instead_of_evaluations(case):
     """The last step is the last one whose samples fit; a full pass needs none."""
-    result = da.solve(case.problem, case.make(), stop=da.Draws(30), seed=SEED, reps=2, record="all")
+    options = {"seed": SEED, "reps": 2, "record": "all"}
+    result = da.solve(case.problem, case.make(), stop=da.Draws(30), **options)
     assert (result.draws <= 30).all()
     assert set(result.status) <= {da.Status.BUDGET, da.Status.HORIZON}
-    longer = da.solve(case.problem, case.make(), stop=da.Steps(int(result.nit.max()) + 1), seed=SEED, reps=2, record="all")
+    longer = da.solve(case.problem, case.make(), stop=da.Steps(int(result.nit.max()) + 1), **options)
     for row in range(2):
         if result.status[row] is da.Status.BUDGET:
             lines = longer.history.of(row)

@@ -27,6 +27,12 @@ from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.rowwise import Rowwise
 from dualanchor.core.types import Array, Rows
 
+BATCH_SIZES = (1, 10, 20, 50, 100)
+"""Batch sizes that a comparison tries: the paper's."""
+
+STEP_SIZES = (0.005, 0.01, 0.05, 0.1, 1.0)
+"""Step sizes that a comparison tries: the paper's, in units of the problem's own step where that is known."""
+
 
 class State(SimpleNamespace):
     """What a method remembers: named arrays with one row per run, the iterate `x` among them."""
@@ -86,6 +92,7 @@ class Method(Rowwise, ABC):
     id: ClassVar[str]
     title: ClassVar[str]
     citation: ClassVar[str]
+    compared: ClassVar[bool] = True  # whether a comparison takes it up unasked
 
     step_size: Any
     horizon: Any = None
@@ -152,6 +159,11 @@ class Method(Rowwise, ABC):
         return {"step_size": problem.step_size}
 
     @classmethod
+    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
+        """Values that a fair comparison tries, by parameter; what is not named keeps its default."""
+        return {}
+
+    @classmethod
     def for_problem(cls, problem: Problem, budget: int | None = None, **parameters: Any) -> Self:
         """The method for a problem and a budget; what is not given follows the source's choice for them."""
         for name in parameters:
@@ -213,6 +225,12 @@ class Method(Rowwise, ABC):
     def with_changes(self, **changes: Any) -> Self:
         """A copy with some hyper-parameters changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    @classmethod
+    def _steps_to_try(cls, problem: Problem) -> list[float]:
+        usual = cls.defaults(problem, None, {}).get("step_size")
+        factors = (*STEP_SIZES, 2.0) if usual else STEP_SIZES
+        return [float(f"{factor * (usual or 1.0):.6g}") for factor in factors]
 
     def _past_horizon(self, k: int) -> HorizonError:
         return HorizonError(

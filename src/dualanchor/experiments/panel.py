@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from itertools import product
@@ -44,7 +44,7 @@ class Entry:
 
     id: str
     method: str
-    grid: dict[str, Sequence[Any]] = field(default_factory=dict)
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     fixed: dict[str, Any] = field(default_factory=dict)
     like: str | None = None
     unit: str = "evals"

@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.result import jsonable
+from dualanchor.core.oracle import Session
+from dualanchor.core.result import Result, jsonable
+from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
+from dualanchor.estimators.residual import debiased_squared_residual
 from dualanchor.experiments.panel import Entry, Panel
 from dualanchor.experiments.store import Store
 from dualanchor.run import Draws, solve
 
 CURVE_POINTS = 200
+EVALUATION_SAMPLES = 4096
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,32 @@ class Piece:
         count = {"stop": Draws(limit)} if entry.unit == "draws" else {"budget": limit}
         record = CURVE_POINTS if self.curves else 0
         result = solve(panel.problem, methods, reps=list(self.seeds), record=record, check=False, **count)
-        arrays = {"residual": result.residual, "evals": result.nfev, "draws": result.draws, "nit": result.nit}
+        residual = self._estimated(result.x) if result.residual is None else result.residual
+        arrays = {"residual": residual, "evals": result.nfev, "draws": result.draws, "nit": result.nit}
         if self.curves:
-            history = result.history
-            arrays |= {f"curve/{name}": value for name, value in history.columns().items()}
+            arrays |= {f"curve/{name}": value for name, value in self._curve(result, residual).items()}
         return arrays
+
+    def _curve(self, result: Result, residual: Array) -> dict[str, Array]:
+        """What was recorded on the way; the end alone where F is not known."""
+        if result.history.residual.size:
+            return result.history.columns()
+        ends = {"k": result.nit, "draws": result.draws, "evals": result.nfev, "residual": residual}
+        return {"row": np.arange(residual.size), **{name: np.ravel(value) for name, value in ends.items()}}
+
+    def _estimated(self, x: Array) -> Array:
+        """Final residuals where F is not known, by unbiased estimates of their squares; outside of the budget."""
+        shape, d = x.shape[:-1], x.shape[-1]
+        seeds = np.array(self.seeds)
+        oracle = self.panel.problem.instance(Streams(0, seeds, Purpose.INSTANCE)).oracle
+        rows = np.tile(np.arange(seeds.size), shape[0])
+        streams = Streams(0, seeds[rows], Purpose.CERTIFICATE, d, x.dtype)
+        flat = x.reshape(-1, d)
+        finite = np.asarray(np.isfinite(flat).all(axis=1))
+        F = Session(oracle.take(rows[finite]), streams.take(finite))
+        squares = np.full(rows.size, np.inf)
+        squares[finite] = debiased_squared_residual(F, flat[finite], max(EVALUATION_SAMPLES, self.panel.budget))
+        return np.sqrt(np.maximum(squares, 0.0)).reshape(shape)
 
 
 def run_stored(piece: Piece, folder: Path | None, fresh: bool) -> dict[str, Array]:

@@ -26,10 +26,27 @@ QUICK_SEEDS = 3
 
 @dataclass(frozen=True)
 class Event:
-    """Progress of a study: one more piece of one method of one panel is done."""
+    """Progress of a study: one more piece is done.
 
+    Attributes
+    ----------
+    phase : str
+        "tuning" or "curves".
+    panel, method : str
+        What the piece belongs to.
+    part, parts : int
+        How many pieces of that method and panel are done, and how many there are.
+    done, total : int
+        The same for the whole phase.
+    best : float or None
+        Smallest mean final residual in the piece.
+    """
+
+    phase: str
     panel: str
     method: str
+    part: int
+    parts: int
     done: int
     total: int
     best: float | None = None
@@ -187,11 +204,16 @@ class _Runner:
             results.append((piece, arrays))
             if self._progress is not None:
                 best = float(np.min(arrays["residual"].mean(axis=1)))
-                label = f"{piece.entry.id}" + (" (curve)" if piece.curves else "")
-                self._progress(Event(piece.panel.id, label, len(results), len(pieces), best))
+                part, parts = (_alike(piece, some) for some in ([one for one, _ in results], pieces))
+                where = (piece.panel.id, piece.entry.id, part, parts)
+                self._progress(Event(what, *where, len(results), len(pieces), best))
 
         run_all(pieces, self._folder, self._fresh, self._jobs, done)
         return results
+
+
+def _alike(piece: Piece, pieces: Sequence[Piece]) -> int:
+    return sum(one.panel is piece.panel and one.entry is piece.entry for one in pieces)
 
 
 def quick(panel: Panel) -> Panel:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualanchor.core.errors import ArgumentError, explain
-from dualanchor.core.method import Estimator, Method
+from dualanchor.core.method import BATCH_SIZES, Estimator, Method
 from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.schedule import Constant, as_schedule
 from dualanchor.estimators.minibatch import Minibatch
@@ -45,6 +45,10 @@ class Scheduled(Anchored):
         if horizon is None and budget is not None and given.get("estimator") is None:
             horizon = longest_horizon(given.get("batch_size", 1), budget, cls.__name__)
         return {"step_size": problem.step_size, "horizon": horizon}
+
+    @classmethod
+    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
+        return {"batch_size": [size for size in BATCH_SIZES if size * 2 <= budget] or [1]}
 
 
 def longest_horizon(batch_size: Any, budget: int, owner: str) -> int:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dualanchor.core.method import Estimator
+from dualanchor.core.method import BATCH_SIZES, Estimator
+from dualanchor.core.problem import Problem
 from dualanchor.estimators.page import PAGE, FreshPAGE
 from dualanchor.methods.ohm import HalpernStep
 
@@ -78,6 +79,11 @@ class HalpernPAGE(HalpernStep):
     def estimator_in_use(self) -> Estimator:
         return PAGE(self.big_batch, self.small_batch)
 
+    @classmethod
+    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
+        big = [size for size in BATCH_SIZES if size * 2 <= budget] or [1]
+        return {"big_batch": big, "small_batch": [1, 5, 10, 20]}
+
 
 @dataclass(frozen=True)
 class HalpernPAGEFresh(HalpernPAGE):
@@ -122,6 +128,7 @@ class HalpernPAGEFresh(HalpernPAGE):
     id = "halpern-page-fresh"
     title = "Halpern-PAGE with independent samples in differences"
     citation = "halpern-page"
+    compared = False
 
     @cached_property
     def estimator_in_use(self) -> Estimator:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dualanchor.core.method import Cost, State
 from dualanchor.core.oracle import Session
+from dualanchor.core.problem import Problem
 from dualanchor.core.types import Array
 from dualanchor.methods.extragradient import TwoCall
 
@@ -91,3 +92,8 @@ class RAIN(TwoCall):
 
     def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
         return self.twice(k)
+
+    @classmethod
+    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
+        weights = [0.001, 0.01, 0.1, 1.0]
+        return {"step_size": cls._steps_to_try(problem), "anchor_weight": weights, "growth": weights}

@@ -7,6 +7,7 @@ from typing import Any
 
 from dualanchor.core.method import Cost, State
 from dualanchor.core.oracle import Session
+from dualanchor.core.problem import Problem
 from dualanchor.methods.extragradient import TwoCall
 
 
@@ -68,3 +69,7 @@ class SEG(TwoCall):
 
     def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
         return self.twice(k)
+
+    @classmethod
+    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
+        return {"step_size": cls._steps_to_try(problem)}

@@ -79,3 +79,7 @@ class SGDA(Method):
 
     def update(self, k: int, s: State, G: Array) -> None:
         s.x -= self.step_size * G
+
+    @classmethod
+    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
+        return {"step_size": cls._steps_to_try(problem)}

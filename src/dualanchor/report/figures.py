@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,120 @@ import numpy as np
 from dualanchor.core.errors import ArgumentError, explain, missing_extra
 from dualanchor.core.result import Result
 from dualanchor.core.types import Array
+from dualanchor.report.views import View
+
+_STYLE = {
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#d9d9d9",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.handlelength": 3.6,
+    "svg.hashsalt": "dualanchor",  # the same study gives the same bytes
+}
+_FORMATS: dict[str, dict[str, Any]] = {"png": {"dpi": 160}, "svg": {"metadata": {"Date": None}}}
+_SIZES = {1: (7.4, 4.6), 2: (5.0, 3.5)}  # inches per panel, by the number of columns
+_MARKERS = 9  # per curve
+
+
+def draw(panels: Sequence[View], columns: int = 1) -> dict[str, bytes]:
+    """Draw panels with one legend below them; returns the picture as PNG and as SVG.
+
+    Neither pyplot nor anybody's settings are touched.
+
+    Parameters
+    ----------
+    panels : list of View
+        What to draw, row by row.
+    columns : 1 or 2
+        How many stand side by side.
+    """
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise missing_extra("matplotlib", "report", "A report") from None
+    rows = -(-len(panels) // columns)
+    width, height = _SIZES[columns]
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for ax, view in zip(axes, panels, strict=False):
+            _draw_panel(ax, view)
+        for ax in axes[len(panels) :]:
+            ax.remove()
+        _legend(figure, panels, axes)
+        return {name: _saved(figure, name, options) for name, options in _FORMATS.items()}
+
+
+def _draw_panel(ax: Any, view: View) -> None:
+    low, high = view.limits()
+    for rank, name in enumerate(view.order()):
+        band, look = view.bands[name], view.looks[name]
+        style = {
+            "color": look.colour,
+            "marker": look.marker,
+            "markersize": 6.5 if look.emphasised else 5.5,
+            "markeredgecolor": "white",
+            "markeredgewidth": 0.3,
+            "zorder": 3 + rank,
+        }
+        ax.fill_between(band.evals, band.low, band.high, color=look.colour, alpha=0.16, linewidth=0, zorder=2)
+        ax.plot(
+            band.evals,
+            band.mean,
+            linewidth=look.width,
+            linestyle=(0, look.dash) if look.dash else "-",
+            markevery=_every(band.evals, rank, len(view.bands)),
+            label=view.label(name),
+            **style,
+        )
+        if low <= band.mean[-1] <= high:
+            ax.plot(band.evals[-1], band.mean[-1], clip_on=False, **style)
+    ax.set(yscale="log", ylim=(low, high), title=view.title)
+    ax.set_xlim(0, max((band.evals[-1] for band in view.bands.values()), default=1))
+    ax.set(xlabel="operator evaluations", ylabel="residual ‖F(x)‖")
+    _mark_axes(ax, decades=np.log10(high / low))
+
+
+def _mark_axes(ax: Any, decades: float) -> None:
+    """Plain numbers at both axes, and between powers of ten where there are few of them."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _every(evals: Array, rank: int, curves: int) -> tuple[int, int]:
+    """Which points carry a marker: a few, and not above those of the next curve."""
+    step = max(1, len(evals) // _MARKERS)
+    return (rank * step // max(1, curves), step)
+
+
+def _legend(figure: Any, panels: Sequence[View], axes: Any) -> None:
+    handles: dict[str, Any] = {}
+    for ax in axes[: len(panels)]:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    order = [view.label(name) for view in panels for name in view.bands]
+    labels = list(dict.fromkeys(order))
+    if labels:
+        figure.legend([handles[label] for label in labels], labels, loc="outside lower center", ncols=4)
+
+
+def _saved(figure: Any, name: str, options: dict[str, Any]) -> bytes:
+    target = io.BytesIO()
+    figure.savefig(target, format=name, **options)
+    return target.getvalue()
 
 
 def plot_result(result: Result, ax: Any = None) -> Any:
@@ -40,7 +156,7 @@ def plot_result(result: Result, ax: Any = None) -> Any:
     configuration = history.row // replications
     for number in np.unique(configuration):
         chosen = configuration == number
-        evals, mean, low, high = _band(history.evals[chosen], history.k[chosen], history.residual[chosen])
+        evals, mean, low, high = _over_rows(history.evals[chosen], history.k[chosen], history.residual[chosen])
         label = result.method["id"] + (f" #{number}" if len(result.shape) == 2 else "")
         (line,) = ax.plot(evals, mean, label=label)
         if replications > 1:
@@ -54,7 +170,7 @@ def plot_result(result: Result, ax: Any = None) -> Any:
     return ax
 
 
-def _band(evals: Array, k: Array, residual: Array) -> tuple[Array, Array, Array, Array]:
+def _over_rows(evals: Array, k: Array, residual: Array) -> tuple[Array, Array, Array, Array]:
     """Mean and percentiles over the rows that were recorded at each step."""
     groups = [(evals[k == step], residual[k == step]) for step in np.unique(k)]
     columns = [(e.mean(), r.mean(), np.percentile(r, 5), np.percentile(r, 95)) for e, r in groups]

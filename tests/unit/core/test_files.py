@@ -1,5 +1,6 @@
 """Files: whole or not at all, and readable only if they are ours."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -109,15 +110,11 @@ def test_damage_is_noticed_or_harmless(tmp_path):
     whole = write_arrays(path, HEADER, {"x": np.arange(8.0)}).read_bytes()
     expected = read_arrays(path)[1]["x"]
     for position in range(len(whole)):
-        for flip in (0xFF, 0x01, 0x08):
-            damaged = bytearray(whole)
-            damaged[position] ^= flip
-            path.write_bytes(bytes(damaged))
-            try:
-                _, arrays = read_arrays(path)
-            except da.errors.CheckpointError:
-                continue
-            for value in arrays.values():
+        damaged = bytearray(whole)
+        damaged[position] ^= (0xFF, 0x01, 0x08)[position % 3]
+        path.write_bytes(bytes(damaged))
+        with contextlib.suppress(da.errors.CheckpointError):
+            for value in read_arrays(path)[1].values():
                 np.testing.assert_array_equal(value, expected)
 
 

@@ -11,7 +11,9 @@ from dualanchor.problems import make as make_problem
 def test_lists_are_sorted_and_complete():
     methods, problems = da.list_methods(), da.list_problems()
     assert [entry.id for entry in methods] == sorted(entry.id for entry in methods)
-    assert {"s-dual-ohm", "s-ohm", "sgda", "seg", "rain", "halpern-page", "halpern-vr-finite"} <= {m.id for m in methods}
+    assert {"s-dual-ohm", "s-ohm", "sgda", "seg", "rain", "halpern-page", "halpern-vr-finite"} <= {
+        m.id for m in methods
+    }
     assert {"affine", "finite-sum-cocoercive", "huber-minimax", "worst-case-nonexpansive"} <= {p.id for p in problems}
     for entry in methods + problems:
         assert entry.cls.id == entry.id

@@ -4,11 +4,11 @@ import sys
 
 import numpy as np
 import pytest
+from tests.contract.cases import assert_same_result
 
 import dualanchor as da
 from dualanchor.core.citations import CITATIONS
 from dualanchor.core.result import jsonable, to_json
-from tests.contract.cases import assert_same_result
 
 PROBLEM = da.problems.affine(dimension=4, sigma=0.1)
 

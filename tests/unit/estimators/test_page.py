@@ -53,9 +53,7 @@ def test_coins_stay_with_their_rows_when_others_retire():
     together = da.solve(problem, methods, reps=3, record="all")
     alone = da.solve(problem, methods[1], reps=3, record="all")
     for replication in range(3):
-        np.testing.assert_array_equal(
-            together.history.of(3 + replication).evals, alone.history.of(replication).evals
-        )
+        np.testing.assert_array_equal(together.history.of(3 + replication).evals, alone.history.of(replication).evals)
 
 
 def test_the_full_pass_estimator_has_the_probabilities_of_its_source():

@@ -17,9 +17,7 @@ def streams():
 def test_row_by_row_equals_all_at_once():
     one = da.AdditiveNoise(lambda x: A @ x, 0.5)
     other = da.AdditiveNoise(lambda x: x @ A.T, 0.5, vectorized=True)
-    np.testing.assert_allclose(
-        one.mean(X, one.draw(streams(), 3)), other.mean(X, other.draw(streams(), 3)), rtol=1e-14
-    )
+    np.testing.assert_allclose(one.mean(X, one.draw(streams(), 3)), other.mean(X, other.draw(streams(), 3)), rtol=1e-14)
     np.testing.assert_allclose(one.operator(X), X @ A.T, rtol=1e-14)
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from tests.contract.cases import small
 
 import dualanchor as da
 from dualanchor.core.streams import Purpose
-from tests.contract.cases import small
 
 ROWS = 3
 every_problem = pytest.mark.parametrize("entry", da.list_problems(), ids=lambda entry: entry.id)
@@ -95,7 +95,7 @@ def test_huber_by_hand():
         -0.1 * -0.1 + 0.9 * -0.5 + 0.2 * -4.0,
     ]
     np.testing.assert_allclose(oracle.operator(z), [expected] * ROWS, rtol=1e-13)
-    assert problem.constants.L == pytest.approx(1.2**2 / 0.2)
+    assert pytest.approx(1.2**2 / 0.2) == problem.constants.L
     assert problem.step_size == pytest.approx(0.2 / 1.2**2)
 
 

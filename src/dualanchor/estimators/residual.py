@@ -1,0 +1,36 @@
+"""The residual at a point from fresh samples, without the upward bias of the norm of a mean."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dualanchor.core.oracle import Session
+from dualanchor.core.types import Array
+
+GROUPS = 32
+
+
+def debiased_squared_residual(F: Session, x: Array, samples: int) -> Array:
+    r"""An unbiased estimate of :math:`\|F(x)\|^2` for each row, from fresh samples.
+
+    With means :math:`g_1, \dots, g_K` of K groups and their covariance S, it is
+    :math:`\|\bar g\|^2 - \mathrm{tr}(S)/K`. It may be negative; the norm of :math:`\bar g` alone would be too large by
+    :math:`\sigma^2/n`.
+
+    Parameters
+    ----------
+    F : Session
+        Counts the samples; they must be independent of x.
+    x : array of shape (rows, d)
+        Where.
+    samples : int
+        How many, cut into 32 groups of equal size; at least 64.
+    """
+    size = max(2, samples // GROUPS)
+    mean, squares = np.zeros_like(x), np.zeros(x.shape[0])
+    for count in range(1, GROUPS + 1):  # Welford: no group is kept
+        change = F(x, F.draw(size)) - mean
+        mean = mean + change / count
+        squares += (1 - 1 / count) * np.einsum("ij,ij->i", change, change)
+    trace = squares / (GROUPS - 1)
+    return np.asarray(np.einsum("ij,ij->i", mean, mean) - trace / GROUPS)
