@@ -109,8 +109,12 @@ REPRESENTATIVES = {case.elementwise: case.problem.name for case in CASES}.values
 """One problem of each kind; combinations with the others are run by the slow suite only."""
 
 
+def _slow_unless(fast: bool) -> Any:
+    return () if fast else pytest.mark.slow
+
+
 def _marks(case: Case, plain: bool = False) -> Any:
-    return () if plain or case.problem.name in REPRESENTATIVES else pytest.mark.slow
+    return _slow_unless(plain or case.problem.name in REPRESENTATIVES)
 
 
 every_case = pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=_marks(case)) for case in CASES])
@@ -162,6 +166,18 @@ every_stack = pytest.mark.parametrize(
         for name, methods in stacks(case)
     ],
 )
+
+
+BATCHES = ("batch_size-int", "big_batch-int", "small_batch-int")
+one_stack_each = pytest.mark.parametrize(
+    ("case", "methods"),
+    [
+        pytest.param(case, methods, id=f"{case}-{name}", marks=_slow_unless(name in BATCHES and case in ON_ONE))
+        for case in CASES
+        for name, methods in stacks(case)
+    ],
+)
+"""The same, but outside of the slow suite only batch sizes on one problem."""
 
 
 def session_for(case: Case, replications: list[int], seed: int = SEED) -> tuple[Any, da.Session, da.Streams]:

@@ -52,8 +52,10 @@ def fresh(m: Any, S: Samples) -> Callable[[int, Any], Any]:
     return lambda k, x: S.F(x, S.draw(size(m.batch_size, k, getattr(m, "horizon", None))))
 
 
-def page(S: Samples, p: Callable[[int], float], anew: Callable[[Any], Any], small: int) -> Callable[[int, Any], Any]:
-    """A fresh estimate with probability p_k, otherwise the old one and a difference on the same samples."""
+def page(
+    S: Samples, p: Callable[[int], float], anew: Callable[[Any], Any], small: int, same: bool = True
+) -> Callable[[int, Any], Any]:
+    """A fresh estimate with probability p_k, otherwise the old one and a difference, on the same samples or others."""
     memory: dict[str, Any] = {}
 
     def G(k: int, x: Any) -> Any:
@@ -61,7 +63,8 @@ def page(S: Samples, p: Callable[[int], float], anew: Callable[[Any], Any], smal
             v = anew(x)
         else:
             batch = S.draw(small)
-            v = memory["v"] + (S.F(x, batch) - S.F(memory["x"], batch))
+            here = S.F(x, batch)
+            v = memory["v"] + (here - S.F(memory["x"], batch if same else S.draw(small)))
         memory.update(v=v, x=x)
         return v
 

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from tests.contract.cases import SEED, assert_same_result, every_case, every_method, every_stack
+from tests.contract.cases import SEED, assert_same_result, every_case, every_method, one_stack_each
 from tests.contract.oracles import WatchedProblem
 
 import dualanchor as da
@@ -32,6 +32,12 @@ def interrupt_at(step):
             raise InterruptionError
 
     return callback
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch):
+    """Whether a file reaches the disk before a power failure is not what these tests are about."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture
@@ -60,7 +66,7 @@ def test_resume_after_an_interruption_at_any_step(case, tmp_path):
     assert_same_result(whole, da.solve(case.problem, method, checkpoint=path, **options))
 
 
-@every_stack
+@one_stack_each
 def test_resume_from_any_checkpoint_while_rows_end_one_by_one(case, methods, copies, tmp_path):
     options = {"budget": 80, "seed": SEED, "reps": 2, "record": 3, "check": False}
     whole = da.solve(case.problem, methods, **options)
@@ -125,7 +131,7 @@ def test_an_oracle_that_fails_once_is_asked_again_or_raises(case, tmp_path):
     options = {"budget": 200, "seed": SEED, "reps": 2, "record": 4}
     method = case.make(horizon=60)
     whole = da.solve(case.problem, method, **options)
-    for call in (1, 2, 3, 11, 50):
+    for call in (1, 2, 11):
         problem, path = WatchedProblem(case.problem), tmp_path / f"{call}"
         problem.log.fail_at = call
         try:
@@ -285,10 +291,10 @@ def test_resume_after_the_process_was_killed(tmp_path):
 @pytest.mark.parametrize("stop", [da.Target(0.08, 3), da.Draws(60), da.Target(0.2) & da.Steps(30)], ids=str)
 def test_resume_under_any_rule(stop, copies, tmp_path):
     problem, method = da.problems.affine(dimension=4, sigma=0.3), da.HalpernPAGE(0.5, 5, 1)
-    options = {"budget": 200, "stop": stop, "reps": 4, "record": "all"}
+    options = {"budget": 120, "stop": stop, "reps": 3, "record": "all"}
     whole = da.solve(problem, method, **options)
     da.solve(problem, method, checkpoint=da.Checkpoint(tmp_path / "run", seconds=0), **options)
-    for copy in copies[::4]:
+    for copy in copies[::6]:
         assert_same_result(whole, da.solve(problem, method, checkpoint=copy, **options))
 
 

@@ -101,7 +101,7 @@ def holds(rule, k, batch, path):
     return first or second if type(rule).__name__ == "_Any" else first and second
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(rules, st.integers(1, 3), st.sampled_from([0, 7, "all"]))
 def test_any_combination_stops_at_the_first_step_at_which_it_holds(rule, batch, record):
     """Against a loop that asks after every single step, whatever is recorded on the way."""

@@ -84,9 +84,14 @@ def explain(rule: str, received: object, remedy: str) -> str:
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """The error for a name that nothing has, with the close matches or else all names."""
     names = sorted(known)
-    close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    alike = {_simple(one): one for one in names}
+    close = [alike[one] for one in difflib.get_close_matches(_simple(name), alike, n=3, cutoff=0.5)]
     remedy = f"Did you mean {' or '.join(close)}?" if close else f"Choose one of {', '.join(names)}"
     return UnknownNameError(explain(f"{kind} must be a known name", repr(name), remedy))
+
+
+def _simple(name: object) -> str:
+    return str(name).lower().replace("_", "-")
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:

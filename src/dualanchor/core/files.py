@@ -37,14 +37,25 @@ def write_arrays(path: str | Path, header: dict[str, Any], arrays: dict[str, Arr
 def read_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read what `write_arrays` wrote; anything else is a CheckpointError that says why."""
     try:
-        with np.load(path, allow_pickle=False) as content:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
             arrays = {name: content[name] for name in content.files}
         header = json.loads(arrays.pop(_HEADER).tobytes())
         if not isinstance(header, dict):
             raise ValueError("the header is not an object")
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+    except (
+        OSError,
+        ArithmeticError,
+        AttributeError,
+        EOFError,
+        LookupError,
+        RuntimeError,
+        SyntaxError,
+        TypeError,
+        ValueError,
+        zipfile.BadZipFile,
+    ) as error:  # whatever reading foreign bytes may end in
         raise CheckpointError(
             explain(
                 "A saved file must be a complete npz with a JSON header, as dualanchor writes it",

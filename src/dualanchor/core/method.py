@@ -24,7 +24,7 @@ from dualanchor.core.errors import (
 )
 from dualanchor.core.oracle import Session, no_full_pass
 from dualanchor.core.problem import Constants, Problem
-from dualanchor.core.rowwise import Rowwise
+from dualanchor.core.rowwise import Column, Rowwise
 from dualanchor.core.types import Array, Rows
 
 BATCH_SIZES = (1, 10, 20, 50, 100)
@@ -67,6 +67,9 @@ class Estimator(Rowwise, ABC):
     def init(self, s: State) -> None:
         """Add what the estimator remembers to the state."""
 
+    def check_rounds(self, horizon: Any, rounds: int | None, owner: str) -> None:
+        """Raise if there is no batch size for one of so many rounds (None: as many as there will be)."""
+
     def probability(self, k: Any) -> Any:
         """Probability of heads in round k, or None where the estimator tosses no coin."""
         return None
@@ -98,8 +101,16 @@ class Method(Rowwise, ABC):
     horizon: Any = None
 
     def __post_init__(self) -> None:
+        sizes = getattr(self, "batch_size", None)
+        if isinstance(sizes, np.ndarray) and sizes.ndim == 1:  # a column is (rows, 1): this is a list of sizes
+            object.__setattr__(self, "batch_size", sizes.tolist())
         self._require_positive("step_size")
         self._require_count("horizon", optional=True)
+
+    def check_rounds(self, rounds: int | None) -> None:
+        """Raise if the method has no batch size for one of so many rounds (None: as many as there will be)."""
+        if (estimator := self.estimator_in_use) is not None:
+            estimator.check_rounds(self.horizon, rounds, type(self).__name__)
 
     # -- what a run asks of a method -------------------------------------------------------------------------
 
@@ -243,7 +254,7 @@ class Method(Rowwise, ABC):
 
     def _require_positive(self, name: str) -> None:
         value = np.asarray(getattr(self, name))
-        if value.dtype.kind not in "fiu":
+        if value.dtype.kind not in "fiu" or not _single(getattr(self, name)):
             raise ArgumentTypeError(
                 explain(
                     f"{type(self).__name__}: {name} must be a number",
@@ -264,7 +275,7 @@ class Method(Rowwise, ABC):
         value = getattr(self, name)
         if value is None and optional:
             return
-        if np.asarray(value).dtype.kind not in "iu":
+        if np.asarray(value).dtype.kind not in "iu" or not _single(value):
             raise ArgumentTypeError(
                 explain(
                     f"{type(self).__name__}: {name} must be an integer",
@@ -276,3 +287,10 @@ class Method(Rowwise, ABC):
             raise ArgumentError(
                 explain(f"{type(self).__name__}: {name} must be at least 1", value, "Use a whole number >= 1")
             )
+        if isinstance(value, np.integer):
+            object.__setattr__(self, name, int(value))
+
+
+def _single(value: Any) -> bool:
+    """Whether a hyper-parameter is one number, or the column of a stack."""
+    return np.ndim(value) == 0 or isinstance(value, Column)

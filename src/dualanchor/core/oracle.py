@@ -118,6 +118,7 @@ class Session:
     def __call__(self, x: Array, batch: Batch) -> Array:
         """F_B(x), counted as `batch.size` evaluations for each row."""
         self.evals = self.evals + batch.size
+        untouched = x.copy() if self.checking else None
         try:
             value = self._mean_mixed(x, batch) if type(batch.data) is _Mixed else self._oracle.mean(x, batch)
         except DualAnchorError:
@@ -126,6 +127,13 @@ class Session:
             raise _raised(error, "evaluating a batch") from error
         if self.checking or value.shape != x.shape:
             _check(x, value)
+        if untouched is not None and not np.array_equal(untouched, x, equal_nan=True):
+            x[...] = untouched
+            raise OracleError(
+                "The oracle must not change the point that it is asked about",
+                "a point that was different afterwards",
+                "Work on a copy of x",
+            )
         return value
 
     def at(self, rows: Rows) -> Session:
@@ -155,7 +163,10 @@ class Session:
         for value in np.unique(sizes):
             rows = np.flatnonzero(sizes == value)
             oracle, streams = self._oracle.take(rows), self._streams.take(rows)
-            pieces.append((rows, oracle, oracle.draw(streams, int(value))))
+            try:
+                pieces.append((rows, oracle, oracle.draw(streams, int(value))))
+            except OracleError as error:
+                raise _moved(error, rows) from error
             self._streams.put(rows, streams.position)
         return Batch(sizes, _Mixed(pieces))
 
@@ -163,7 +174,10 @@ class Session:
         value = np.empty_like(x)
         for rows, oracle, piece in batch.data.pieces:
             try:
-                value[rows] = oracle.mean(x[rows], piece)
+                part = oracle.mean(x[rows], piece)
+                if self.checking or part.shape != x[rows].shape:
+                    _check(x[rows], part)
+                value[rows] = part
             except OracleError as error:
                 raise _moved(error, rows) from error
         return value
@@ -184,7 +198,10 @@ class _Part(Session):
         self.checking = parent.checking
 
     def draw(self, size: Counts) -> Batch:
-        batch = super().draw(size)
+        try:
+            batch = super().draw(size)
+        except OracleError as error:
+            raise _moved(error, self._rows) from error
         self._parent._streams.put(self._rows, self._streams.position)
         self._parent.draws = _add(self._parent, self._parent.draws, self._rows, size)
         return batch

@@ -17,6 +17,33 @@ from dualanchor.core.errors import ArgumentTypeError, explain
 from dualanchor.core.types import Rows
 
 
+class Column(np.ndarray[Any, Any]):
+    """One number per row, (rows, 1), that gives way like a Python number.
+
+    In arithmetic with an array of lower precision it is rounded to that precision first, so a row of a stack
+    computes exactly what it would compute alone. Arithmetic among columns and numbers gives a column.
+    """
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
+        arrays = [one for one in inputs if isinstance(one, np.ndarray) and not isinstance(one, Column)]
+        floats = [one.dtype for one in arrays if one.dtype.kind == "f"]
+        plain = [_plain(one, floats) if isinstance(one, Column) else one for one in inputs]
+        if out is not None:
+            options["out"] = tuple(np.asarray(one) for one in out)
+        value = getattr(ufunc, method)(*plain, **options)
+        return value if arrays or not isinstance(value, np.ndarray) else value.view(Column)
+
+
+def number(value: Any) -> Any:
+    """A Python number for a NumPy scalar, so that it gives way to arrays of lower precision as a column does."""
+    return value if isinstance(value, np.ndarray) else float(value)
+
+
+def _plain(column: Column, floats: list[np.dtype[Any]]) -> Any:
+    values = np.asarray(column)
+    return values.astype(np.result_type(*floats)) if floats and values.dtype.kind == "f" else values
+
+
 class Rowwise:
     """Mixin for frozen dataclasses that can be stacked into columns and restricted to rows."""
 
@@ -53,9 +80,9 @@ class Rowwise:
 
 def _column(owner: str, name: str, values: list[Any]) -> Any:
     if all(isinstance(value, numbers.Integral) for value in values):
-        return np.array(values, dtype=np.int64)[:, None]
+        return np.array(values, dtype=np.int64)[:, None].view(Column)
     if all(isinstance(value, numbers.Real) for value in values):
-        return np.array(values, dtype=np.float64)[:, None]
+        return np.array(values, dtype=np.float64)[:, None].view(Column)
     if all(isinstance(value, Rowwise) for value in values):
         return type(values[0]).stack(values)
     raise ArgumentTypeError(

@@ -67,8 +67,7 @@ class Tapered(Schedule):
     needs_horizon = True
 
     def __post_init__(self) -> None:
-        if not np.all(np.asarray(self.C) > 0):
-            raise ArgumentError(explain("Tapered: C must be positive", self.C, "Use a larger C"))
+        _require_positive(self.C, "Tapered: C", "Use a larger C")
 
     def size(self, k: Any, horizon: Any) -> Any:
         if isinstance(k, int) and isinstance(horizon, int) and isinstance(self.C, numbers.Real):
@@ -78,7 +77,7 @@ class Tapered(Schedule):
 
 def _tapered_sizes(C: Any, k: Any, horizon: Any) -> Any:
     m = np.maximum(np.asarray(horizon - k, dtype=np.float64), 2.0)  # past the last round: its size
-    return np.maximum(1, np.ceil(C / np.sqrt(m * (m - 1.0)))).astype(np.int64)
+    return _whole(C / np.sqrt(m * (m - 1.0)))
 
 
 @lru_cache(maxsize=32)
@@ -100,12 +99,10 @@ class Growing(Schedule):
     c: Any
 
     def __post_init__(self) -> None:
-        if not np.all(np.asarray(self.c) > 0):
-            raise ArgumentError(explain("Growing: c must be positive", self.c, "Use a larger c"))
+        _require_positive(self.c, "Growing: c", "Use a larger c")
 
     def size(self, k: Any, horizon: Any) -> Any:
-        sizes = np.maximum(1, np.ceil(self.c * (k + 1))).astype(np.int64)
-        return int(sizes) if sizes.ndim == 0 else sizes
+        return _whole(self.c * (k + 1))
 
 
 @dataclass(frozen=True)
@@ -120,13 +117,30 @@ class Listed(Schedule):
         return np.array(self.sizes)[np.minimum(k, len(self.sizes) - 1)]
 
 
-def as_schedule(batch_size: BatchSize, owner: str, rounds: Any = None) -> Schedule:
+def _whole(sizes: Any) -> Any:
+    """Sizes rounded up, at least 1; an int for a single one."""
+    sizes = np.maximum(1, np.ceil(sizes)).astype(np.int64)
+    return int(sizes) if sizes.ndim == 0 else sizes
+
+
+def _require_positive(value: Any, name: str, remedy: str) -> None:
+    numbers_given = np.asarray(value)
+    if numbers_given.dtype.kind not in "iuf":
+        raise ArgumentTypeError(explain(f"{name} must be a number", repr(value), "Use a positive number"))
+    if not (np.all(numbers_given > 0) and np.all(np.isfinite(numbers_given))):
+        end = remedy if np.all(np.isfinite(numbers_given)) else f"Use a finite number for {name[-1]}"
+        raise ArgumentError(explain(f"{name} must be positive and finite", value, end))
+
+
+def as_schedule(batch_size: BatchSize, owner: str, horizon: Any = None, rounds: Any = None) -> Schedule:
     """The schedule that a `batch_size` argument stands for, checked.
 
-    `rounds` is the number of rounds that will be asked for, where it is known.
+    `horizon` is the method's, None for an anytime one; `rounds` how many rounds will be asked for, where known.
     """
+    if rounds is None and horizon is not None:
+        rounds = np.max(horizon) - 1
     if isinstance(batch_size, Schedule):
-        if batch_size.needs_horizon and rounds is None:
+        if batch_size.needs_horizon and horizon is None:
             raise ArgumentError(
                 explain(
                     f"{owner}: batch_size={batch_size} needs a horizon",
@@ -135,9 +149,14 @@ def as_schedule(batch_size: BatchSize, owner: str, rounds: Any = None) -> Schedu
                 )
             )
         return batch_size
-    if isinstance(batch_size, np.ndarray):  # a column of sizes, one per row
-        sizes = batch_size
-    elif isinstance(batch_size, Sequence) and not isinstance(batch_size, str):
+    if isinstance(batch_size, np.ndarray) and batch_size.ndim == 2:  # the column of a stack
+        sizes = np.asarray(batch_size)
+    elif isinstance(batch_size, (Sequence, np.ndarray)) and not isinstance(batch_size, str):
+        batch_size = batch_size.tolist() if isinstance(batch_size, np.ndarray) else batch_size
+        if any(isinstance(size, (Sequence, np.ndarray)) for size in batch_size):
+            raise ArgumentTypeError(
+                explain(f"{owner}: a list of batch sizes must be flat", batch_size, "Use one size per round")
+            )
         sizes = np.array(batch_size)
         if rounds is not None and sizes.size < np.max(rounds):
             raise ArgumentError(

@@ -218,7 +218,7 @@ class _Sequence:
         self._shape, self._dtype = (replications.size, length, *shape), dtype
         self._capacity = 64 if not shape else 2 if self._shape[0] * length * shape[0] < _SMALL else 1
         self._kept: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
-        self._start, self._values = -length, np.empty(0)
+        self._start, self._values = -length, np.empty(0)  # what is handed out cannot be written to
         self._items: list[Array] = []
         self._loaded: object = _NOTHING  # the selection for which the block in hand is known to be filled
 
@@ -255,8 +255,10 @@ class _Sequence:
             if not filled[slot]:
                 self._block(int(self._replications[slot]), number, values[slot])
                 filled[slot] = True
-        if values is not self._values:
-            self._values, self._items = values, list(values.swapaxes(0, 1))
+        if values is not self._values.base:
+            self._values = values.view()
+            self._values.flags.writeable = False
+            self._items = list(self._values.swapaxes(0, 1))
         self._start, self._loaded = number * self._length, slots
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from dualanchor.core.method import Cost, Estimator, State
 from dualanchor.core.oracle import Session
 from dualanchor.core.schedule import Schedule, as_schedule
@@ -30,10 +32,16 @@ class Minibatch(Estimator):
 
     batch_size: Any = 1
 
+    def __post_init__(self) -> None:
+        as_schedule(self.batch_size, "Minibatch", horizon=1)
+
+    def check_rounds(self, horizon: Any, rounds: int | None, owner: str) -> None:
+        as_schedule(self.batch_size, owner, horizon, rounds)
+
     @cached_property
     def schedule(self) -> Schedule:
         """The rule behind `batch_size`."""
-        return as_schedule(self.batch_size, "Minibatch", rounds=1)
+        return as_schedule(self.batch_size, "Minibatch", horizon=1)
 
     def cost(self, k: Any, horizon: Any, coin: Any) -> Cost:
         size = self.schedule.size(k, horizon)
@@ -43,5 +51,5 @@ class Minibatch(Estimator):
         size = self.batch_size  # the plain int is the common case
         if not isinstance(size, int):
             size = self.schedule.size(k, horizon)
-            size = size if isinstance(size, int) else size[:, 0]
+            size = size if isinstance(size, int) else np.asarray(size)[:, 0]
         return F(s.x, F.draw(size))

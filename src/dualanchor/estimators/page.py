@@ -78,7 +78,7 @@ class PAGE(Estimator):
 
     @staticmethod
     def _size(size: Any, rows: Rows) -> Any:
-        return int(size) if np.ndim(size) == 0 else size[rows, 0]
+        return int(size) if np.ndim(size) == 0 else np.asarray(size)[rows, 0]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
 from dualanchor.core.method import BATCH_SIZES, Estimator, Method
 from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.schedule import Constant, as_schedule
@@ -32,7 +32,15 @@ class Scheduled(Anchored):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.estimator is None:
-            as_schedule(self.batch_size, type(self).__name__, self.steps)
+            as_schedule(self.batch_size, type(self).__name__, self.horizon)
+        elif not isinstance(self.estimator, Estimator):
+            raise ArgumentTypeError(
+                explain(
+                    f"{type(self).__name__}: estimator must be an Estimator",
+                    repr(self.estimator),
+                    "Use PAGE(big_batch, small_batch), or leave it out",
+                )
+            )
 
     @cached_property
     def estimator_in_use(self) -> Estimator:
@@ -53,7 +61,7 @@ class Scheduled(Anchored):
 
 def longest_horizon(batch_size: Any, budget: int, owner: str) -> int:
     """The paper's N = Q/B for a constant batch, else the largest N whose N - 1 batches fit into the budget."""
-    schedule = as_schedule(batch_size, owner, rounds=1)
+    schedule = as_schedule(batch_size, owner, horizon=1)
     if isinstance(schedule, Constant):
         if schedule.value > budget:
             raise ArgumentError(

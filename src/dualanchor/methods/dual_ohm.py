@@ -77,6 +77,10 @@ class DualOHM(Scheduled):
     citation = "yoon-loizou"
     step_rule = "Theorem 4.1"
 
+    def __post_init__(self) -> None:
+        self._require_count("horizon")
+        super().__post_init__()
+
     def init(self, x0: Array) -> State:
         s = super().init(x0)
         s.z = np.zeros_like(x0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from dualanchor.core.method import Cost, Method
 from dualanchor.core.problem import Problem
 from dualanchor.core.schedule import Schedule, as_schedule
@@ -24,10 +26,13 @@ class TwoCall(Method):
         """The rule behind `batch_size`."""
         return as_schedule(self.batch_size, type(self).__name__)
 
+    def check_rounds(self, rounds: int | None) -> None:
+        as_schedule(self.batch_size, type(self).__name__, rounds=rounds)
+
     def batch(self, k: int) -> Any:
         """Size of each of the two batches of step k."""
         size = self.schedule.size(k, None)
-        return size if isinstance(size, int) else size[:, 0]
+        return size if isinstance(size, int) else np.asarray(size)[:, 0]
 
     def twice(self, k: Any) -> Cost:
         """Cost of a step of two operator calls."""

@@ -10,6 +10,7 @@ import numpy as np
 from dualanchor.core.method import Cost, State
 from dualanchor.core.oracle import Session
 from dualanchor.core.problem import Problem
+from dualanchor.core.rowwise import number
 from dualanchor.core.types import Array
 from dualanchor.methods.extragradient import TwoCall
 
@@ -83,7 +84,7 @@ class RAIN(TwoCall):
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         eta, gamma = self.step_size, self.growth
-        pull = self.anchor_weight * np.expm1(k * np.log1p(gamma))  # lambda gamma S_k
+        pull = number(self.anchor_weight * np.expm1(k * np.log1p(gamma)))  # lambda gamma S_k
         half = s.x - eta * (F(s.x, F.draw(self.batch(k))) + pull * (s.x - s.mean))
         move = eta * (F(half, F.draw(self.batch(k))) + pull * (half - s.mean))
         # m_{k+1}/S_{k+1}: z_k enters with (1 + gamma)^k / S_{k+1}

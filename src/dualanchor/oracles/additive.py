@@ -79,7 +79,7 @@ class AdditiveNoise(Oracle):
     def operator(self, x: Array) -> Array:
         if self._vectorized:
             return self._F(x)
-        return each_row(lambda row: self._F(x[row]), x, "AdditiveNoise: operator")
+        return each_row(lambda row: self._F(x[row].copy()), x, "AdditiveNoise: operator")
 
     def take(self, rows: Rows) -> Self:
         restrict = getattr(self._F, "take", None)

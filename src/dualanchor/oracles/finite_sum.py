@@ -211,7 +211,7 @@ class _Components(_Kernel):
         return each_row(total, x, "FiniteSum: component")
 
     def _values(self, x: Array, indices: IntArray) -> Array:
-        values = np.asarray(self._component(x, indices))
+        values = np.asarray(self._component(x.copy(), indices))
         if values.shape != (indices.size, x.size):
             raise ValueError(
                 f"component(x, i) must return shape ({indices.size}, {x.size}), one row per index, not {values.shape}"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core.errors import ArgumentError, explain
-from dualanchor.core.oracle import Batch, Oracle
+from dualanchor.core.oracle import Batch, Oracle, Session
 from dualanchor.core.streams import Handle, Streams
 from dualanchor.core.types import Array
 from dualanchor.oracles.each_row import each_row, require_callable
@@ -99,6 +99,7 @@ class Sampler(Oracle):
 
     def is_replayable(self, x: Array, streams: Streams) -> bool:
         if self.replayable is None:
-            batch = self.draw(streams, 1)
-            self.replayable = bool(np.array_equal(self.mean(x, batch), self.mean(x, batch)))
+            F = Session(self, streams)
+            batch = F.draw(1)
+            self.replayable = bool(np.array_equal(F(x, batch), F(x, batch)))
         return self.replayable

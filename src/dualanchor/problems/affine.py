@@ -70,7 +70,7 @@ class Affine(NamedProblem):
 
     def instance(self, streams: Streams) -> Instance:
         d = self.dimension
-        real = np.linspace(self.mu, self.L, (d + 1) // 2)  # an odd last unknown has the real eigenvalue L
+        real = np.linspace(self.L, self.mu, (d + 1) // 2)[::-1]  # an odd last unknown has the real eigenvalue L
         turn = self.rotation * np.sqrt(np.maximum(0.0, (real - self.mu) * (self.L - real)))
         root = np.full(d, self.D / sqrt(d))
         scale, cross = np.repeat(real, 2)[:d], turn[: d // 2]

@@ -13,7 +13,7 @@ from dualanchor.core.result import Result
 from dualanchor.core.types import Array
 from dualanchor.report.views import View
 
-_STYLE = {
+_STYLE: dict[str, Any] = {
     "font.size": 9.5,
     "axes.titlesize": 10.5,
     "axes.titlelocation": "left",
@@ -53,7 +53,7 @@ def draw(panels: Sequence[View], columns: int = 1) -> dict[str, bytes]:
     width, height = _SIZES[columns]
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
+        matplotlib.rcParams.update(_STYLE)  # type: ignore[arg-type]
         figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for ax, view in zip(axes, panels, strict=False):
@@ -99,7 +99,8 @@ def _mark_axes(ax: Any, decades: float) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)))
+    between = (2.0, 3.0, 5.0) if decades < 1 else (2.0, 5.0) if decades < 2.5 else ()
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, *between)))
     ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     ax.yaxis.set_minor_formatter(NullFormatter())
 
@@ -124,6 +125,7 @@ def _legend(figure: Any, panels: Sequence[View], axes: Any) -> None:
 def _saved(figure: Any, name: str, options: dict[str, Any]) -> bytes:
     target = io.BytesIO()
     figure.savefig(target, format=name, **options)
+    figure.set_layout_engine("none")  # arranged once, not again for the next format
     return target.getvalue()
 
 

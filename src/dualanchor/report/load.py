@@ -57,8 +57,7 @@ def _read_curves(path: Path) -> dict[str, dict[str, Curve]]:
             _refuse(path, f"{','.join(line)!r} in line {number}")
     curves: dict[str, dict[str, Curve]] = {}
     for (panel, method), rows in columns.items():
-        seed, k, evals, residual = (np.array(column) for column in zip(*rows, strict=True))
-        curves.setdefault(panel, {})[method] = Curve(seed, k, evals, residual)
+        curves.setdefault(panel, {})[method] = Curve(*(np.array(column) for column in zip(*rows, strict=True)))
     return curves
 
 

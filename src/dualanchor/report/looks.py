@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# The colours of Okabe and Ito, which people with any kind of colour vision can tell apart; yellow is too pale for lines.
+# Okabe and Ito's colours, which people with any kind of colour vision can tell apart; yellow is too pale for lines.
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
     "#000000",
     "#E69F00",
@@ -56,12 +56,12 @@ KNOWN = {
     "seg": Look("SEG", ORANGE, (2.5, 1.2), "v"),
     "rain": Look("RAIN", PURPLE, (), "P"),
     "halpern-page": Look("Halpern-PAGE", BLACK, (1.0, 1.3), "X"),
-    "halpern-vr-finite": Look("Halpern-VR-Finite", GREY, (8.0, 2.0), "*"),
+    "halpern-vr-finite": Look("Halpern-VR-Finite", GREY, (8.0, 2.0), "p"),
 }
 
 _SPARE_COLOURS = (BLUE, GREEN, PURPLE, BLACK, ORANGE, SKY, GREY)
 _SPARE_DASHES = ((3.5, 1.2, 1.0, 1.2, 1.0, 1.2), (10.0, 1.5), (1.0, 2.2), (6.0, 1.2, 2.0, 1.2))
-_SPARE_MARKERS = ("<", ">", "p", "h", "d")
+_SPARE_MARKERS = ("<", ">", "h", "d", "*")
 
 
 def looks(methods: Iterable[str]) -> dict[str, Look]:

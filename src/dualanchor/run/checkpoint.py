@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from dualanchor.core.errors import ArgumentError, CheckpointError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CheckpointError, explain
 from dualanchor.core.files import read_arrays, write_arrays
 from dualanchor.core.types import Array
 
@@ -26,6 +27,8 @@ class Checkpoint:
     seconds: float = 30.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.path, (str, PathLike)):
+            raise ArgumentTypeError(explain("Checkpoint: path must be a path", repr(self.path), "Use a file name"))
         parent = Path(self.path).absolute().parent
         if not parent.is_dir():
             raise ArgumentError(
@@ -34,6 +37,10 @@ class Checkpoint:
         if Path(self.path).is_dir():
             raise ArgumentError(
                 explain("Checkpoint: path must be a file", f"the folder {self.path}", "Add a file name")
+            )
+        if isinstance(self.seconds, bool) or not isinstance(self.seconds, (int, float)):
+            raise ArgumentTypeError(
+                explain("Checkpoint: seconds must be a number", repr(self.seconds), "Use seconds=30")
             )
         if not self.seconds >= 0:
             raise ArgumentError(explain("Checkpoint: seconds must be at least 0", self.seconds, "Use seconds=30"))

@@ -21,7 +21,7 @@ class Origin:
     """Where a stretch of steps began: enough to take it again."""
 
     k: int
-    state: State | None
+    state: State
     mark: Any
 
 
@@ -55,16 +55,15 @@ class Lane:
 
     @property
     def repeatable(self) -> bool:
-        """Whether a stretch of steps can be taken again with the same samples."""
-        return self._oracle.replayable is not False
+        """Whether a stretch of steps can be taken again with the same samples for sure."""
+        return self._oracle.replayable is True
 
-    def origin(self, copy: bool) -> Origin:
-        """The present, to come back to; without a copy of the state only counts and positions."""
-        return Origin(self.k, self.state.copy() if copy else None, self.session.mark())
+    def origin(self) -> Origin:
+        """The present, to come back to."""
+        return Origin(self.k, self.state.copy(), self.session.mark())
 
     def rewind(self, origin: Origin) -> None:
         """Go back to where a stretch began."""
-        assert origin.state is not None
         self.k, self.state = origin.k, origin.state
         self.session.reset(origin.mark)
 
@@ -86,6 +85,16 @@ class Lane:
         if horizon is None:
             return None
         return horizon - 1 - self.k if isinstance(horizon, int) else np.asarray(horizon).ravel() - 1 - self.k
+
+    def watch(self, count: int, coins: Array | None) -> Array:
+        """Take so many steps, but stop where a row leaves the finite numbers; which rows are bounded."""
+        for i in range(count):
+            self.mark = self.session.mark()
+            self.advance(1, None if coins is None else coins[:, i : i + 1])
+            bounded = self.bounded()
+            if not bounded.all():
+                break
+        return bounded
 
     def advance(self, count: int, coins: Array | None) -> None:
         """Take so many steps. If one raises, k is the step that failed and the state the one before it."""
@@ -112,7 +121,7 @@ class Lane:
         """The true residual of each row, outside of the budget; None where F is not known."""
         if self._residual[0] != self.k:
             try:
-                value = self._oracle.operator(self.state.x)
+                value = self._oracle.operator(self.state.x.copy())
             except OracleError:
                 raise
             except Exception as error:
@@ -152,6 +161,7 @@ class Lane:
 def _running_total(costs: Any, count: int) -> Array:
     if isinstance(costs, int):
         return costs * np.arange(1, count + 1)
+    costs = np.asarray(costs)
     return np.cumsum(np.broadcast_to(costs, (*np.shape(costs)[:-1], count)), axis=-1)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import CheckpointError, OracleError, explain
+from dualanchor.core.errors import ArgumentTypeError, CheckpointError, OracleError, explain
 from dualanchor.core.method import State
 from dualanchor.core.result import History, Result, Status
 from dualanchor.core.streams import shared
@@ -64,7 +64,8 @@ class Loop:
         self._recorded_at = -1
         self._period = None if rule is None else rule.every
         # Taking several steps before looking at the iterates needs a way back: a copy, and samples that repeat.
-        self._stepwise = callback is not None or lane.state.x.size > _SNAPSHOT or not lane.repeatable
+        self._stepwise = callback is not None or lane.state.x.size > _SNAPSHOT
+        self._watching = not lane.repeatable
         self._careful_until = 1  # the first step is looked at in any case
         self._reach = 1
         self._interrupted = False
@@ -75,6 +76,7 @@ class Loop:
         """Go on until every row has ended."""
         if self._saver is not None and (saved := self._saver.load()) is not None:
             self._restore(*saved)
+        self._began = self._reported = time.perf_counter()
         # Rows that diverge overflow on their way; they are found and retired, nothing needs a warning.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"), self._interruptible():
             try:
@@ -118,20 +120,22 @@ class Loop:
     def _advance(self, steps: int, coins: Array | None) -> None:
         """Take the steps; if a row leaves the finite numbers or the oracle fails, take them again one by one."""
         lane, clock = self._lane, time.perf_counter()
-        origin = lane.origin(copy=steps > 1)
-        lane.session.checking = steps == 1
+        lane.session.checking = watching = self._watching or steps == 1
+        origin = None if watching else lane.origin()
         try:
-            lane.advance(steps, coins)
-            bounded = lane.bounded()
+            if watching:
+                bounded = lane.watch(steps, coins)
+            else:
+                lane.advance(steps, coins)
+                bounded = lane.bounded()
         except OracleError:
-            if steps == 1:
-                lane.mark = origin.mark
+            if origin is None:
                 raise
             bounded = np.zeros(1, bool)
         if bounded.all():
             per_step = (time.perf_counter() - clock) / steps
             self._reach = max(1, min(_REACH, 2 * self._reach, int(_SECONDS / max(per_step, 1e-9))))
-        elif steps > 1:
+        elif origin is not None:
             self._careful_until = origin.k + steps
             lane.rewind(origin)
         else:
@@ -154,7 +158,7 @@ class Loop:
         lane, others = self._lane, self._lane.take(~rows)
         ending = lane if rows.all() else lane.take(rows)
         if self._recorded_at != lane.k:
-            self._record(ending)
+            self._recorder.add(ending.rows, ending.k, ending.session.draws, ending.session.evals, ending.residual())
         self._ended.append(ending.ended(np.ones(ending.rows.size, bool), status))
         self._lane = others
 
@@ -236,13 +240,14 @@ class Loop:
             signal.signal(signal.SIGINT, before)
 
     def _result(self, ended: list[Ended]) -> Result:
-        target = self._rule is not None and any(isinstance(rule, Target) for rule in self._rule.leaves())
+        leaves = [] if self._rule is None else self._rule.leaves()
+        target = min((rule.eps for rule in leaves if isinstance(rule, Target)), default=None)
         return assemble(ended, self._recorder.history(), self._shape, self._describe, target)
 
     # -- checkpoints -----------------------------------------------------------------------------------------
 
     def _save(self) -> None:
-        if self._saver is None:
+        if self._saver is None or self._to_be_continued:
             return
         lane, pieces = self._lane, list(self._ended)
         if lane.rows.size:
@@ -306,6 +311,8 @@ def _piece(i: int, status: list[Status], arrays: dict[str, Array]) -> Ended:
 
 def as_callback(callback: Callable[..., Any]) -> Callable[[Result], bool]:
     """A SciPy-style callback: called with x, or with a Result if its parameter is `intermediate_result`."""
+    if not callable(callback):
+        raise ArgumentTypeError(explain("callback must be callable", repr(callback), "Pass a function of x"))
     try:
         wants_result = list(inspect.signature(callback).parameters) == ["intermediate_result"]
     except (TypeError, ValueError):

@@ -26,7 +26,7 @@ class Ended:
 
 
 def assemble(
-    ended: list[Ended], history: History, shape: tuple[int, ...], describe: dict[str, Any], target: bool
+    ended: list[Ended], history: History, shape: tuple[int, ...], describe: dict[str, Any], target: float | None
 ) -> Result:
     """One Result from the rows that have ended, each in its place."""
     order = np.argsort(np.concatenate([piece.rows for piece in ended]))
@@ -43,10 +43,12 @@ def assemble(
     names = vars(ended[0].state)
     state = {name: gather([getattr(piece.state, name) for piece in ended]) for name in names}
     statuses = gather([np.array(piece.status, dtype=object) for piece in ended])
-    success = np.array([one is Status.TARGET if target else one.ended_as_asked for one in statuses])
+    success = np.array([one.ended_as_asked for one in statuses])
     residual = None
     if ended[0].residual is not None:
-        residual = shaped(gather([piece.residual for piece in ended if piece.residual is not None]))
+        residual = gather([piece.residual for piece in ended if piece.residual is not None])
+        if target is not None:
+            success &= residual <= target
     k = gather([piece.k for piece in ended])
     notes = _notes(statuses, k, describe["method"]["parameters"])
     return Result(
@@ -56,7 +58,7 @@ def assemble(
         nit=shaped(k),
         nfev=shaped(gather([piece.evals for piece in ended])),
         draws=shaped(gather([piece.draws for piece in ended])),
-        residual=residual,
+        residual=None if residual is None else shaped(residual),
         residual_kind=None if residual is None else "true",
         history=history,
         state=state,
@@ -70,11 +72,15 @@ def _notes(statuses: Array, k: Array, parameters: Any) -> tuple[str, ...]:
     notes = []
     if Status.TARGET in statuses:
         notes.append("stopped when the residual looked good: the last-iterate theorem does not apply to this point")
-    one = parameters[0] if isinstance(parameters, list) else parameters
     early = np.array([status in (Status.BUDGET, Status.STEPS, Status.WALL_TIME) for status in statuses])
-    if one.get("horizon") is not None and early.any():
+    each = parameters if isinstance(parameters, list) else [parameters]
+    horizons = np.repeat([one.get("horizon") or 0 for one in each], statuses.size // len(each))
+    early &= k < horizons - 1
+    if early.any():
+        first = int(np.flatnonzero(early)[0])
+        which = "" if early.all() else f" in {np.count_nonzero(early)} of {early.size} runs"
         notes.append(
-            f"ended at step {int(k[early].max())}, before the horizon {one['horizon']}: "
-            "this is not the iterate that the last-iterate theorem speaks of"
+            f"ended at step {k[first]}, before the horizon {horizons[first]}{which}: "
+            "that is not the iterate which the last-iterate theorem speaks of"
         )
     return tuple(notes)

@@ -99,6 +99,7 @@ def solve(
     rule = _combine(budget, stop)
     configurations = _configurations(problem, method, budget)
     stacked = type(configurations[0]).stack(configurations)
+    stacked.check_rounds(None)
     if check:
         stacked.check(problem.constants)
 
@@ -124,13 +125,15 @@ def solve(
         "start": hashlib.sha256(start.tobytes()).hexdigest(),
         "dtype": str(start.dtype),
     }
+    points, lengths = _recording(record, lane, rule, instance.oracle)
+    stacked.check_rounds(max(lengths, default=None))
     loop = Loop(
         lane,
         rule,
-        Recorder(*_recording(record, lane, rule, instance.oracle)),
+        Recorder(points, lengths),
         describe={"problem": fingerprint["problem"], "method": described, "seed": int(seed)},
         shape=(len(configurations), count) if several else (count,) if count > 1 else (),
-        callback=None if callback is None else as_callback(callback),
+        callback=None if callback is None else as_callback(callback),  # checked there
         progress=progress,
         saver=None if checkpoint is None else Saver(checkpoint, fingerprint),
     )

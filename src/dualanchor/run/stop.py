@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,7 @@ class _Pair(Rule):
     @property
     def every(self) -> int | None:  # type: ignore[override]
         periods = [rule.every for rule in self.leaves() if rule.every is not None]
-        return min(periods, default=None)
+        return gcd(*periods) if periods else None
 
     def leaves(self) -> list[Rule]:
         return self.first.leaves() + self.second.leaves()

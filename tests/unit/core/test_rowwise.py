@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
+from dualanchor.core.rowwise import Column
 
 
 def test_what_agrees_stays_and_what_differs_becomes_a_column():
@@ -76,3 +77,40 @@ def test_a_record_is_not_changed_by_its_changes():
     assert method.horizon == 10
     with pytest.raises(AttributeError):
         method.horizon = 5
+
+
+def column(*values):
+    return np.array(values)[:, None].view(Column)
+
+
+def test_a_column_gives_way_like_a_number():
+    """Row by row the same bits as a Python number, in either precision and in place."""
+    numbers = (0.1, 1 / 3, 7.0)
+    for dtype in (np.float32, np.float64):
+        x = np.linspace(-1, 1, 12).astype(dtype).reshape(3, 4)
+        for apply in (
+            lambda a, x: a * x,
+            lambda a, x: x / a,
+            lambda a, x: x - a,
+            lambda a, x: (1 - a) * x + a / (a + 2) * x,
+            lambda a, x: (1 + a) ** -2.0 * x,
+        ):
+            together = apply(column(*numbers), x)
+            assert together.dtype == dtype
+            assert type(together) is np.ndarray
+            for row, number in enumerate(numbers):
+                np.testing.assert_array_equal(together[row], apply(number, x[row : row + 1])[0])
+        y = x.copy()
+        y *= column(*numbers)
+        np.testing.assert_array_equal(y, column(*numbers) * x)
+        assert type(y) is np.ndarray
+
+
+def test_a_column_of_counts_stays_exact():
+    N = column(5, 2**60)
+    assert (N - 1).tolist() == [[4], [2**60 - 1]]
+    np.testing.assert_array_equal((N - 1) / N, [[0.8], [1.0]])
+    assert isinstance(N - 1, Column)
+    assert (N * np.arange(3)).tolist() == [[0, 5, 10], [0, 2**60, 2**61]]
+    assert N.max() == 2**60
+    assert isinstance(N[np.array([1])], Column)

@@ -1,5 +1,7 @@
 """The recorder by itself."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -36,7 +38,7 @@ def test_wants_agrees_with_next_after():
     for record, lengths in ((5, [33]), ("all", []), (None, []), ([1, 4], []), (3, [7, 100])):
         recorder = Recorder(record, lengths)
         wanted = [k for k in range(200) if recorder.wants(k)]
-        for before, after in zip(wanted, wanted[1:], strict=False):
+        for before, after in itertools.pairwise(wanted):
             for k in range(before, after):
                 assert recorder.next_after(k) == after
 

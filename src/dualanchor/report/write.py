@@ -1,0 +1,83 @@
+"""A study written to a folder: numbers, figures and the page; all of it or nothing."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.result import to_json
+from dualanchor.experiments.study import Study
+from dualanchor.report.figures import draw
+from dualanchor.report.html import page
+from dualanchor.report.views import appendix, views
+
+
+def write_report(study: Study, folder: str | Path) -> Path:
+    """Write results.json, curves.csv, figures as PNG and SVG, and report.html; returns the path of the last.
+
+    Everything is made first and then written beside the files it replaces, so that an error (a full disk, say) leaves
+    them as they were.
+
+    Parameters
+    ----------
+    study : Study
+        What to show.
+    folder : path
+        Where to; made if it is not there.
+    """
+    folder = Path(folder)
+    _make_folder(folder)
+    panels = views(study)
+    drawn = {view.name: draw([view]) for view in panels}
+    if compared := appendix(panels):
+        drawn["appendix"] = draw(compared, columns=2)
+    html = page(study, panels, {name: pictures["svg"] for name, pictures in drawn.items()})
+    results = {**study.results, "notes": study.notes} if study.notes else study.results
+    files = {"results.json": to_json(results, indent=1).encode(), "curves.csv": study.curves_csv().encode()}
+    for name, pictures in drawn.items():
+        files |= {f"{name}.{kind}": picture for kind, picture in pictures.items()}
+    files["report.html"] = html.encode()
+    write_files(folder, files)
+    return folder / "report.html"
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files to a folder; if one cannot be written, none of them changes."""
+    parts: dict[Path, Path] = {}
+    try:
+        for name, content in files.items():
+            part = folder / f".{name}.{secrets.token_hex(4)}.part"
+            parts[folder / name] = part
+            with part.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        for path, part in parts.items():
+            part.replace(path)
+    except OSError as error:
+        raise _refusal(folder, error) from error
+    finally:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refusal(folder, error) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _refusal(folder, PermissionError("it is write-protected"))
+
+
+def _refusal(folder: Path, error: OSError) -> ArgumentError:
+    return ArgumentError(
+        explain(
+            "A report needs a folder that it can write to, with room for about 8 MB",
+            f"{folder}: {error.strerror or error}",
+            "Make room or give another folder; files that were there are unchanged",
+        )
+    )
