@@ -1,6 +1,6 @@
 """Time per iteration of `solve` against a hand-inlined NumPy loop and scipy's `fixed_point`, side by side.
 
-S-Dual-OHM with one sample per step at d = 100, on the operators of the paper's experiments 3 (d = 100 there, too) and 1.
+S-Dual-OHM with one sample per step at d = 100, on the operators of experiments 3 (d = 100 there, too) and 1.
 The inlined loops do the same arithmetic on the same noise and must end at the same point, bit for bit.
 Prints a table, or with --json one object. Least times over interleaved repetitions: the machine may be noisy.
 """

@@ -155,7 +155,7 @@ def test_progress_is_told_now_and_then():
         told = []
         result = da.solve(problem, method, reps=2, progress=told.append, record=0, **options)
         assert told
-        assert len(told) < 6
+        assert (np.diff([where.elapsed for where in told]) > 0.09).all()
         assert [where.k for where in told] == sorted({where.k for where in told})
         for where in told:
             assert (where.rows, where.active) == (2, 2)

@@ -117,23 +117,82 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
 
 @app.command()
 @click.argument("panels", nargs=-1)
-@click.option("--seeds", type=int, default=10, show_default=True, help="Independent seeds.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.option("--seeds", type=int, help="Independent seeds.  [default: 10, or 3 with --quick]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("results"), show_default=True, help="Where to write."
+)
+@click.option("--quick", is_flag=True, help="Three seeds and coarse grids.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes.  [default: one per core]")
+@click.option("--fresh", is_flag=True, help="Compute finished pieces again.")
+@click.option("--tune-seeds", type=click.Choice(["same", "disjoint"]), default="same", show_default=True)
+@click.option("--readings", is_flag=True, help="Judge the claims under every reading of the paper's open details.")
+@click.option("--json", "as_json", is_flag=True, help="Print results.json and nothing else.")
 @named_errors
-def reproduce(panels: tuple[str, ...], seeds: int, as_json: bool) -> None:
-    """Run the paper's experiments at small size, every method tuned over the paper's grid, and print a table.
+def reproduce(panels: tuple[str, ...], out: Path, as_json: bool, **settings: Any) -> None:
+    r"""Run the paper's experiments and write tables, figures and report.html.
 
-    PANELS are exp1, exp2, exp3-low and exp3-high; all of them if none is named.
+    PANELS are exp1, exp2, exp3-low, exp3-high, appendix (these four with S-Dual-OHM and S-OHM only), or your own panel
+    files (name.toml); the four if none is named. Finished pieces are kept, so an interrupted run goes on.
     """
-    from dualanchor.cli import output
-    from dualanchor.experiments.small import run_panels
+    from dualanchor.cli.live import study_progress
+    from dualanchor.experiments.reproduce import Settings, panels_for
+    from dualanchor.experiments.reproduce import reproduce as run
 
-    with output.progress(quiet=as_json) as progress:
-        outcome = run_panels(panels, seeds, progress)
+    chosen = panels_for(panels, settings["quick"])
+    with study_progress(chosen, quiet=as_json) as progress:
+        study = run(chosen, out, Settings(**settings), progress)
+    _finish(study, out, as_json)
+
+
+@app.command()
+@click.argument("problem")
+@click.option("-b", "--budget", type=int, required=True, help="Operator evaluations of each run.")
+@click.option("--methods", help="Names, separated by commas.  [default: all that can run on the problem]")
+@click.option("-o", "options", type=ASSIGNMENT, multiple=True, help="An option of the problem: -o sigma=1.5.")
+@click.option("--seeds", type=int, default=10, show_default=True, help="Seeds that are reported.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("comparison"), show_default=True)
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes.  [default: one per core]")
+@click.option("--fresh", is_flag=True, help="Compute finished pieces again.")
+@click.option("--tune-seeds", type=click.Choice(["same", "disjoint"]), default="disjoint", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print results.json and nothing else.")
+@named_errors
+def compare(problem: str, options: Any, methods: str | None, out: Path, as_json: bool, **settings: Any) -> None:
+    """Compare methods on PROBLEM, tuned fairly under one budget, and write the same tables and report as reproduce.
+
+    PROBLEM is a name listed by `dualanchor problems` or `file.py:name` for a Problem of yours.
+    """
+    from dualanchor.cli.live import study_progress
+    from dualanchor.experiments.compare import compare as run
+
+    chosen = load_problem(problem, dict(options))
+    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+    with study_progress([], quiet=as_json) as progress:
+        comparison = run(chosen, names, folder=out / "store", progress=progress, **settings)
+    _finish(comparison.study, out, as_json)
+
+
+@app.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@named_errors
+def report(folder: Path) -> None:
+    """Write figures and report.html anew from results.json and curves.csv in FOLDER."""
+    from dualanchor.report.load import load_study
+    from dualanchor.report.write import write_report
+
+    click.echo(write_report(load_study(folder), folder))
+
+
+def _finish(study: Any, out: Path, as_json: bool) -> None:
+    """Write everything, and print the tables or the results."""
+    from dualanchor.cli import output
+    from dualanchor.report.write import write_report
+
+    page = write_report(study, out)
     if as_json:
-        output.print_json(outcome)
+        output.print_json(study.results)
     else:
-        output.print_panels(outcome)
+        output.print_study(study)
+        click.echo(f"\nReport: {page}")
 
 
 def _show(entries: list[Entry], name: str | None, as_json: bool) -> None:

@@ -18,6 +18,7 @@ from dualanchor.core.errors import missing_extra
 from dualanchor.core.problem import Problem
 from dualanchor.core.registry import Entry
 from dualanchor.core.result import Result, Status, to_json
+from dualanchor.experiments.study import Study
 from dualanchor.run.loop import Progress
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def save_plot(result: Result, path: Path) -> None:
     plot_result(result).figure.savefig(path)
 
 
-# -- methods, problems, reproduce --------------------------------------------------------------------------------
+# -- methods, problems, studies -----------------------------------------------------------------------------------
 
 
 def entry_summary(entries: list[Entry]) -> list[dict[str, Any]]:
@@ -160,27 +161,37 @@ def _defaults(entry: Entry) -> dict[str, Any]:
     }
 
 
-def print_panels(outcome: dict[str, Any]) -> None:
-    """The table of a small reproduction."""
+def print_study(study: Study) -> None:
+    """The tables of a study, the claims, and what else there is to say."""
     console = _console()
-    for name, panel in outcome["panels"].items():
-        console.print(f"\n[bold]{name}[/bold]  {panel['title']}, budget {panel['budget']:,}, {outcome['seeds']} seeds")
+    for panel in study.results["panels"].values():
+        console.print(
+            f"\n[bold]{panel['title']}[/bold]  budget {panel['budget']:,}, {len(study.results['seeds'])} seeds"
+        )
+        console.print(_panel_table(panel))
+    if claims := study.results["claims"]:
         table = _table(show_header=True)
-        for heading, justify in (
-            ("method", "left"),
-            ("selected", "left"),
-            ("mean residual", "right"),
-            ("5%", "right"),
-            ("95%", "right"),
-        ):
-            table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-        ranked = sorted(panel["methods"].items(), key=lambda item: np.nan_to_num(item[1]["final"]["mean"], nan=np.inf))
-        for method, row in ranked:
-            final = row["final"]
-            selected = ", ".join(f"{key}={value:g}" for key, value in row["selected"].items())
-            table.add_row(method, selected, *(_short(final[key]) for key in ("mean", "p5", "p95")))
+        for heading in ("claim", "verdict", "evidence"):
+            table.add_column(heading, overflow="fold")
+        for claim in claims:
+            table.add_row(claim["id"], claim["verdict"], claim["evidence"])
+        console.print("\n[bold]What the paper says of its experiments[/bold]")
         console.print(table)
-    console.print(f"\n{outcome['note']}")
+    for note in study.notes:
+        console.print(f"Note: {note}")
+
+
+def _panel_table(panel: dict[str, Any]) -> Table:
+    table = _table(show_header=True)
+    table.add_column("method")
+    table.add_column("selected", overflow="fold")
+    for heading in ("mean residual", "5%", "95%"):
+        table.add_column(heading, justify="right")
+    ranked = sorted(panel["methods"].items(), key=lambda item: np.nan_to_num(item[1]["final"]["mean"], nan=np.inf))
+    for method, row in ranked:
+        selected = ", ".join(f"{key}={_short(value)}" for key, value in row["selected"].items())
+        table.add_row(method, selected, *(_short(float(row["final"][key])) for key in ("mean", "p5", "p95")))
+    return table
 
 
 # -- progress ----------------------------------------------------------------------------------------------------
@@ -230,7 +241,7 @@ def _lines() -> Callable[[Progress], None]:
 def _console() -> Any:
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=False)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 def _table(show_header: bool = False) -> Table:

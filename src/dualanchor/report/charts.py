@@ -42,6 +42,8 @@ def chart(view: View, name: str, picture: bytes | None) -> Markup:
     picture : bytes, optional
         The same as SVG, which is also the file `name.svg`.
     """
+    if not view.bands:
+        return element("p", "No curves were recorded.", class_="note")
     place = element(
         "div", id=f"figure-{name}", class_="plot", data_figure=name, role="group", aria_label=_in_words(view)
     )

@@ -25,6 +25,7 @@ _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
     "legend.frameon": False,
     "legend.handlelength": 3.6,
+    "text.parse_math": False,  # names come from users
     "svg.hashsalt": "dualanchor",  # the same study gives the same bytes
 }
 _FORMATS: dict[str, dict[str, Any]] = {"png": {"dpi": 160}, "svg": {"metadata": {"Date": None}}}
@@ -56,15 +57,18 @@ def draw(panels: Sequence[View], columns: int = 1) -> dict[str, bytes]:
         matplotlib.rcParams.update(_STYLE)  # type: ignore[arg-type]
         figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        lines: dict[str, Any] = {}
         for ax, view in zip(axes, panels, strict=False):
-            _draw_panel(ax, view)
+            lines |= _draw_panel(ax, view)
         for ax in axes[len(panels) :]:
             ax.remove()
-        _legend(figure, panels, axes)
+        _add_legend(figure, panels, lines)
         return {name: _saved(figure, name, options) for name, options in _FORMATS.items()}
 
 
-def _draw_panel(ax: Any, view: View) -> None:
+def _draw_panel(ax: Any, view: View) -> dict[str, Any]:
+    """Draw the curves; returns each method's line by its label."""
+    lines = {}
     low, high = view.limits()
     for rank, name in enumerate(view.order()):
         band, look = view.bands[name], view.looks[name]
@@ -77,13 +81,12 @@ def _draw_panel(ax: Any, view: View) -> None:
             "zorder": 3 + rank,
         }
         ax.fill_between(band.evals, band.low, band.high, color=look.colour, alpha=0.16, linewidth=0, zorder=2)
-        ax.plot(
+        (lines[view.label(name)],) = ax.plot(
             band.evals,
             band.mean,
             linewidth=look.width,
             linestyle=(0, look.dash) if look.dash else "-",
             markevery=_every(band.evals, rank, len(view.bands)),
-            label=view.label(name),
             **style,
         )
         if low <= band.mean[-1] <= high:
@@ -92,6 +95,7 @@ def _draw_panel(ax: Any, view: View) -> None:
     ax.set_xlim(0, max((band.evals[-1] for band in view.bands.values()), default=1))
     ax.set(xlabel="operator evaluations", ylabel="residual ‖F(x)‖")
     _mark_axes(ax, decades=np.log10(high / low))
+    return lines
 
 
 def _mark_axes(ax: Any, decades: float) -> None:
@@ -111,15 +115,14 @@ def _every(evals: Array, rank: int, curves: int) -> tuple[int, int]:
     return (rank * step // max(1, curves), step)
 
 
-def _legend(figure: Any, panels: Sequence[View], axes: Any) -> None:
-    handles: dict[str, Any] = {}
-    for ax in axes[: len(panels)]:
-        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    order = [view.label(name) for view in panels for name in view.bands]
-    labels = list(dict.fromkeys(order))
+def _add_legend(figure: Any, panels: Sequence[View], lines: dict[str, Any]) -> None:
+    """One legend below all panels, in the order of the methods."""
+    labels = list(dict.fromkeys(view.label(name) for view in panels for name in view.bands))
     if labels:
-        figure.legend([handles[label] for label in labels], labels, loc="outside lower center", ncols=4)
+        handles = [lines[label] for label in labels]
+        # matplotlib leaves out a label that begins with an underscore
+        shown = [f" {label}" if label.startswith("_") else label for label in labels]
+        figure.legend(handles, shown, loc="outside lower center", ncols=4)
 
 
 def _saved(figure: Any, name: str, options: dict[str, Any]) -> bytes:

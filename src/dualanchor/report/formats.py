@@ -13,14 +13,14 @@ def residual(value: float | None) -> str:
     """Four significant digits; None stands for a number that is not finite."""
     if value is None:
         return "diverged"
-    return _tidy(f"{value:#.4g}".rstrip("."))
+    return _tidy(f"{value:#.4g}".rstrip(".")) if value else "0"
 
 
 def interval(low: float | None, high: float | None) -> str:
     """Two residuals and what lies between."""
     if low is None and high is None:
         return NOTHING
-    return f"{residual(low)} to {residual(high)}"
+    return " to ".join("∞" if end is None else residual(end) for end in (low, high))
 
 
 def ratio(value: float | None, best: float | None) -> str:
@@ -49,7 +49,7 @@ def parameters(values: dict[str, Any]) -> str:
 def anything(value: Any) -> str:
     """A value of any kind, numbers short."""
     if value is None:
-        return "not finite"
+        return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

@@ -15,7 +15,7 @@ from dualanchor.experiments.study import Study
 from dualanchor.methods import registry
 from dualanchor.report import formats, tables
 from dualanchor.report.charts import chart, image
-from dualanchor.report.interactive import figure, plotly_script
+from dualanchor.report.interactive import figure
 from dualanchor.report.markup import Markup, element, embedded_json, joined
 from dualanchor.report.views import View, appendix
 
@@ -26,7 +26,7 @@ _SAME_SEEDS = (
 _OTHER_SEEDS = "Parameters were selected on other seeds than those that are reported."
 
 
-def page(study: Study, panels: Sequence[View], pictures: Mapping[str, bytes]) -> str:
+def page(study: Study, panels: Sequence[View], pictures: Mapping[str, bytes], plotly: str) -> str:
     """The whole page.
 
     Parameters
@@ -37,6 +37,8 @@ def page(study: Study, panels: Sequence[View], pictures: Mapping[str, bytes]) ->
         Its panels.
     pictures : dict of bytes
         SVG figures by name, shown where scripts do not run and on paper.
+    plotly : str
+        The source of plotly.js.
     """
     results = jsonable(study.results)
     compared = appendix(panels)
@@ -59,7 +61,7 @@ def page(study: Study, panels: Sequence[View], pictures: Mapping[str, bytes]) ->
         sections=joined(body, "\n"),
         footer=joined([f"Made with dualanchor {results['version']}."]),
         figures=embedded_json(figures),
-        plotly=plotly_script(),
+        plotly=plotly,
         script=_part("report.js"),
     )
 
@@ -110,7 +112,7 @@ def _panel(view: View, pictures: Mapping[str, bytes]) -> Markup:
     facts += [f"residual at the start {formats.residual(start)} on average"] if start is not None else []
     return joined(
         [
-            element("p", "; ".join(facts), ". ", _problem(view), "."),
+            element("p", "; ".join(facts), ". ", _problem(view)),
             chart(view, view.name, pictures[view.name]),
             element("h3", "Selected parameters and final residuals"),
             tables.methods(view),
@@ -122,8 +124,8 @@ def _panel(view: View, pictures: Mapping[str, bytes]) -> Markup:
 
 def _problem(view: View) -> str:
     problem = dict(view.panel.get("problem") or {})
-    name = problem.pop("name", "")
-    return f"Problem: {name}" + (f" with {formats.parameters(problem)}" if problem else "")
+    name = problem.pop("name", "not described")
+    return f"Problem: {name}" + (f" with {formats.parameters(problem)}." if problem else ".")
 
 
 def _appendix(panels: Sequence[View], picture: bytes) -> Markup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def _line(name: str, label: str, band: Band, look: Look) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": label,
+        "name": escape(label, quote=False),  # plotly reads some HTML in names
         "meta": name,
         "x": rounded(band.evals),
         "y": rounded(band.mean),

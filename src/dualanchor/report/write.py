@@ -12,6 +12,7 @@ from dualanchor.core.result import to_json
 from dualanchor.experiments.study import Study
 from dualanchor.report.figures import draw
 from dualanchor.report.html import page
+from dualanchor.report.interactive import plotly_script
 from dualanchor.report.views import appendix, views
 
 
@@ -30,11 +31,12 @@ def write_report(study: Study, folder: str | Path) -> Path:
     """
     folder = Path(folder)
     _make_folder(folder)
+    plotly = plotly_script()
     panels = views(study)
     drawn = {view.name: draw([view]) for view in panels}
     if compared := appendix(panels):
         drawn["appendix"] = draw(compared, columns=2)
-    html = page(study, panels, {name: pictures["svg"] for name, pictures in drawn.items()})
+    html = page(study, panels, {name: pictures["svg"] for name, pictures in drawn.items()}, plotly)
     results = {**study.results, "notes": study.notes} if study.notes else study.results
     files = {"results.json": to_json(results, indent=1).encode(), "curves.csv": study.curves_csv().encode()}
     for name, pictures in drawn.items():
@@ -55,6 +57,8 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
+        if blocked := next((path for path in parts if path.is_dir()), None):
+            raise IsADirectoryError(f"{blocked.name} is a folder")
         for path, part in parts.items():
             part.replace(path)
     except OSError as error:
@@ -67,6 +71,8 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise _refusal(folder, NotADirectoryError("it is a file")) from error
     except OSError as error:
         raise _refusal(folder, error) from error
     if not os.access(folder, os.W_OK | os.X_OK):

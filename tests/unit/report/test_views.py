@@ -1,0 +1,108 @@
+"""What is drawn: means and bands, also where seeds diverged or only the end is known."""
+
+import numpy as np
+import pytest
+
+from dualanchor.experiments.study import Curve, Study, final_statistics
+from dualanchor.report.figures import draw
+from dualanchor.report.interactive import figure
+from dualanchor.report.looks import KNOWN, looks
+from dualanchor.report.views import appendix, band, views
+
+
+def curve(residual, seeds=4, steps=20, end=100):
+    k = np.tile(np.arange(steps + 1), seeds)
+    seed = np.repeat(np.arange(seeds), steps + 1)
+    evals = k * end // steps
+    return Curve(seed, k, evals, np.array([residual(s, e) for s, e in zip(seed, evals, strict=True)], float))
+
+
+def study_of(curves, panel="p", **more):
+    methods = {}
+    for name, one in curves.items():
+        final = np.array([one.residual[one.seed == seed][-1] for seed in np.unique(one.seed)])
+        statistics = final_statistics(final)
+        methods[name] = {"method": name, "selected": {}, "final": statistics, "evals": 100, "grid": []}
+    results = {
+        "version": "0",
+        "seeds": [0],
+        "panels": {panel: {"budget": 100, "methods": methods, **more}},
+        "claims": [],
+    }
+    return Study(results, {panel: curves}, {})
+
+
+def test_band_is_mean_and_percentiles_over_seeds():
+    values = np.random.default_rng(0).uniform(1, 2, size=(4, 21))
+    drawn = band(curve(lambda s, e: values[s, e // 5]), 100)
+    np.testing.assert_array_equal(drawn.evals, np.arange(101))
+    np.testing.assert_allclose(drawn.mean[::5], values.mean(axis=0))
+    np.testing.assert_allclose([drawn.low[::5], drawn.high[::5]], np.percentile(values, [5, 95], axis=0))
+    np.testing.assert_array_equal(drawn.mean[1:5], drawn.mean[0])  # an iterate counts until the next is there
+
+
+def test_a_curve_of_ends_is_not_drawn_before_them():
+    ends = Curve(np.arange(3), np.full(3, 9), np.array([88, 90, 91]), np.array([1.0, 2.0, 3.0]))
+    drawn = band(ends, 100)
+    assert drawn.evals[0] == 91
+    np.testing.assert_allclose(drawn.mean, 2.0)
+
+
+@pytest.mark.parametrize("lost", [np.inf, np.nan, 0.0])
+def test_values_without_a_logarithm_are_left_out(lost):
+    drawn = band(curve(lambda s, e: lost if e > 50 and (s == 1 or lost == 0) else 1.0), 100)
+    assert np.isfinite(drawn.mean[drawn.evals <= 50]).all()
+    assert np.isnan(drawn.mean[drawn.evals > 54]).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_diverged_and_odd_curves_are_drawn():
+    curves = {
+        "s-dual-ohm": curve(lambda s, e: 10 / (1 + e)),
+        "s-ohm": curve(lambda s, e: 10 * np.exp(e) if e < 50 else np.inf),
+        "sgda": curve(lambda s, e: np.nan),
+        "_$odd $": curve(lambda s, e: 0.0),
+    }
+    (view,) = views(study_of(curves, title="$\\broken{"))
+    low, high = view.limits()
+    assert 0 < low < high < 10 * 100 * 2
+    assert view.label("s-ohm") == "S-OHM (diverged)"
+    assert view.best() == 0.0
+    for content in draw([view]).values():
+        assert len(content) > 10_000
+    traces = figure(view)["data"]
+    assert len(traces) == 2 * len(curves)
+    for trace in traces:
+        assert all(value is None or np.isfinite(value) for value in trace["y"])
+
+
+def test_a_panel_without_curves_is_drawn():
+    study = study_of({"sgda": curve(lambda s, e: 1.0)})
+    study.curves = {}
+    (view,) = views(study)
+    assert view.bands == {}
+    assert draw([view])["png"].startswith(b"\x89PNG")
+
+
+def test_names_of_files_are_safe_and_distinct():
+    study = study_of({"sgda": curve(lambda s, e: 1.0)})
+    (panel,) = study.results["panels"].values()
+    study.results["panels"] = dict.fromkeys(["../a b", "..-a-b", "A-b", "appendix", "∞", "exp3-low"], panel)
+    assert [view.name for view in views(study)] == ["a-b", "a-b-2", "A-b-3", "appendix-2", "panel", "exp3-low"]
+
+
+def test_appendix_has_the_panels_with_a_tuned_anchor():
+    curves = {name: curve(lambda s, e: 1.0) for name in ("s-dual-ohm", "sgda", "s-ohm", "s-ohm-tuned")}
+    (view,) = appendix(views(study_of(curves)))
+    assert list(view.bands) == list(view.panel["methods"]) == ["s-dual-ohm", "s-ohm", "s-ohm-tuned"]
+    assert appendix(views(study_of({"sgda": curves["sgda"]}))) == []
+
+
+def test_looks_differ_without_colour():
+    unknown = [f"method-{i}" for i in range(8)]
+    chosen = looks([*KNOWN, *unknown])
+    assert [chosen[name].label for name in unknown] == unknown
+    signs = [(look.marker, look.dash) for look in chosen.values()]
+    assert len(set(signs)) == len(signs)
+    assert len({look.marker for look in KNOWN.values()}) == len(KNOWN)
+    assert [name for name, look in chosen.items() if look.emphasised] == ["s-dual-ohm"]
