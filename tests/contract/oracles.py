@@ -1,4 +1,4 @@
-"""Oracles that watch how they are used, some that misbehave on purpose, and a clock that does not depend on the machine."""
+"""Oracles that watch how they are used, and a clock that does not depend on the machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import dualanchor as da
 class Watched(da.Oracle):
     """Another oracle, with every call written down: who drew and evaluated how much.
 
-    Counts are sums over rows. `fail_at` makes the j-th evaluation raise; `broken` makes all of them raise.
+    Counts are sums over rows. `log.fail_at` makes the j-th evaluation raise; `log.broken` makes all of them raise.
     """
 
     def __init__(self, inner: da.Oracle, rows: int | None = None) -> None:

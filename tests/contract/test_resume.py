@@ -212,8 +212,7 @@ def test_a_run_whose_time_was_up_goes_on_later(seconds, tmp_path, monkeypatch):
     while later.status is da.Status.WALL_TIME:
         later, before = da.solve(problem, method, **options), later
         assert later.nit > before.nit
-    np.testing.assert_array_equal(later.x, whole.x)
-    assert (later.nit, later.nfev, later.status) == (whole.nit, whole.nfev, whole.status)
+    assert_same_result(whole, later)
 
 
 def test_ctrl_c_twice_ends_at_once():

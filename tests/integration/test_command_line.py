@@ -132,8 +132,6 @@ def test_a_problem_from_a_file(tmp_path):
         (["solve", "nowhere.py:x", "--budget", "10"], ("exist", "nowhere.py", "Check the path")),
         (["solve", "mine.py", "--budget", "10"], ("file.py:name", "mine.py", "Write")),
         (["methods", "sgd"], ("method", "'sgd'", "sgda")),
-        (["reproduce", "exp9"], ("panel", "'exp9'", "exp1")),
-        (["reproduce", "--seeds", "0"], ("seeds", "0", ">= 1")),
     ],
 )
 def test_bad_input_gets_a_message_in_three_parts(words, parts):
@@ -149,16 +147,6 @@ def test_words_of_the_command_line_are_never_evaluated():
     assert parse_value("1e-3") == 1e-3
     assert parse_value("none") is None
     assert parse_value("growing(0.5)") == da.Growing(0.5)
-
-
-def test_small_reproduction_is_complete():
-    out = data("reproduce", "exp2", "--seeds", 2)
-    (panel,) = out["panels"].values()
-    assert set(panel["methods"]) == {entry.id for entry in da.list_methods()}
-    for row in panel["methods"].values():
-        assert row["evals"] <= panel["budget"]
-        assert len(row["final"]["per_seed"]) == 2
-    assert panel["methods"]["s-ohm"]["selected"] == panel["methods"]["s-dual-ohm"]["selected"]
 
 
 def test_ctrl_c_keeps_the_partial_result_and_the_checkpoint(tmp_path):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.report.small import CLAIMS, small_study
 
 from dualanchor.report import write_report
-from tests.unit.report.small import CLAIMS, small_study
 
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = (

@@ -70,8 +70,8 @@ def reproduce(
     """Run the panels, keep finished pieces in the folder, and judge the paper's claims."""
     store = folder / "store"
     notes = []
-    if (stale := Store(store).stale) and not settings.fresh:
-        notes.append(f"{stale} finished pieces in {store} are of another version and are computed anew.")
+    if stale := Store(store).prune():
+        notes.append(f"{stale} finished pieces were of another version of the library and have been computed anew.")
     seeds = settings.seeds if settings.seeds is not None else QUICK_SEEDS if settings.quick else 10
     run = partial(run_study, seeds=seeds, folder=store, fresh=settings.fresh, jobs=settings.jobs, progress=progress)
     study = run(panels, tune_seeds=settings.tune_seeds)

@@ -12,7 +12,7 @@ import numpy as np
 
 import dualanchor
 from dualanchor._version import __version__
-from dualanchor.core.errors import CheckpointError
+from dualanchor.core.errors import ArgumentError, CheckpointError, explain
 from dualanchor.core.files import read_arrays, write_arrays
 from dualanchor.core.types import Array
 
@@ -31,18 +31,23 @@ def code_fingerprint() -> str:
 
 
 class Store:
-    """A folder of finished pieces. Writing is atomic: a piece is there or it is not.
-
-    Attributes
-    ----------
-    stale : int
-        How many pieces of other versions lie there; they are not used.
-    """
+    """A folder of finished pieces. Writing is atomic: a piece is there or it is not."""
 
     def __init__(self, folder: Path, fresh: bool = False) -> None:
         self._folder, self._fresh = folder, fresh
-        folder.mkdir(parents=True, exist_ok=True)
-        self.stale = sum(1 for path in folder.glob("*.npz") if not path.name.startswith(code_fingerprint()))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArgumentError(
+                explain("The folder of results must be one that can be written", f"{folder}: {error}", "Give another")
+            ) from None
+
+    def prune(self) -> int:
+        """Remove the pieces of other versions, which are never used; how many there were."""
+        stale = [path for path in self._folder.glob("*.npz") if not path.name.startswith(code_fingerprint())]
+        for path in stale:
+            path.unlink(missing_ok=True)
+        return len(stale)
 
     def load(self, key: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Array]] | None:
         """A finished piece, or None. A file that cannot be read counts as not there."""

@@ -10,12 +10,12 @@ import xml.etree.ElementTree as ET
 import matplotlib
 import numpy as np
 import pytest
+from tests.unit.report.small import small_study
 
 from dualanchor.core.errors import ArgumentError, CheckpointError, MissingExtraError
 from dualanchor.core.result import jsonable
 from dualanchor.report import load_study, write_report
 from dualanchor.report.write import write_files
-from tests.unit.report.small import small_study
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,298 @@
+"""reproduce, compare and report from the command line: same numbers, resumed work, clear errors."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import dualanchor as da
+from dualanchor.cli.app import app
+from dualanchor.experiments.panel import PAPER, load_panel, paper_panel, parse_panel
+from dualanchor.experiments.reproduce import panels_for
+
+SMALL = """
+id = "small"
+title = "A small panel"
+problem = "affine"
+budget = 60
+seeds_per_block = 2
+[options]
+dimension = 6
+[methods.s-dual-ohm.grid]
+batch_size = [1, 5]
+[methods.s-ohm]
+like = "s-dual-ohm"
+[methods.sgda.grid]
+step_size = [0.1, 1.0, 50.0]
+[methods.halpern-page.grid]
+big_batch = [5]
+small_batch = [1, 2]
+"""
+
+
+@pytest.fixture
+def panel(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def run(*words, code=0):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def results(folder):
+    return json.loads((Path(folder) / "results.json").read_text())
+
+
+def test_the_paper_s_panels_are_as_printed():
+    sizes = {"exp1": 2000, "exp2": 2000, "exp3-low": 10000, "exp3-high": 10000}
+    for name in PAPER:
+        panel = paper_panel(name)
+        assert panel.budget == sizes[name]
+        points = {entry.id: len(entry.points()) for entry in panel.entries}
+        expected = {"s-dual-ohm": 5, "s-ohm": 1, "s-ohm-tuned": 5, "sgda": 5, "seg": 5, "rain": 80, "halpern-page": 20}
+        assert points == expected | ({"halpern-vr-finite": 1} if name == "exp2" else {})
+    assert paper_panel("exp1").problem.describe() == {
+        "name": "worst-case-nonexpansive",
+        "dimension": 2001,
+        "sigma": 0.1,
+    }
+    assert [panel.id for panel in panels_for([], False)] == list(PAPER)
+    assert {len(panel.entries) for panel in panels_for(["appendix"], False)} == {3}
+
+
+def test_outputs_are_complete_and_equal_the_library_s_numbers(panel, tmp_path):
+    out = tmp_path / "out"
+    text = run("reproduce", panel, "--seeds", 4, "--out", out, "--jobs", 1).output
+    assert "s-dual-ohm" in text
+    assert "report.html" in text
+    for name in ("results.json", "curves.csv", "small.png", "small.svg", "report.html"):
+        assert (out / name).stat().st_size > 0
+    found = results(out)["panels"]["small"]
+    assert found["budget"] == 60
+    problem = da.problems.affine(dimension=6)
+    grid = found["methods"]["sgda"]["grid"]
+    assert [point["params"]["step_size"] for point in grid] == [0.1, 1.0, 50.0]
+    for point in grid[:2]:
+        alone = da.solve(problem, da.SGDA(point["params"]["step_size"]), budget=60, reps=4)
+        np.testing.assert_array_equal(point["per_seed"], alone.residual)
+        assert point["mean"] == pytest.approx(alone.residual.mean())
+    best = min(grid[:2], key=lambda point: point["mean"])
+    assert found["methods"]["sgda"]["selected"] == best["params"]
+    assert found["methods"]["sgda"]["final"]["per_seed"] == best["per_seed"]
+    assert found["methods"]["s-ohm"]["selected"] == found["methods"]["s-dual-ohm"]["selected"]
+    assert found["methods"]["s-ohm"]["grid"] == []
+    start = da.solve(problem, da.SGDA(1.0), stop=da.Steps(0), reps=4).residual
+    assert found["initial_residual"] == pytest.approx(start.mean())
+
+
+def test_curves_are_a_tidy_table(panel, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    run("reproduce", panel, "--seeds", 3, "--out", tmp_path / "out", "--jobs", 1)
+    curves = pandas.read_csv(tmp_path / "out" / "curves.csv")
+    assert list(curves.columns) == ["panel", "method", "seed", "k", "evals", "residual"]
+    assert set(curves.seed) == {0, 1, 2}
+    ends = curves.sort_values("k").groupby(["method", "seed"]).residual.last()
+    for method, row in results(tmp_path / "out")["panels"]["small"]["methods"].items():
+        np.testing.assert_array_equal(ends[method].to_numpy(), row["final"]["per_seed"])
+
+
+def test_jobs_store_and_fresh_do_not_change_the_numbers(panel, tmp_path):
+    folders = [tmp_path / name for name in "abc"]
+    run("reproduce", panel, "--seeds", 4, "--out", folders[0], "--jobs", 1)
+    run("reproduce", panel, "--seeds", 4, "--out", folders[1], "--jobs", 2)
+    first = results(folders[0])
+    assert first == results(folders[1])
+    before = {path.name: path.stat().st_mtime_ns for path in (folders[0] / "store").iterdir()}
+    run("reproduce", panel, "--seeds", 4, "--out", folders[0])
+    assert {path.name: path.stat().st_mtime_ns for path in (folders[0] / "store").iterdir()} == before
+    run("reproduce", panel, "--seeds", 4, "--out", folders[0], "--fresh", "--jobs", 1)
+    after = {path.name: path.stat().st_mtime_ns for path in (folders[0] / "store").iterdir()}
+    assert set(after) == set(before)
+    assert all(after[name] > before[name] for name in before)
+    assert results(folders[0]) == first
+
+
+def test_a_killed_run_goes_on_and_ends_the_same(tmp_path):
+    panel = tmp_path / "slow.toml"
+    panel.write_text(
+        SMALL.replace("budget = 60", "budget = 4000").replace("seeds_per_block = 2", "seeds_per_block = 1")
+    )
+    words = [
+        sys.executable,
+        "-m",
+        "dualanchor",
+        "reproduce",
+        str(panel),
+        "--seeds",
+        "8",
+        "--jobs",
+        "1",
+        "--json",
+        "--out",
+    ]
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    process = subprocess.Popen([*words, str(killed)], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list((killed / "store").glob("*.npz")) if (killed / "store").exists() else []) < 3:
+        assert time.monotonic() < deadline
+        assert process.poll() is None, "it should still be running"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = {path.name: path.stat().st_mtime_ns for path in (killed / "store").glob("*.npz")}
+    assert not (killed / "results.json").exists()
+    for folder in (killed, whole):
+        subprocess.run([*words, str(folder)], check=True, stdout=subprocess.DEVNULL)
+    again = {path.name: path.stat().st_mtime_ns for path in (killed / "store").glob("*.npz")}
+    assert all(again[name] == stamp for name, stamp in done.items())
+    assert results(killed) == results(whole)
+
+
+def test_a_store_of_another_version_is_recomputed_and_said(panel, tmp_path):
+    out = tmp_path / "out"
+    run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
+    first = results(out)
+    for path in list((out / "store").iterdir()):
+        path.rename(path.with_name("0" * 16 + path.name[16:]))
+    text = run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1).output
+    assert "another version" in " ".join(text.split())
+    assert results(out)["panels"] == first["panels"]
+    text = run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1).output
+    assert "another version" not in " ".join(text.split())  # said once, and gone
+
+
+def test_a_damaged_piece_is_computed_again(panel, tmp_path):
+    out = tmp_path / "out"
+    run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
+    first = results(out)
+    damaged = sorted((out / "store").iterdir())[0]
+    damaged.write_bytes(damaged.read_bytes()[:50])
+    run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
+    assert results(out) == first
+
+
+def test_a_full_disk_is_a_clear_error_and_leaves_the_store_intact(panel, tmp_path):
+    out = tmp_path / "out"
+    run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
+    before = {path.name: path.read_bytes() for path in (out / "store").iterdir()}
+    report = (out / "report.html").read_bytes()
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "dualanchor", "reproduce", str(panel), "--seeds", "3", "--out", str(out), "--jobs", "1"],
+        capture_output=True,
+        text=True,
+        preexec_fn=limit,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "Error" in done.stderr
+    assert {name: (out / "store" / name).read_bytes() for name in before} == before
+    assert not list(out.rglob("*.part"))
+    assert (out / "report.html").read_bytes() == report
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (SMALL.replace("budget = 60", "budget = "), ("valid TOML", "line 5")),
+        (SMALL.replace("budget = 60", 'budget = "many"'), ("line 5", "field budget", "'many'")),
+        (SMALL.replace("budget = 60", "budget = 0"), ("line 5", "field budget", "0")),
+        (SMALL.replace("budget = 60", "bugdet = 60"), ("line 5", "field bugdet", "budget")),
+        (SMALL.replace('problem = "affine"', 'problem = "afine"'), ("line 4", "field problem", "affine")),
+        (SMALL.replace("dimension = 6", "dimension = 0"), ("field problem", "dimension")),
+        (SMALL.replace("batch_size = [1, 5]", "batch_size = 5"), ("line 10", "field batch_size", "list")),
+        (SMALL.replace("batch_size = [1, 5]", "batch_size = [0]"), ("line 10", "field batch_size", "at least 1")),
+        (SMALL.replace("batch_size = [1, 5]", "batchsize = [1]"), ("line 10", "field batchsize", "batch_size")),
+        (SMALL.replace("[methods.sgda.grid]", "[methods.sgd.grid]"), ("field sgd", "sgda")),
+        (SMALL.replace('like = "s-dual-ohm"', 'like = "nothing"'), ("line 12", "field like", "'nothing'")),
+        (SMALL.replace('id = "small"', 'id = "../up"'), ("field id", "'../up'")),
+        ('id = "x"', ("field budget", "must be given")),
+    ],
+)
+def test_a_malformed_panel_names_line_and_field(text, parts):
+    with pytest.raises(da.errors.ArgumentError) as caught:
+        parse_panel(text, "mine.toml")
+    message = str(caught.value)
+    for part in ("mine.toml", "Got", *parts):
+        assert part in message, message
+
+
+def test_bad_input_of_the_commands(panel, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    for words, parts in [
+        (["reproduce", "exp9"], ("panel", "'exp9'", "Did you mean")),
+        (["reproduce", tmp_path / "none.toml"], ("readable", "none.toml")),
+        (["reproduce", panel, "--seeds", 0], ("seeds", "0")),
+        (["reproduce", panel, "--seeds", 2, "--out", file], (str(file.name),)),
+        (["report", tmp_path / "nowhere"], ("nowhere",)),
+        (["compare", "affine", "--budget", 0], ("budget", "0")),
+        (["compare", "affine", "--budget", 50, "--methods", "sgd"], ("'sgd'", "sgda")),
+    ]:
+        output = " ".join(run(*words, code=2).output.split())
+        for part in parts:
+            assert part in output, output
+        assert "Traceback" not in output
+    with pytest.raises(da.errors.ArgumentError, match="readable"):
+        load_panel(tmp_path)
+
+
+def test_report_is_rendered_anew_from_the_files(panel, tmp_path):
+    out = tmp_path / "out"
+    run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
+    before = results(out)
+    for name in ("report.html", "small.png", "small.svg"):
+        (out / name).unlink()
+    run("report", out)
+    assert (out / "report.html").exists()
+    assert (out / "small.png").exists()
+    assert results(out) == before
+
+
+def test_compare_on_a_problem_of_ones_own(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import numpy as np, dualanchor as da\n"
+        "A = np.array([[1.0, 2.0], [-2.0, 1.0]])\n"
+        "def sample(x, n, rng):\n"
+        "    return A @ x + rng.normal(size=(n, 2)).mean(axis=0)\n"
+        "problem = da.Problem(da.Sampler(sample), [3.0, 1.0], constants=da.Constants(L=5.0), name='mine')\n"
+    )
+    words = ["compare", f"{file}:problem", "--budget", 60, "--methods", "sgda,s-dual-ohm", "--seeds", 2]
+    out = json.loads(run(*words, "--out", tmp_path / "out", "--json", "--jobs", 2).stdout)
+    assert out["seeds"] == [0, 1]
+    assert set(out["tune_seeds"]).isdisjoint(out["seeds"])
+    assert set(out["panels"]["mine"]["methods"]) == {"sgda", "s-dual-ohm"}
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_compare_takes_every_method_that_can_run():
+    comparison = da.compare(da.problems.affine(dimension=4), budget=40, seeds=2, jobs=1)
+    assert set(comparison.methods) == {"s-dual-ohm", "s-ohm", "sgda", "seg", "rain", "halpern-page"}
+    assert comparison.best == next(iter(comparison.methods))
+    assert repr(comparison).count("\n") == 6
+    assert set(comparison.to_frame().method) == set(comparison.methods)
+
+
+def test_quick_is_coarse_and_says_so(tmp_path):
+    out = json.loads(run("reproduce", "exp2", "--quick", "--out", tmp_path, "--json").stdout)
+    assert out["seeds"] == [0, 1, 2]
+    assert len(out["panels"]["exp2"]["methods"]["rain"]["grid"]) == 27
+    assert out["claims"] == []
