@@ -74,7 +74,8 @@ class Streams:
         self.position: Counts = 0
         self._distinct, slots = np.unique(self.replications, return_inverse=True)
         in_order = slots.size == self._distinct.size and np.array_equal(slots, np.arange(slots.size))
-        self._slots: IntArray | None = None if in_order else slots
+        # None stands for all replications in order, or for the only one, which goes for every row.
+        self._slots: IntArray | None = None if in_order or self._distinct.size == 1 else slots
         self._sequences: dict[Any, _Sequence] = {}
         self._normals = self._normal_sequence()
         self._handles: list[Handle] | None = None
@@ -93,7 +94,8 @@ class Streams:
         part = object.__new__(Streams)
         part.__dict__.update(self.__dict__)
         part.replications = self.replications[rows]
-        part._slots = np.arange(self.rows)[rows] if self._slots is None else self._slots[rows]
+        if self._distinct.size > 1:
+            part._slots = np.arange(self.rows)[rows] if self._slots is None else self._slots[rows]
         part.position = self.position if isinstance(self.position, int) else shared(self.position[rows])
         part._handles = None
         return part
@@ -104,12 +106,18 @@ class Streams:
         positions[rows] = position
         self.position = shared(positions)
 
-    def normals(self) -> Array:
-        """The next standard normal vector of each row, (rows, d). One position, whatever d."""
+    def normals(self, compact: bool = False) -> Array:
+        """The next standard normal vector of each row, (rows, d). One position, whatever d.
+
+        Where all rows are of one replication and read the same, `compact` gives it once, (1, d).
+        """
         position = self.position
         self.position = position + 1
         if isinstance(position, int):
-            return self._normals.item(position, self._slots)
+            values = self._normals.item(position, self._slots)
+            return (
+                values if compact or len(values) == self.rows else np.broadcast_to(values, (self.rows, self.dimension))
+            )
         return self._each(position, lambda slots, at: self._normals.item(at, slots))
 
     def integers(self, n: int, size: int) -> IntArray:
@@ -122,7 +130,7 @@ class Streams:
         sequence, position = self._sequences[key], self.position
         self.position = position + size
         if isinstance(position, int):
-            return sequence.window(position, size, self._slots)
+            return np.broadcast_to(sequence.window(position, size, self._slots), (self.rows, size))
         return self._each(position, lambda part, at: sequence.window(at, size, part))
 
     def uniforms(self, start: int, size: int) -> Array:
@@ -131,7 +139,7 @@ class Streams:
             self._sequences[Kind.UNIFORMS] = self._sequence(
                 Kind.UNIFORMS, _INDICES_PER_BLOCK, (), np.float64, lambda rng, out: rng.random(out=out)
             )
-        return self._sequences[Kind.UNIFORMS].window(start, size, self._slots)
+        return np.broadcast_to(self._sequences[Kind.UNIFORMS].window(start, size, self._slots), (self.rows, size))
 
     def handles(self) -> list[Handle]:
         """One handle per row, from which generators for this row's positions are had. One position."""
@@ -169,7 +177,8 @@ class Streams:
         return _Sequence(block, self._distinct, length, shape, dtype)
 
     def _each(self, positions: IntArray, read: Callable[[IntArray, int], Array]) -> Array:
-        slots = np.arange(self.rows) if self._slots is None else self._slots
+        one = self._distinct.size == 1
+        slots = np.zeros(self.rows, int) if one else np.arange(self.rows) if self._slots is None else self._slots
         out: Array | None = None
         for position in np.unique(positions):
             chosen = positions == position

@@ -66,9 +66,9 @@ class AdditiveNoise(Oracle):
         if not self._sigma:
             return Batch(size, None)
         if isinstance(size, int):  # the mean of B Gaussian vectors is one, with variance sigma^2 / (d B)
-            return Batch(size, (self._sigma / sqrt(streams.dimension * size)) * streams.normals())
+            return Batch(size, (self._sigma / sqrt(streams.dimension * size)) * streams.normals(compact=True))
         scale = (self._sigma / np.sqrt(streams.dimension * size)).astype(streams.dtype)
-        return Batch(size, scale[:, None] * streams.normals())
+        return Batch(size, scale[:, None] * streams.normals(compact=True))
 
     def mean(self, x: Array, batch: Batch) -> Array:
         value = self._F(x) if self._vectorized else self.operator(x)

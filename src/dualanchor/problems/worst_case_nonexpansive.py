@@ -72,4 +72,4 @@ class _Turn:
         return value
 
     def take(self, rows: Rows) -> _Turn:
-        return _Turn(self._offset[rows])
+        return self if len(self._offset) == 1 else _Turn(self._offset[rows])  # one shift goes for every row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def integers(values: list[int]) -> str:
 
 
 def _tidy(text: str) -> str:
-    return text.replace(".e", "e").replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
+    return re.sub(r"\.?e\+?(-?)0*", r"e\1", text).replace("-", "−")
 
 
 def rounded(values: Any) -> list[float | None]:

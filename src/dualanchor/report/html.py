@@ -131,7 +131,7 @@ def _problem(view: View) -> str:
 def _appendix(panels: Sequence[View], picture: bytes) -> Markup:
     text = (
         "S-OHM twice: with the batch size selected for S-Dual-OHM, and with one selected for itself. "
-        "The two updates differ only in where they are anchored."
+        "What remains is the difference between the anchor and the dual anchor."
     )
     charts = [element("div", element("h3", view.title), chart(view, f"appendix-{view.name}", None)) for view in panels]
     links = joined((element("a", kind.upper(), href=f"appendix.{kind}") for kind in ("png", "svg")), ", ")

@@ -49,6 +49,7 @@ def test_an_unknown_verdict_is_shown_as_it_is():
         (0.0, "0"),
         (1.5e-7, "1.500e−7"),
         (12345678.0, "1.235e7"),
+        (3.004e52, "3.004e52"),
         (None, "diverged"),
     ],
 )
