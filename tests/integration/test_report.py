@@ -56,18 +56,34 @@ def browser(tmp_path_factory):
     driver.quit()
 
 
-@pytest.fixture
-def page(browser, folder):
-    """The report, freshly opened in a wide window."""
-    resize(browser, 1300)
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+@pytest.fixture(scope="module")
+def opened(browser, folder):
     browser.get((folder / "report.html").as_uri())
     return browser
+
+
+@pytest.fixture
+def page(opened):
+    """The report in a wide window on a light screen."""
+    resize(opened, 1300)
+    emulate(opened, "", "light")
+    return opened
 
 
 def resize(browser, width):
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    settle(browser)
+
+
+def emulate(browser, media, scheme):
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+
+
+def settle(browser):
+    """Give the page time to draw its figures anew."""
+    browser.execute_async_script("setTimeout(arguments[0], 300)")
 
 
 def all_of(page, selector):
@@ -114,7 +130,6 @@ def test_a_legend_entry_switches_line_and_band(page):
     assert shown_methods(page, "own") == rest
     assert entry("sgda").get_attribute("aria-pressed") == "false"
     resize(page, 800)  # drawn anew, still hidden
-    page.execute_async_script("setTimeout(arguments[0], 400)")
     assert shown_methods(page, "own") == rest
     entry("sgda").click()
     assert shown_methods(page, "own") == ({"s-dual-ohm", "sgda"},) * 2
@@ -124,6 +139,7 @@ def test_a_legend_entry_switches_line_and_band(page):
 
     ActionChains(page).double_click(entry("sgda")).perform()
     assert shown_methods(page, "own") == ({"sgda"}, {"sgda"})
+    page.refresh()
 
 
 def test_tables_have_the_numbers(page, study):
@@ -153,7 +169,6 @@ def test_claims_are_complete(page):
 @pytest.mark.parametrize("width", [390, 768, 1300])
 def test_no_horizontal_scrolling(page, width):
     resize(page, width)
-    page.refresh()
     assert page.execute_script("return document.documentElement.scrollWidth") <= width
     edges = """
         const boxes = document.querySelectorAll(".scroll, .plot .main-svg");
@@ -178,9 +193,8 @@ def test_page_is_well_formed_for_assistive_technology(page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_contrast(page, scheme):
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    page.refresh()
+    emulate(page, "", scheme)
+    settle(page)
     names = ("--paper", "--ink", "--soft", "--link", "--good", "--good-tint", "--bad", "--bad-tint")
     read = "return getComputedStyle(document.documentElement).getPropertyValue(arguments[0]).trim()"
     colours = {name: page.execute_script(read, name) for name in (*names, "--mixed", "--mixed-tint")}
@@ -207,6 +221,6 @@ def contrast(one, other):
 
 def test_on_paper_pictures_take_the_place_of_interactive_figures(page):
     assert not any(image.is_displayed() for image in all_of(page, "img.static"))
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    emulate(page, "print", "light")
     assert all(image.is_displayed() for image in all_of(page, "img.static"))
     assert not any(plot.is_displayed() for plot in all_of(page, ".plot, .legend"))

@@ -304,16 +304,19 @@ def rain_loop(make: Make, case: Nonexpansive, anchor_weight: float, growth: floa
     _compare("RAIN", z, follow(method, lambda k, x: _noisy(case, k, x), case.x0, steps))
 
 
-def halpern_page_loop(make: Make, case: Nonexpansive) -> None:
-    """OHM's step with v_k: a fresh mean, or v_{k-1} plus a difference with the same samples at both points."""
+def halpern_page_loop(make: Make, case: Nonexpansive, same_samples: bool = True) -> None:
+    """OHM's step with v_k: a fresh mean, or v_{k-1} plus a difference, the same samples at both points or not."""
     alpha, N = case.alpha, case.N
     coins = [True, *(case.noise[1:N, 0, 0] > 0)]
-    x, before, v = case.x0, case.x0, np.zeros_like(case.x0)
+    x, before, v, drawn = case.x0, case.x0, np.zeros_like(case.x0), 0
     for k in range(N):
         if coins[k]:
-            v = _noisy(case, k, x)
+            v = _noisy(case, drawn, x)
         else:
-            v = v + _noisy(case, k, x) - _noisy(case, k, before)
+            v = v + _noisy(case, drawn, x)
+            drawn += not same_samples
+            v = v - _noisy(case, drawn, before)
+        drawn += 1
         x, before = case.x0 / (k + 2) + (k + 1) / (k + 2) * (x - alpha * v), x
     _compare("Halpern-PAGE", x, follow(make(step_size=alpha), lambda k, x: _noisy(case, k, x), case.x0, N, coins))
 

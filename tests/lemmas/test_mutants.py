@@ -103,16 +103,9 @@ class MovingAnchor(da.OHM):
 class FreshBatchAtSecondPoint(da.PAGE):
     """A difference of two batches."""
 
-    def estimate(self, k: int, s: State, F: da.Session, horizon: Any, coin: np.ndarray) -> np.ndarray:
-        v = s.estimate.copy()
-        if coin.any():
-            v[coin] = self.fresh(F.at(coin), s.x[coin], coin)
-        if not coin.all():
-            part, tails = F.at(~coin), ~coin
-            size = self._size(self.small_batch, tails)
-            v[tails] += part(s.x[tails], part.draw(size)) - part(s.previous[tails], part.draw(size))
-        s.estimate, s.previous = v, s.x.copy()
-        return v
+    def difference(self, F: da.Session, x: np.ndarray, previous: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        size = self._size(self.small_batch, rows)
+        return F(x, F.draw(size)) - F(previous, F.draw(size))
 
 
 @dataclass(frozen=True)

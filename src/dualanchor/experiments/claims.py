@@ -11,7 +11,7 @@ it; it "depends" where the seeds do not settle it, or where readings of the pape
   select otherwise, contradicted if at most `LEVEL` select as stated.
 - A statement about several methods or panels is supported if all its parts are, contradicted if one part is.
 
-The constants were chosen from the paper's wording, before any outcome was looked at.
+The constants follow the wording of the paper and were fixed before the outcomes of a study were looked at.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class Loop:
             per_step = (time.perf_counter() - clock) / steps
             self._reach = max(1, min(_REACH, 2 * self._reach, int(_SECONDS / max(per_step, 1e-9))))
         elif origin is not None:
-            self._careful_until = origin.k + steps
+            self._careful_until, self._reach = origin.k + steps, 1  # where one row leaves, others may follow
             lane.rewind(origin)
         else:
             self._ended.append(lane.ended(~bounded, [Status.DIVERGED] * int((~bounded).sum())))

@@ -49,6 +49,11 @@ def growing(t, start=60.0, slope=5.0):
     return start / (1 + 1000 * t) + slope * t
 
 
+def hump(t, end):
+    """Falls at once, rises before half the budget is spent, then falls again."""
+    return growing(t, slope=0) + np.interp(t, [0, 0.2, 0.4, 1], [0.5, 0.5, 5, end])
+
+
 def plateau(t, start=0.1, end=0.0025):
     """Falls at once, then stands still."""
     return start * np.exp(-50 * t) + end
@@ -175,8 +180,8 @@ MUTANTS = [
     ("exp1-smallest", {("exp1", "s-ohm"): curve(60, 8)}, {}, NO),
     # no growth; growth that ends at half the budget; growth too small
     ("exp1-s-ohm-diverges", {("exp1", "s-ohm"): curve(60, 5)}, {}, NO),
-    ("exp1-s-ohm-diverges", {("exp1", "s-ohm"): lambda t: growing(np.minimum(t, 1 - t) + t / 10)}, {}, NO),
-    ("exp1-s-ohm-diverges", {("exp1", "s-ohm"): lambda t: growing(t, slope=0) + np.minimum(5, 1 + 9 * t) - t}, {}, NO),
+    ("exp1-s-ohm-diverges", {("exp1", "s-ohm"): partial(hump, end=0.5)}, {}, NO),
+    ("exp1-s-ohm-diverges", {("exp1", "s-ohm"): partial(hump, end=4)}, {}, NO),
     ("exp1-s-ohm-diverges", {("exp1", "s-ohm"): lambda t: growing(t, slope=0) + 1 + 0.5 * t}, {}, NO),
     # good all the way; behind all the way; turned round against two of five only
     ("exp1-not-anytime", {("exp1", "s-dual-ohm"): curve(60, 10)}, {}, NO),
@@ -200,8 +205,9 @@ MUTANTS = [
     ("exp3-low-fast-then-stagnates", {("exp3-low", "s-dual-ohm"): curve(0.1, 4)}, {}, NO),
     ("exp3-low-fast-then-stagnates", {("exp3-low", "s-dual-ohm"): lambda t: plateau(t) * np.exp(-4 * t)}, {}, NO),
     ("exp3-low-fast-then-stagnates", {("exp3-low", "s-dual-ohm"): lambda t: plateau(t, 0.02, 0.08)}, {}, NO),
+    # as fast at first; no convergence at all
     ("exp3-low-others-steadier", {("exp3-low", "rain"): lambda t: plateau(5 * t)}, {}, NO),
-    ("exp3-low-others-steadier", {("exp3-low", "sgda"): growing}, {}, NO),
+    ("exp3-low-others-steadier", {("exp3-low", "sgda"): curve(0.1, -1)}, {}, NO),
     ("exp3-low-s-ohm-inferior", {("exp3-low", "s-ohm"): partial(plateau, end=0.002)}, {}, NO),
     ("exp3-high-batch-10", {}, {("exp3-high", "s-dual-ohm"): 1}, NO),
     # much worse than one; much better than one

@@ -99,9 +99,10 @@ def test_a_method_that_is_not_there_is_no_reading(panel, monkeypatch):
 
 
 def test_entries_that_take_parameters_over_follow(panel):
-    follower = replace(panel.entry("s-ohm"), like="seg", method="seg", id="seg-again")
+    follower = replace(panel.entry("sgda"), id="sgda-like-seg", grid={}, like="seg")
     (changed,) = readings([replace(panel, entries=(*panel.entries, follower))])[SINGLE]
-    assert {entry.id for entry in changed.entries} == {"seg", "rain", "seg-again"}
+    assert {entry.id for entry in changed.entries} == {"seg", "rain", "sgda-like-seg"}
+    assert changed.entry("sgda-like-seg") == follower
 
 
 def test_only_what_changes_and_what_claims_are_about_is_run_again(study):
@@ -115,6 +116,12 @@ def test_only_what_changes_and_what_claims_are_about_is_run_again(study):
     ]
     assert "s-ohm-tuned" not in run.asked[3][1]["exp1"], "the appendix's claims need all four panels"
     assert {"s-dual-ohm", "s-ohm", "halpern-page"} <= set(run.asked[3][1]["exp1"])
+
+
+def test_an_entry_is_tuned_with_the_one_it_takes_parameters_from(panel):
+    run = Recording()
+    with_readings(run_study([panel.only(["s-dual-ohm", "s-ohm"])], seeds=3, jobs=1), run)
+    assert [set(entries["exp1"]) for _, entries in run.asked] == [{"s-dual-ohm", "s-ohm"}]
 
 
 def test_claims_list_the_readings_that_concern_them(study):
@@ -147,7 +154,7 @@ def with_finals(study, **finals):
 def dominated(study):
     """As if S-Dual-OHM had come out best."""
     others = ("s_ohm", "sgda", "seg", "rain", "halpern_page")
-    return with_finals(study, s_dual_ohm=[0.01, 0.012, 0.011], **dict.fromkeys(others, [1.0, 1.1, 0.9]))
+    return with_finals(study, s_dual_ohm=[0.01, 0.012, 0.011], **{name: [1.0, 1.1, 0.9] for name in others})
 
 
 @pytest.mark.parametrize(
@@ -181,6 +188,17 @@ def part(panels, study):
         results["methods"] = {name: results["methods"][name] for name in methods}
         kept.curves[panel] = {name: kept.curves[panel][name] for name in methods}
     return kept
+
+
+def test_the_curves_of_a_reading_are_its_own(study):
+    def run(panels, *, tune_seeds):
+        answer = part(panels, study)
+        for curve in answer.curves["exp1"].values():
+            curve.residual = 1 / (1 + curve.k)
+        return answer
+
+    _, found = lines(with_readings(study, run), "exp1-s-ohm-diverges")
+    assert found == {AS_DECIDED: "reproduced", TUNING["disjoint"]: "not reproduced"}
 
 
 def test_the_study_is_not_changed(study):
