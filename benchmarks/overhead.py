@@ -17,16 +17,16 @@ import numpy as np
 from scipy.optimize import fixed_point
 
 import dualanchor as da
-from dualanchor.core.streams import Kind, Purpose
+from dualanchor.core.streams import Purpose
 
-D, BLOCK, TARGET = 100, 256, 1.6
+D, BLOCK, TARGET = 100, 64, 1.6
 
 
-def noise_block(number: int) -> np.ndarray:
-    """The library's noise of replication 0 for seed 0, in its blocks."""
-    key = (Purpose.NOISE, 0, Kind.NORMALS, number)
-    rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence(0, spawn_key=key)))
-    return rng.standard_normal((BLOCK, D))
+def noise_block(k: int) -> np.ndarray:
+    """The library's noise of replication 0 for seed 0 from step k on, drawn a block at a time as there."""
+    streams = da.Streams(0, np.arange(1), Purpose.NOISE, D)
+    streams.position = k
+    return np.concatenate([streams.normals() for _ in range(BLOCK)])
 
 
 def inlined_huber(x0: np.ndarray, steps: int, alpha: float, sigma: float) -> np.ndarray:
@@ -35,7 +35,7 @@ def inlined_huber(x0: np.ndarray, steps: int, alpha: float, sigma: float) -> np.
     x, z, scale = x0.copy(), np.zeros(D), sigma / sqrt(D)
     for k in range(steps):
         if k % BLOCK == 0:
-            noise = noise_block(k // BLOCK)
+            noise = noise_block(k)
         G = np.clip(x, -nu, nu)
         G *= 1 - delta
         G += mu * x
@@ -54,7 +54,7 @@ def inlined_worst_case(offset: np.ndarray, steps: int, alpha: float, sigma: floa
     x, z, scale = np.zeros(D), np.zeros(D), sigma / sqrt(D)
     for k in range(steps):
         if k % BLOCK == 0:
-            noise = noise_block(k // BLOCK)
+            noise = noise_block(k)
         G = x - offset
         G[0] += x[-1]
         G[1:] -= x[:-1]

@@ -1,8 +1,8 @@
 """From a seed to one random stream per replication and purpose.
 
-A stream is a fixed sequence and can be read at any position: block b of a sequence comes from a generator of
-its own, keyed by (seed, purpose, replication, kind, b). A row of a run only remembers its position. So results do
-not depend on how rows are grouped, and a run is resumed by writing down integers. Rows of the same
+A stream is a fixed sequence and can be read at any position: each of its blocks comes from a generator of its own,
+keyed by (seed, purpose, replication, kind) and the block's number. A row of a run only remembers its position. So
+results do not depend on how rows are grouped, and a run is resumed by writing down integers. Rows of the same
 replication read the same numbers: configurations share the noise of their seed.
 """
 
@@ -39,9 +39,9 @@ class Kind(IntEnum):
     GENERATORS = 3
 
 
-_INDICES_PER_BLOCK = 4096
-_NORMALS_PER_BLOCK = 32768
-_SMALL = 1 << 22  # numbers in a block of vectors of which two are kept
+_PER_BLOCK = 8192  # numbers in a block, at most, unless a single vector has more
+_FIRST = 256  # and in the first one
+_LARGE = 1 << 22  # blocks of vectors with more numbers than this are kept one at a time
 _NOTHING = object()
 
 
@@ -125,7 +125,7 @@ class Streams:
         key = (Kind.INTEGERS, n)
         if key not in self._sequences:
             self._sequences[key] = self._sequence(
-                Kind.INTEGERS, _INDICES_PER_BLOCK, (), np.int64, lambda rng, out: _fill_integers(rng, out, n)
+                Kind.INTEGERS, (), np.int64, lambda rng, out: _fill_integers(rng, out, n)
             )
         sequence, position = self._sequences[key], self.position
         self.position = position + size
@@ -137,7 +137,7 @@ class Streams:
         """Numbers `start` to `start + size - 1` of each row's sequence on [0, 1); moves no position."""
         if Kind.UNIFORMS not in self._sequences:
             self._sequences[Kind.UNIFORMS] = self._sequence(
-                Kind.UNIFORMS, _INDICES_PER_BLOCK, (), np.float64, lambda rng, out: rng.random(out=out)
+                Kind.UNIFORMS, (), np.float64, lambda rng, out: rng.random(out=out)
             )
         return np.broadcast_to(self._sequences[Kind.UNIFORMS].window(start, size, self._slots), (self.rows, size))
 
@@ -156,25 +156,19 @@ class Streams:
         return [handle.generator(int(at)) for handle, at in zip(handles, positions, strict=True)]
 
     def _normal_sequence(self) -> _Sequence:
-        # A power of two of whole vectors, so that a block stays within a cache whatever d.
-        length = 1 << max(0, (_NORMALS_PER_BLOCK // self.dimension).bit_length() - 1)
         drawn: Any = np.float32 if self.dtype == np.float32 else np.float64
-        return self._sequence(
-            Kind.NORMALS,
-            length,
-            (self.dimension,),
-            drawn,
-            lambda rng, out: rng.standard_normal(out=out, dtype=drawn),
-        )
+        fill = lambda rng, out: rng.standard_normal(out=out, dtype=drawn)  # noqa: E731
+        return self._sequence(Kind.NORMALS, (self.dimension,), drawn, fill)
 
-    def _sequence(
-        self, kind: Kind, length: int, shape: tuple[int, ...], dtype: Any, fill: Callable[..., object]
-    ) -> _Sequence:
+    def _sequence(self, kind: Kind, shape: tuple[int, ...], dtype: Any, fill: Callable[..., object]) -> _Sequence:
+        handles: dict[int, Handle] = {}
+
         def block(replication: int, number: int, out: Array) -> None:
-            key = (self.purpose, replication, kind, number)
-            fill(np.random.Generator(np.random.SFC64(np.random.SeedSequence(self.seed, spawn_key=key))), out)
+            if replication not in handles:
+                handles[replication] = Handle(self.seed, self.purpose, replication, kind)
+            fill(handles[replication].generator(number), out)
 
-        return _Sequence(block, self._distinct, length, shape, dtype)
+        return _Sequence(block, self._distinct, shape, dtype)
 
     def _each(self, positions: IntArray, read: Callable[[IntArray, int], Array]) -> Array:
         one = self._distinct.size == 1
@@ -191,76 +185,91 @@ class Streams:
 
 
 class Handle:
-    """A row's door to generators: the one for (position, shard) is always in the same state.
+    """A door to generators: the one for (number, shard) is always in the same state.
 
-    It hands out one generator again and again, set back each time; asking for another position moves it.
+    It hands out one generator again and again, set back each time; asking for another number moves it. The state is
+    that of SFC64 seeded with two words that stand for (seed, purpose, replication, kind), the shard added to the
+    first of them, and the number.
     """
 
-    __slots__ = ("_bits", "_generator", "_state")
+    __slots__ = ("_bits", "_generator", "_key", "_state")
 
-    def __init__(self, seed: int, purpose: Purpose, replication: int) -> None:
-        key = np.random.SeedSequence(seed, spawn_key=(purpose, replication, Kind.GENERATORS))
-        self._bits = np.random.Philox(key=key.generate_state(2, np.uint64))
+    def __init__(self, seed: int, purpose: Purpose, replication: int, kind: Kind = Kind.GENERATORS) -> None:
+        key = np.random.SeedSequence(seed, spawn_key=(purpose, replication, kind))
+        self._key = [int(word) for word in key.generate_state(2, np.uint64)]
+        self._bits = np.random.SFC64(0)
         self._state: Any = self._bits.state
         self._generator = np.random.Generator(self._bits)
 
-    def generator(self, position: int, shard: int = 0) -> np.random.Generator:
-        """The generator of one batch, or of one shard of it, at its beginning."""
-        counter = self._state["state"]["counter"]
-        counter[:] = (0, 0, shard, position)
+    def generator(self, number: int, shard: int = 0) -> np.random.Generator:
+        """The generator of one block or batch, or of one shard of it, at its beginning."""
+        first, second = self._key
+        self._state["state"]["state"][:] = ((first + shard) % 2**64, second, number, 1)
         self._bits.state = self._state
+        self._bits.random_raw(12, output=False)  # SFC64 mixes its seed in twelve rounds
         return self._generator
 
 
 class _Sequence:
-    """The same sequence for several replications, made in blocks when read and kept while near."""
+    """The same sequence for several replications, made in blocks when read and kept while near.
+
+    Blocks double in length up to a limit, so a short run makes few numbers and a long one few blocks.
+    """
 
     def __init__(
-        self,
-        block: Callable[[int, int, Array], None],
-        replications: IntArray,
-        length: int,
-        shape: tuple[int, ...],
-        dtype: Any,
+        self, block: Callable[[int, int, Array], None], replications: IntArray, shape: tuple[int, ...], dtype: Any
     ) -> None:
-        self._block, self._replications, self._length = block, replications, length
-        self._shape, self._dtype = (replications.size, length, *shape), dtype
-        self._capacity = 64 if not shape else 2 if self._shape[0] * length * shape[0] < _SMALL else 1
+        self._block, self._replications, self._shape, self._dtype = block, replications, shape, dtype
+        width = shape[0] if shape else 1
+        self._first, self._longest = (1 << max(0, (size // width).bit_length() - 1) for size in (_FIRST, _PER_BLOCK))
+        self._growing = (self._longest // self._first).bit_length() - 1  # how often the length doubles
+        large = replications.size * self._longest * width > _LARGE
+        self._capacity = 64 if not shape else 1 if large else 2
         self._kept: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
-        self._start, self._values = -length, np.empty(0)  # what is handed out cannot be written to
-        self._items: list[Array] = []
+        self._start = self._end = 0  # the block in hand; what is handed out of it cannot be written to
+        self._values, self._items = np.empty(0), [np.empty(0)]
         self._loaded: object = _NOTHING  # the selection for which the block in hand is known to be filled
 
     def item(self, position: int, slots: IntArray | None) -> Array:
         """Entry `position` for the given replications (None: all, in order)."""
-        i = position - self._start
-        if slots is not self._loaded or not 0 <= i < self._length:
-            self._load(position // self._length, slots)
-            i = position - self._start
-        return self._items[i] if slots is None else self._items[i].take(slots, axis=0)
+        if slots is not self._loaded or not self._start <= position < self._end:
+            self._load(position, slots)
+        value = self._items[position - self._start]
+        return value if slots is None else value.take(slots, axis=0)
 
     def window(self, position: int, size: int, slots: IntArray | None) -> Array:
         """Entries `position` to `position + size - 1`, along the second axis."""
         parts, end = [], position + size
         while position < end:
-            number, i = divmod(position, self._length)
-            if slots is not self._loaded or number * self._length != self._start:
-                self._load(number, slots)
-            stop = min(self._length, i + end - position)
-            values = self._values[:, i:stop]
+            if slots is not self._loaded or not self._start <= position < self._end:
+                self._load(position, slots)
+            stop = min(end, self._end)
+            values = self._values[:, position - self._start : stop - self._start]
             parts.append(values if slots is None else values.take(slots, axis=0))
-            position += stop - i
+            position = stop
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
-    def _load(self, number: int, slots: IntArray | None) -> None:
+    def _where(self, position: int) -> tuple[int, int, int]:
+        """Number, start and length of the block that holds a position."""
+        steady = self._first << self._growing  # here blocks have reached their full length
+        if position >= steady:
+            more = (position - steady) // self._longest
+            return self._growing + 1 + more, steady + more * self._longest, self._longest
+        number = (position // self._first).bit_length()
+        start = 0 if number == 0 else self._first << (number - 1)
+        return number, start, max(self._first, start)
+
+    def _load(self, position: int, slots: IntArray | None) -> None:
+        number, start, length = self._where(position)
         if number not in self._kept:
             self._values, self._items = np.empty(0), []  # let go of the old block before the new one is made
             while len(self._kept) >= self._capacity:
                 self._kept.popitem(last=False)
-            self._kept[number] = (np.empty(self._shape, self._dtype), np.zeros(self._shape[0], bool))
+            count = self._replications.size
+            self._kept[number] = (np.empty((count, length, *self._shape), self._dtype), np.zeros(count, bool))
         self._kept.move_to_end(number)
         values, filled = self._kept[number]
-        for slot in range(self._shape[0]) if slots is None else np.unique(slots):
+        for slot in range(filled.size) if slots is None else np.unique(slots):
             if not filled[slot]:
                 self._block(int(self._replications[slot]), number, values[slot])
                 filled[slot] = True
@@ -268,7 +277,7 @@ class _Sequence:
             self._values = values.view()
             self._values.flags.writeable = False
             self._items = list(self._values.swapaxes(0, 1))
-        self._start, self._loaded = number * self._length, slots
+        self._start, self._end, self._loaded = start, start + length, slots
 
 
 def _fill_integers(rng: np.random.Generator, out: Array, n: int) -> None:

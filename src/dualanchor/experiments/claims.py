@@ -61,7 +61,8 @@ class Finding(NamedTuple):
     evidence : str
         All numbers in words.
     doubt : float
-        A p-value, or the share of seeds or resamples that do not fit: the most doubtful part of a statement decides.
+        What orders the parts of a statement, of which the most doubtful decides: a p-value, a ratio, or the share of
+        seeds or resamples that do not fit.
     """
 
     verdict: Verdict
@@ -199,7 +200,7 @@ def log_ratio(a: Array, b: Array) -> Array:
 
 
 def tails(values: Array) -> tuple[float, float]:
-    """p-values against "the mean is below 0" and "the mean is above 0": t test, or sign test if one is infinite."""
+    """p-values of "the mean is below 0" and of "the mean is above 0": t test, or sign test if a value is infinite."""
     n = values.size
     if n < 2 or not np.isfinite(values).all():
         below, above = np.count_nonzero(values < 0), np.count_nonzero(values > 0)
@@ -243,7 +244,7 @@ def _ends_below(seen: Seen, method: str, other: str) -> Finding:
     below, above = tails(logs)
     ratio, wins = _mean_ratio(logs), np.count_nonzero(logs < 0)
     evidence = f"{method} ends at {ratio:.3g} times {other} (smaller in {wins} of {logs.size} seeds, p = {below:.2g})"
-    return tested(below, above, ratio, evidence)
+    return tested(below, above, ratio, evidence)._replace(doubt=ratio)  # p-values near 1 do not tell parts apart
 
 
 def comparable(seen: Seen, method: str, *others: str) -> Finding:
@@ -435,7 +436,10 @@ def _progress(method: str, logs: Array, p: float) -> str:
 
 _DUAL, _OHM, _TUNED = "s-dual-ohm", "s-ohm", "s-ohm-tuned"
 _BASELINES = (_OHM, "sgda", "seg", "rain", "halpern-page")
-_PAIRED = f"mean log ratio of the final residuals below 0 over paired seeds (one-sided t test, level {LEVEL})"
+_PAIRED = (
+    "log(final residual of S-Dual-OHM / that of the other) is below 0 in the mean over paired seeds "
+    f"(one-sided t test, level {LEVEL})"
+)
 _RESAMPLED = f"in at least {1 - LEVEL:.0%} of bootstrap resamples of the tuning seeds"
 _TENTHS = "(tenths: geometric means of the residual over each tenth of the budget)"
 

@@ -151,17 +151,18 @@ class _Runner:
 
     def __init__(self, folder: Path | None, fresh: bool, jobs: int, progress: Callable[[Event], None] | None) -> None:
         self._folder, self._fresh, self._jobs, self._progress = folder, fresh, jobs, progress
+        self._tuned: list[tuple[Piece, dict[str, Array]]] = []
 
     def tune(self, panels: Sequence[Panel], seeds: tuple[int, ...]) -> dict[str, dict[str, dict[str, Array]]]:
         """For each panel and tuned entry: residuals and evaluations (points, seeds)."""
         pieces = [
-            Piece(panel, entry, tuple(entry.points()), block)
+            Piece(panel, entry, tuple(entry.points()), block, curves=records_while_tuning(panel, entry))
             for panel in panels
             for entry in panel.entries
             if entry.like is None
             for block in _blocks(seeds, panel.seeds_per_block)
         ]
-        parts = self._run(pieces, "tuning")
+        parts = self._tuned = self._run(pieces, "tuning")
         grids: dict[str, dict[str, dict[str, Array]]] = {panel.id: {} for panel in panels}
         for panel in panels:
             for entry in panel.entries:
@@ -180,21 +181,27 @@ class _Runner:
         self, panels: Sequence[Panel], selected: dict[str, dict[str, dict[str, Any]]], seeds: tuple[int, ...]
     ) -> tuple[dict[str, dict[str, Curve]], dict[str, dict[str, dict[str, Array]]]]:
         """The selected configurations again, recorded on the way."""
+        recorded = [part for part in self._tuned if part[0].curves and set(part[0].seeds) <= set(seeds)]
+        have = {(piece.panel.id, piece.entry.id) for piece, _ in recorded}
         pieces = [
             Piece(panel, entry, (selected[panel.id][entry.id],), seeds, curves=True)
             for panel in panels
             for entry in panel.entries
+            if (panel.id, entry.id) not in have
         ]
+        recorded += self._run(pieces, "curves")
         curves: dict[str, dict[str, Curve]] = {panel.id: {} for panel in panels}
         finals: dict[str, dict[str, dict[str, Array]]] = {panel.id: {} for panel in panels}
-        results = {(piece.panel.id, piece.entry.id): arrays for piece, arrays in self._run(pieces, "curves")}
         for panel in panels:
             for entry in panel.entries:
-                arrays = results[panel.id, entry.id]
-                seed = np.array(seeds)[arrays["curve/row"]]
-                columns = {name: arrays[f"curve/{name}"] for name in ("k", "evals", "residual")}
-                curves[panel.id][entry.id] = Curve(seed, **columns)
-                finals[panel.id][entry.id] = {name: arrays[name][0] for name in ("residual", "evals")}
+                mine = [part for part in recorded if part[0].panel is panel and part[0].entry is entry]
+                mine.sort(key=lambda part: seeds.index(part[0].seeds[0]))
+                found = [_at_point(piece, arrays, selected[panel.id][entry.id]) for piece, arrays in mine]
+                columns = zip(*(curve for curve, _ in found), strict=True)
+                curves[panel.id][entry.id] = Curve(*(np.concatenate(column) for column in columns))
+                finals[panel.id][entry.id] = {
+                    name: np.concatenate([final[name] for _, final in found]) for name in ("residual", "evals")
+                }
         return curves, finals
 
     def _run(self, pieces: list[Piece], what: str) -> list[tuple[Piece, dict[str, Array]]]:
@@ -210,6 +217,22 @@ class _Runner:
 
         run_all(pieces, self._folder, self._fresh, self._jobs, done)
         return results
+
+
+def records_while_tuning(panel: Panel, entry: Entry) -> bool:
+    """Whether a grid records all its runs; where coins make every length different it is cheaper to run one again."""
+    return panel.make(entry, entry.points()[0]).probability(0) is None
+
+
+def _at_point(
+    piece: Piece, arrays: dict[str, Array], point: dict[str, Any]
+) -> tuple[tuple[Array, ...], dict[str, Array]]:
+    """Seeds, steps, evaluations and residuals recorded at one point of a piece, and its ends."""
+    i, count = piece.points.index(point), len(piece.seeds)
+    chosen = arrays["curve/row"] // count == i
+    seed = np.array(piece.seeds)[arrays["curve/row"][chosen] % count]
+    columns = (arrays[f"curve/{name}"][chosen] for name in ("k", "evals", "residual"))
+    return (seed, *columns), {name: arrays[name][i] for name in ("residual", "evals")}
 
 
 def _alike(piece: Piece, pieces: Sequence[Piece]) -> int:

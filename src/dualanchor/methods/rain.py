@@ -83,13 +83,21 @@ class RAIN(TwoCall):
         return State(x=x0.copy(), mean=x0.copy())  # m_k / S_k; at k = 0 its weight is zero
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
-        eta, gamma = self.step_size, self.growth
+        gamma = self.growth
         pull = number(self.anchor_weight * np.expm1(k * np.log1p(gamma)))  # lambda gamma S_k
-        half = s.x - eta * (F(s.x, F.draw(self.batch(k))) + pull * (s.x - s.mean))
-        move = eta * (F(half, F.draw(self.batch(k))) + pull * (half - s.mean))
+        half = s.x - self._move(s.x, s.mean, pull, F(s.x, F.draw(self.batch(k))))
+        move = self._move(half, s.mean, pull, F(half, F.draw(self.batch(k))))
         # m_{k+1}/S_{k+1}: z_k enters with (1 + gamma)^k / S_{k+1}
         s.mean += gamma / (1 + gamma - (1 + gamma) ** -float(k)) * (s.x - s.mean)
         s.x -= move
+
+    def _move(self, x: Array, mean: Array, pull: Any, G: Array) -> Array:
+        """Eta (G + r_k(x)), in one array of its own."""
+        move = x - mean
+        move *= pull
+        move += G
+        move *= self.step_size
+        return move
 
     def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
         return self.twice(k)

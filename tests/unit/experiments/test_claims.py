@@ -348,6 +348,13 @@ def test_rank_correlation_agrees_with_scipy():
     np.testing.assert_allclose(claims._rank_correlation(rows), expected)
 
 
+def test_the_value_is_that_of_the_strongest_rival():
+    study = made_up({("exp1", "rain"): curve(60, 9), ("exp1", "halpern-page"): curve(60, 8)})
+    value = find(study, "exp1-smallest").value
+    assert f"{value:.3g} times rain" in find(study, "exp1-smallest").evidence
+    assert value > 10
+
+
 def test_the_most_doubtful_part_decides():
     parts = [Finding(YES, 1.0, "a", 0.01), Finding(OPEN, 2.0, "b", 0.2), Finding(YES, 3.0, "c", 0.04)]
     assert all_of(parts) == Finding(OPEN, 2.0, "a; b; c", 0.2)
