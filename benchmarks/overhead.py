@@ -10,38 +10,39 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import sqrt
 
 import numpy as np
 from scipy.optimize import fixed_point
 
 import dualanchor as da
-from dualanchor.core.streams import Purpose
+from dualanchor.core.streams import Handle, Kind, Purpose
 
-D, BLOCK, TARGET = 100, 64, 1.6
+D, BLOCK, TARGET = 100, 128, 1.6
 
 
-def noise_block(k: int) -> np.ndarray:
-    """The library's noise of replication 0 for seed 0 from step k on, drawn a block at a time as there."""
-    streams = da.Streams(0, np.arange(1), Purpose.NOISE, D)
-    streams.position = k
-    return np.concatenate([streams.normals() for _ in range(BLOCK)])
+def noise_vectors(steps: int) -> Iterator[np.ndarray]:
+    """The library's noise of replication 0 for seed 0, drawn in the same blocks: 2, 2, 4, .. 128, 128, .. vectors."""
+    source, number, length = Handle(0, Purpose.NOISE, 0, Kind.NORMALS), 0, 2
+    while steps > 0:
+        yield from source.generator(number).standard_normal((length, D))
+        steps -= length
+        length = min(BLOCK, 2 * length) if number else length
+        number += 1
 
 
 def inlined_huber(x0: np.ndarray, steps: int, alpha: float, sigma: float) -> np.ndarray:
     """Experiment 3 with everything written out."""
     N, mu, delta, nu, half = steps + 1, 0.1, 1e-2, 5e-5, D // 2
     x, z, scale = x0.copy(), np.zeros(D), sigma / sqrt(D)
-    for k in range(steps):
-        if k % BLOCK == 0:
-            noise = noise_block(k)
+    for k, xi in zip(range(steps), noise_vectors(steps), strict=False):
         G = np.clip(x, -nu, nu)
         G *= 1 - delta
         G += mu * x
         G[:half] += delta * x[half:]
         G[half:] -= delta * x[:half]
-        G = G + scale * noise[k % BLOCK]
+        G = G + scale * xi
         z *= (N - k - 1) / (N - k)
         z -= alpha / (N - k) * G
         x -= alpha * G + z
@@ -52,13 +53,11 @@ def inlined_worst_case(offset: np.ndarray, steps: int, alpha: float, sigma: floa
     """Experiment 1 with everything written out; F(x) = x + H'x - offset with H' the linear part of H."""
     N = steps + 1
     x, z, scale = np.zeros(D), np.zeros(D), sigma / sqrt(D)
-    for k in range(steps):
-        if k % BLOCK == 0:
-            noise = noise_block(k)
+    for k, xi in zip(range(steps), noise_vectors(steps), strict=False):
         G = x - offset
         G[0] += x[-1]
         G[1:] -= x[:-1]
-        G = G + scale * noise[k % BLOCK]
+        G = G + scale * xi
         z *= (N - k - 1) / (N - k)
         z -= alpha / (N - k) * G
         x -= alpha * G + z

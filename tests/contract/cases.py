@@ -117,7 +117,12 @@ def _marks(case: Case, plain: bool = False) -> Any:
     return _slow_unless(plain or case.problem.name in REPRESENTATIVES)
 
 
-every_case = pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=_marks(case)) for case in CASES])
+def each_of(cases: list[Case]) -> Any:
+    """A test for each of them, outside of the slow suite on one problem of each kind only."""
+    return pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=_marks(case)) for case in cases])
+
+
+every_case = each_of(CASES)
 
 ON_ONE = [next(case for case in CASES if case.method == method) for method in da.list_methods()]
 every_method = pytest.mark.parametrize("case", ON_ONE, ids=str)

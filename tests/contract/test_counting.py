@@ -13,6 +13,7 @@ from tests.contract.cases import (
     every_method,
     every_stack,
     every_variant,
+    one_stack_each,
     session_for,
 )
 from tests.contract.oracles import WatchedProblem
@@ -75,7 +76,7 @@ def test_counters_agree_with_an_oracle_that_counts(case):
     assert problem.log.draws == result.draws.sum()
 
 
-@every_stack
+@one_stack_each
 def test_counters_agree_for_stacks_whose_rows_end_at_different_times(case, methods):
     problem = WatchedProblem(case.problem)
     result = da.solve(problem, methods, budget=120, seed=SEED, reps=2, record=0, check=False)

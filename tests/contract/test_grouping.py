@@ -82,7 +82,7 @@ def test_rows_that_diverge_do_not_disturb_the_others(case):
         assert_rows_agree(case, stacked, da.solve(case.problem, method, **options), i)
 
 
-@every_case
+@every_method
 def test_looking_after_every_step_changes_nothing(case):
     """A callback makes the run look at every step; without one it looks now and then and finds its way back."""
     methods = [case.make(horizon=130, step_size=size) for size in (0.1, 2000.0, 1e6)]
@@ -91,7 +91,7 @@ def test_looking_after_every_step_changes_nothing(case):
     assert_rows_agree(case, stacked, da.solve(case.problem, methods, callback=lambda x: None, **options), ...)
 
 
-@every_case
+@every_method
 def test_targets_retire_rows_at_their_own_time(case):
     methods = [case.make(horizon=100, step_size=size) for size in (0.05, 0.2)]
     start = da.solve(case.problem, methods[0], stop=da.Steps(0), seed=SEED, reps=3).residual
@@ -101,7 +101,7 @@ def test_targets_retire_rows_at_their_own_time(case):
         assert_rows_agree(case, stacked, da.solve(case.problem, method, check=False, **options), i)
 
 
-@every_case
+@every_method
 def test_how_far_the_run_looks_ahead_changes_nothing(case, monkeypatch):
     """Steps between two looks depend on the clock; results must not."""
     methods = [case.make(horizon=130, step_size=size) for size in (0.1, 2000.0)]

@@ -11,6 +11,7 @@ from tests.contract.cases import (
     SEED,
     Case,
     coin,
+    each_of,
     every_case,
     every_method,
     noiseless,
@@ -30,10 +31,8 @@ NOISELESS = [
     for method in da.list_methods()
     if serves(problem, method)
 ]
-every_noiseless_case = pytest.mark.parametrize("case", NOISELESS, ids=str)
-every_deterministic_case = pytest.mark.parametrize(
-    "case", [case for case in NOISELESS if not case.problem.constants.sigma], ids=str
-)
+every_noiseless_case = each_of(NOISELESS)
+every_deterministic_case = each_of([case for case in NOISELESS if not case.problem.constants.sigma])
 """Without the finite sums, whose samples differ in any case."""
 
 
@@ -193,7 +192,7 @@ def test_whole_numbers_become_floats(case):
     assert da.solve(case.problem, method, x0=np.array(whole, np.int8), **options).x.dtype == np.float64
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "horizon" in case.parameters], ids=str)
+@each_of([case for case in CASES if "horizon" in case.parameters])
 def test_a_horizon_of_one_returns_the_start_at_no_cost(case):
     problem = WatchedProblem(case.problem)
     for reps in (1, 3):
@@ -234,7 +233,7 @@ def test_without_noise_residuals_shrink(case):
     assert da.solve(case.problem, method, stop=da.Steps(200), seed=SEED).residual < 0.5 * start
 
 
-@every_case
+@every_method
 @pytest.mark.parametrize("reps", [1, 3])
 def test_a_result_can_be_the_start_of_another_run(case, reps):
     method = case.make(horizon=40)
@@ -295,7 +294,7 @@ def test_a_run_in_another_thread():
 
 def test_runs_in_several_threads_do_not_disturb_each_other():
     problem = da.problems.finite_sum_cocoercive(components=20, dimension=10, rank=9)
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda seed: da.solve(problem, "halpern-page", budget=500, seed=seed).x, range(8)))
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(lambda seed: da.solve(problem, "halpern-page", budget=300, seed=seed).x, range(4)))
     for seed, x in enumerate(together):
-        np.testing.assert_array_equal(x, da.solve(problem, "halpern-page", budget=500, seed=seed).x)
+        np.testing.assert_array_equal(x, da.solve(problem, "halpern-page", budget=300, seed=seed).x)

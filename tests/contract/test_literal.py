@@ -63,10 +63,10 @@ def test_own_oracles_too(name):
             continue
         for change in ({}, *({name: 4} for name in ("batch_size", "small_batch") if name in case.parameters)):
             method, tried = case.make(horizon=41, **change), tried + 1
-            result = da.solve(problem, method, stop=da.Steps(40), seed=SEED, reps=2, record=0)
+            result = da.solve(problem, method, stop=da.Steps(25), seed=SEED, reps=2, record=0)
             for replication in range(2):
                 S = Samples(problem, SEED, replication)
-                expected = LITERAL[entry.id](method, S.x0, S, 40)
+                expected = LITERAL[entry.id](method, S.x0, S, 25)
                 np.testing.assert_allclose(result.x[replication], expected, rtol=1e-11, atol=1e-12)
                 assert (result.draws[replication], result.nfev[replication]) == (S.draws, S.evals)
     assert tried >= 8

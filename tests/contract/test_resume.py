@@ -56,7 +56,7 @@ def copies(tmp_path, monkeypatch):
 @every_case
 def test_resume_after_an_interruption_at_any_step(case, tmp_path):
     method, path = case.make(horizon=40), tmp_path / "run"
-    options = {"budget": 120, "seed": SEED, "reps": 2, "record": 9}
+    options = {"budget": 60, "seed": SEED, "reps": 2, "record": 9}
     whole = da.solve(case.problem, method, **options)
     step = int(np.random.default_rng(len(str(case))).integers(2, whole.nit.min()))
     with pytest.raises(InterruptionError):
@@ -77,7 +77,7 @@ def test_resume_from_any_checkpoint_while_rows_end_one_by_one(case, methods, cop
         assert_same_result(whole, da.solve(case.problem, methods, checkpoint=copy, **options))
 
 
-@every_case
+@every_method
 def test_resume_next_to_rows_that_have_diverged(case, copies, tmp_path):
     methods = [case.make(horizon=130, step_size=size) for size in (0.1, 1e6, 1e9)]
     options = {"stop": da.Steps(50), "seed": SEED, "reps": 2, "record": 3, "check": False}
@@ -102,7 +102,7 @@ def test_resume_many_times(case, tmp_path):
 
 
 @every_case
-@pytest.mark.parametrize("failing_call", [1, 2, 17])
+@pytest.mark.parametrize("failing_call", [1, 17])
 def test_resume_after_the_oracle_failed_and_was_mended(case, failing_call, tmp_path):
     problem, method = WatchedProblem(case.problem), case.make(horizon=40)
     options = {"budget": 90, "seed": SEED, "reps": 2, "record": 4}
@@ -203,10 +203,10 @@ def test_ctrl_c_ends_after_the_present_step_and_the_run_goes_on_later(seconds, t
 @pytest.mark.parametrize("seconds", [0.0, 30.0])
 def test_a_run_whose_time_was_up_goes_on_later(seconds, tmp_path, monkeypatch):
     problem, method = da.problems.affine(dimension=4), da.SGDA(0.1)
-    whole = da.solve(problem, method, budget=700, record=[0])
+    whole = da.solve(problem, method, budget=40, record=[0])
     monkeypatch.setattr("dualanchor.run.loop.time", TickingClock())
     saved = da.Checkpoint(tmp_path / "run", seconds)
-    options = {"budget": 700, "stop": da.WallTime(12.0), "record": [0], "checkpoint": saved}
+    options = {"budget": 40, "stop": da.WallTime(12.0), "record": [0], "checkpoint": saved}
     later = da.solve(problem, method, **options)
     assert later.status is da.Status.WALL_TIME
     while later.status is da.Status.WALL_TIME:

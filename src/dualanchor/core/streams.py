@@ -39,7 +39,7 @@ class Kind(IntEnum):
     GENERATORS = 3
 
 
-_PER_BLOCK = 8192  # numbers in a block, at most, unless a single vector has more
+_PER_BLOCK = 16384  # numbers in a block, at most, unless a single vector has more
 _FIRST = 256  # and in the first one
 _LARGE = 1 << 22  # blocks of vectors with more numbers than this are kept one at a time
 _NOTHING = object()

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from dualanchor.experiments.claims import CLAIMS, Claim, Finding, as_record
+from dualanchor.experiments.claims import CLAIMS, Claim, as_record
+from dualanchor.experiments.criteria import Finding
 from dualanchor.experiments.panel import Entry, Panel
 from dualanchor.experiments.study import Study
 from dualanchor.methods import registry

@@ -8,8 +8,9 @@ import pytest
 from scipy import stats
 
 from dualanchor.core.result import jsonable
-from dualanchor.experiments import claims
-from dualanchor.experiments.claims import CLAIMS, Finding, Seen, all_of, judge, log_ratio, tails
+from dualanchor.experiments import criteria
+from dualanchor.experiments.claims import CLAIMS, judge
+from dualanchor.experiments.criteria import Finding, Seen, all_of, log_ratio, tails
 from dualanchor.experiments.study import Curve, Study, final_statistics
 
 IDS = [
@@ -345,7 +346,7 @@ def test_log_ratios_of_infinite_and_zero_residuals():
 def test_rank_correlation_agrees_with_scipy():
     rows = np.random.default_rng(4).random((3, 10))
     expected = [stats.spearmanr(row, np.arange(10)).statistic for row in rows]
-    np.testing.assert_allclose(claims._rank_correlation(rows), expected)
+    np.testing.assert_allclose(criteria._rank_correlation(rows), expected)
 
 
 def test_the_value_is_that_of_the_strongest_rival():

@@ -78,6 +78,15 @@ def test_indices_are_read_one_after_another():
     assert whole.position == pieces.position == 12
 
 
+def test_only_a_batch_larger_than_n_is_drawn_as_counts():
+    """Up to n a batch is n indices and n positions of the stream; beyond, counts and one position."""
+    oracle, source = WAYS["general"], streams()
+    assert oracle.draw(source, N).data.shape == (ROWS, N)
+    assert source.position == N
+    oracle.draw(source, N + 1)
+    assert source.position == N + 1
+
+
 def test_counts_of_a_large_batch_sum_to_its_size():
     oracle = WAYS["general"]
     batch = oracle.draw(streams(), 1000)
