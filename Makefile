@@ -38,9 +38,10 @@ test: lint test-full doctest docs build-check  ## everything that CI runs
 
 check: lint test-fast  ## the part of test that takes under two minutes
 
-bench: $(STAMP)  ## measure the overhead per iteration
+bench: $(STAMP)  ## measure what a step and the whole suite cost
 	$(STEP) "Benchmarks"
 	@$(PY) benchmarks/overhead.py $(ARGS)
+	@$(PY) benchmarks/suite.py $(ARGS)
 
 docs: $(STAMP)  ## build docs/_build/html; a warning is an error
 	$(STEP) "Documentation: sphinx, strict"
