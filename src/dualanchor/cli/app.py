@@ -187,7 +187,7 @@ def _finish(study: Any, out: Path, as_json: bool) -> None:
     from dualanchor.cli import output
     from dualanchor.report.write import write_report
 
-    page = write_report(study, out)
+    page = write_report(study, out, anew=False)
     if as_json:
         output.print_json(study.results)
     else:

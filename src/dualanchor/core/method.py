@@ -95,6 +95,7 @@ class Method(Rowwise, ABC):
     id: ClassVar[str]
     title: ClassVar[str]
     citation: ClassVar[str]
+    anytime: ClassVar[bool] = True  # whether stopping early is as good as stopping at the horizon
     compared: ClassVar[bool] = True  # whether a comparison takes it up unasked
 
     step_size: Any

@@ -76,6 +76,7 @@ class DualOHM(Scheduled):
     title = "S-Dual-OHM, the dual optimal Halpern method"
     citation = "yoon-loizou"
     step_rule = "Theorem 4.1"
+    anytime = False
 
     def __post_init__(self) -> None:
         self._require_count("horizon")

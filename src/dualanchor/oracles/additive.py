@@ -74,7 +74,7 @@ class AdditiveNoise(Oracle):
         value = self._F(x) if self._vectorized else self.operator(x)
         if batch.data is not None:
             return value + batch.data
-        return value.copy() if value is x else value
+        return value.copy()  # the operator may hand out an array that it uses again
 
     def operator(self, x: Array) -> Array:
         if self._vectorized:

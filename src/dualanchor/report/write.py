@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dualanchor.core.errors import ArgumentError, explain
@@ -16,7 +16,7 @@ from dualanchor.report.interactive import plotly_script
 from dualanchor.report.views import appendix, views
 
 
-def write_report(study: Study, folder: str | Path) -> Path:
+def write_report(study: Study, folder: str | Path, *, anew: bool = True) -> Path:
     """Write results.json, curves.csv, figures as PNG and SVG, and report.html; returns the path of the last.
 
     Everything is made first and then written beside the files it replaces, so that an error (a full disk, say) leaves
@@ -28,22 +28,35 @@ def write_report(study: Study, folder: str | Path) -> Path:
         What to show.
     folder : path
         Where to; made if it is not there.
+    anew : bool
+        Whether to draw everything again although the folder holds the figures and the page of these very numbers.
     """
     folder = Path(folder)
     _make_folder(folder)
-    plotly = plotly_script()
     panels = views(study)
+    results = {**study.results, "notes": study.notes} if study.notes else study.results
+    files = {"results.json": to_json(results, indent=1).encode(), "curves.csv": study.curves_csv().encode()}
+    if not anew and _is_there(
+        folder, files, [*(view.name for view in panels), *(["appendix"] if appendix(panels) else [])]
+    ):
+        return folder / "report.html"
+    plotly = plotly_script()
     drawn = {view.name: draw([view]) for view in panels}
     if compared := appendix(panels):
         drawn["appendix"] = draw(compared, columns=2)
     html = page(study, panels, {name: pictures["svg"] for name, pictures in drawn.items()}, plotly)
-    results = {**study.results, "notes": study.notes} if study.notes else study.results
-    files = {"results.json": to_json(results, indent=1).encode(), "curves.csv": study.curves_csv().encode()}
     for name, pictures in drawn.items():
         files |= {f"{name}.{kind}": picture for kind, picture in pictures.items()}
     files["report.html"] = html.encode()
     write_files(folder, files)
     return folder / "report.html"
+
+
+def _is_there(folder: Path, numbers: Mapping[str, bytes], figures: Sequence[str]) -> bool:
+    """Whether the folder holds these numbers, and the figures and the page that were written with them."""
+    drawn = [folder / f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
+    same = all((folder / name).is_file() and (folder / name).read_bytes() == data for name, data in numbers.items())
+    return same and all(path.is_file() for path in (*drawn, folder / "report.html"))
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -50,7 +50,7 @@ def assemble(
         if target is not None:
             success &= residual <= target
     k = gather([piece.k for piece in ended])
-    notes = _notes(statuses, k, describe["method"]["parameters"])
+    notes = _notes(statuses, k, describe["method"])
     return Result(
         x=state["x"].reshape(*shape, -1),
         success=shaped(success),
@@ -67,15 +67,16 @@ def assemble(
     )
 
 
-def _notes(statuses: Array, k: Array, parameters: Any) -> tuple[str, ...]:
+def _notes(statuses: Array, k: Array, method: dict[str, Any]) -> tuple[str, ...]:
     """What a reader of the result should know and might overlook."""
     notes = []
     if Status.TARGET in statuses:
         notes.append("stopped when the residual looked good: the last-iterate theorem does not apply to this point")
     early = np.array([status in (Status.BUDGET, Status.STEPS, Status.WALL_TIME) for status in statuses])
+    parameters = method["parameters"]
     each = parameters if isinstance(parameters, list) else [parameters]
     horizons = np.repeat([one.get("horizon") or 0 for one in each], statuses.size // len(each))
-    early &= k < horizons - 1
+    early &= (k < horizons - 1) & (not method["anytime"])
     if early.any():
         first = int(np.flatnonzero(early)[0])
         which = "" if early.all() else f" in {np.count_nonzero(early)} of {early.size} runs"

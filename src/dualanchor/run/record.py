@@ -17,7 +17,7 @@ _COLUMNS = ("row", "k", "draws", "evals", "residual")
 
 
 class Recorder:
-    """Collects lines of a History at the start, at chosen steps and at the end of each row.
+    """Collects lines of a History at the start, at chosen steps and at the end of each row that does not diverge.
 
     Parameters
     ----------

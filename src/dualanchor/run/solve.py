@@ -110,10 +110,13 @@ def solve(
     _check_ends(rule, lane, configurations)
 
     several = not (method is None or isinstance(method, (str, Method)))
+    single = count == 1 and isinstance(reps, (int, np.integer))
+    shape = (len(configurations), count) if several else () if single else (count,)
     described = {
         "id": type(stacked).id,
         "title": type(stacked).title,
         "citation": type(stacked).citation,
+        "anytime": type(stacked).anytime,
         "parameters": jsonable([one.parameters() for one in configurations] if several else stacked.parameters()),
     }
     fingerprint = {
@@ -132,7 +135,7 @@ def solve(
         rule,
         Recorder(points, lengths),
         describe={"problem": fingerprint["problem"], "method": described, "seed": int(seed)},
-        shape=(len(configurations), count) if several else (count,) if count > 1 else (),
+        shape=shape,
         callback=None if callback is None else as_callback(callback),  # checked there
         progress=progress,
         saver=None if checkpoint is None else Saver(checkpoint, fingerprint),
