@@ -11,6 +11,8 @@ from tests.unit.report.small import CLAIMS, small_study
 
 from dualanchor.report import write_report
 
+pytestmark = pytest.mark.slow
+
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = (
     "--headless",

@@ -108,6 +108,7 @@ def test_curves_are_a_tidy_table(panel, tmp_path):
         np.testing.assert_array_equal(ends[method].to_numpy(), row["final"]["per_seed"])
 
 
+@pytest.mark.slow
 def test_jobs_store_and_fresh_do_not_change_the_numbers(panel, tmp_path):
     folders = [tmp_path / name for name in "abc"]
     run("reproduce", panel, "--seeds", 4, "--out", folders[0], "--jobs", 1)
@@ -124,6 +125,7 @@ def test_jobs_store_and_fresh_do_not_change_the_numbers(panel, tmp_path):
     assert results(folders[0]) == first
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_the_same(tmp_path):
     panel = tmp_path / "slow.toml"
     panel.write_text(
@@ -160,6 +162,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path):
     assert results(killed) == results(whole)
 
 
+@pytest.mark.slow
 def test_a_store_of_another_version_is_recomputed_and_said(panel, tmp_path):
     out = tmp_path / "out"
     run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
@@ -173,6 +176,7 @@ def test_a_store_of_another_version_is_recomputed_and_said(panel, tmp_path):
     assert "another version" not in " ".join(text.split())  # said once, and gone
 
 
+@pytest.mark.slow
 def test_a_damaged_piece_is_computed_again(panel, tmp_path):
     out = tmp_path / "out"
     run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
@@ -183,6 +187,7 @@ def test_a_damaged_piece_is_computed_again(panel, tmp_path):
     assert results(out) == first
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_a_clear_error_and_leaves_the_store_intact(panel, tmp_path):
     out = tmp_path / "out"
     run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
@@ -266,6 +271,7 @@ def test_report_is_rendered_anew_from_the_files(panel, tmp_path):
     assert results(out) == before
 
 
+@pytest.mark.slow
 def test_compare_on_a_problem_of_ones_own(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
@@ -283,6 +289,7 @@ def test_compare_on_a_problem_of_ones_own(tmp_path):
     assert (tmp_path / "out" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_compare_takes_every_method_that_can_run():
     comparison = da.compare(da.problems.affine(dimension=4), budget=40, seeds=2, jobs=1)
     assert set(comparison.methods) == {"s-dual-ohm", "s-ohm", "sgda", "seg", "rain", "halpern-page"}
@@ -291,6 +298,7 @@ def test_compare_takes_every_method_that_can_run():
     assert set(comparison.to_frame().method) == set(comparison.methods)
 
 
+@pytest.mark.slow
 def test_quick_is_coarse_and_says_so(tmp_path):
     out = json.loads(run("reproduce", "exp2", "--quick", "--out", tmp_path, "--json").stdout)
     assert out["seeds"] == [0, 1, 2]
