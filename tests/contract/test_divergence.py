@@ -60,9 +60,12 @@ def test_a_diverged_row_stops_costing(case):
 def test_nothing_is_recorded_past_divergence(case):
     methods = [blow_up(case), case.make(horizon=400, step_size=0.01)]
     result = da.solve(case.problem, methods, stop=da.Steps(100), seed=SEED, check=False, record="all")
-    assert result.history.of(0).k.max() <= result.nit[0, 0]
+    gone = result.history.of(0)
+    assert gone.k.tolist() == list(range(result.nit[0, 0] + 1))
+    assert np.isfinite(gone.residual[:-1]).all()
+    assert np.isinf(gone.residual[-1])  # the curve of a diverged row does not stay where it was last seen
     assert result.history.of(1).k.tolist() == list(range(101))
-    assert np.isfinite(result.history.residual).all()
+    assert np.isfinite(result.history.of(1).residual).all()
 
 
 def test_rain_with_growth_one_neither_warns_nor_disturbs_others():

@@ -23,7 +23,8 @@ def assert_tidy(result):
         assert (np.diff(lines.k) > 0).all(), "steps increase, and none is recorded twice"
         assert (np.diff(lines.evals) > 0).all()
         assert (np.diff(lines.draws) >= 0).all()
-        assert np.isfinite(lines.residual).all()
+        assert np.isfinite(lines.residual[:-1]).all()
+        assert np.isfinite(lines.residual[-1]) == (status[row] is not da.Status.DIVERGED)
         if lines.k.size and lines.k[0] == 0:
             assert lines.evals[0] == lines.draws[0] == 0
         if status[row] is not da.Status.DIVERGED:

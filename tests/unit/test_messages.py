@@ -249,7 +249,7 @@ ORACLES = lines(
     ("noise", lambda: da.AdditiveNoise(abs, noise=3), TypeError, "AdditiveNoise: noise", "'int'", "Pass a function"),
     ("sampler", lambda: da.Sampler(None), TypeError, "Sampler: sample", "'NoneType'", "Pass a function"),
     ("single", lambda: da.Sampler.from_single(3), TypeError, "Sampler.from_single: sample", "'int'", "Pass a function"),
-    ("shards", lambda: da.Sampler(abs, shards=0), ValueError, "Sampler: shards", "0", "shards=1"),
+    ("shards", lambda: da.Sampler(lambda x, n, rng: x, shards=0), ValueError, "Sampler: shards", "0", "shards=1"),
     ("component", lambda: da.FiniteSum(3, 4), TypeError, "FiniteSum: component", "'int'", "Pass a function"),
     ("n", lambda: da.FiniteSum(abs, 0), ValueError, "FiniteSum: n", "0", "number of components"),
     ("n broken", lambda: da.FiniteSum(abs, 2.5), ValueError, "FiniteSum: n", "2.5", "number of components"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dualanchor._version import __version__
-from dualanchor.cli.arguments import ASSIGNMENT, load_problem, named_errors
+from dualanchor.cli.arguments import ASSIGNMENT, load_problem, named_errors, require_folder
 
 if TYPE_CHECKING:
     from dualanchor.core.registry import Entry
@@ -66,7 +66,7 @@ def problems(name: str | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @named_errors
 def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **given: Any) -> None:
-    r"""Run a method on PROBLEM, a name listed by `dualanchor problems` or `file.py:name` for a Problem of yours.
+    """Run a method on PROBLEM, a name listed by `dualanchor problems` or `file.py:name` for a Problem of yours.
 
     Step size and horizon default to the paper's choice for the problem and the budget.
 
@@ -81,6 +81,10 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
     from dualanchor.run import Budget, Steps, Target, WallTime
     from dualanchor.run import solve as run
 
+    for path in (save, plot):
+        require_folder(path)
+    if plot is not None:
+        output.require_figure_format(plot)
     chosen = load_problem(problem, dict(given["options"]))
     budget = given["budget"]
     if budget is not None:
@@ -103,14 +107,14 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
             checkpoint=given["checkpoint"],
             progress=progress,
         )
-    if save is not None:
-        result.save(save)
-    if plot is not None:
-        output.save_plot(result, plot)
     if as_json:
         output.print_json(output.solve_summary(result, budget))
     else:
         output.print_result(result, chosen, budget)
+    if save is not None:
+        result.save(save)
+    if plot is not None:
+        output.save_plot(result, plot)
     if "INTERRUPTED" in output.status_names(result):
         raise SystemExit(130)
 

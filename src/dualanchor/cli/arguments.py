@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -64,7 +65,7 @@ def _make(name: str, arguments: str) -> Any:
         return None
     try:
         return makers[name.lower()](*(parse_value(word.strip()) for word in arguments.split(",") if word.strip()))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise click.BadParameter(f"{name}({arguments}) cannot be made: {error}") from None
 
 
@@ -83,7 +84,14 @@ def load_problem(spec: str, options: dict[str, Any]) -> Problem:
         return problems.make(spec, options)
     value = _from_file(Path(path), name)
     if callable(value) and not isinstance(value, Problem):
-        value = value(**options)
+        try:
+            value = value(**options)
+        except TypeError as error:
+            raise ArgumentTypeError(
+                explain(
+                    f"{spec} must make a Problem from the options given", error, "Set its arguments with -o name=value"
+                )
+            ) from error
     elif options:
         raise ArgumentError(
             explain(
@@ -106,14 +114,30 @@ def _from_file(path: Path, name: str) -> Any:
 
     if not path.is_file():
         raise ArgumentError(explain("A problem's file must exist", str(path), "Check the path"))
-    module_spec = importlib.util.spec_from_file_location(path.stem, path)
+    module_spec = importlib.util.spec_from_file_location(f"_problem_{path.stem}", path)
     assert module_spec is not None
     assert module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
+    # Known by name while it runs, as dataclasses need, but not afterwards: so it travels to other processes by value.
+    sys.path.insert(0, str(path.absolute().parent))
+    sys.modules[module_spec.name] = module
+    try:
+        module_spec.loader.exec_module(module)
+    finally:
+        del sys.modules[module_spec.name]
     if not hasattr(module, name):
         raise unknown_name(f"{path}: name", name, [key for key in vars(module) if not key.startswith("_")])
     return getattr(module, name)
+
+
+def require_folder(path: Path | None) -> None:
+    """Raise unless a file could be written there: its folder must exist."""
+    from dualanchor.core.errors import ArgumentError, explain
+
+    if path is not None and not path.absolute().parent.is_dir():
+        raise ArgumentError(
+            explain("A file is written into a folder that exists", str(path), "Create the folder first")
+        )
 
 
 class _BadInputError(click.ClickException):

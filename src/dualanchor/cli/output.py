@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from dualanchor.core.errors import missing_extra
+from dualanchor.core.errors import ArgumentError, explain, missing_extra
 from dualanchor.core.problem import Problem
 from dualanchor.core.registry import Entry
 from dualanchor.core.result import Result, Status, to_json
@@ -70,6 +70,8 @@ def solve_summary(result: Result, budget: int | None) -> dict[str, Any]:
         "status_per_rep": statuses,
         "residual_kind": result.residual_kind,
         "final": final,
+        "x": result.x,
+        "notes": list(result.notes),
     }
 
 
@@ -102,13 +104,15 @@ def print_result(result: Result, problem: Problem, budget: int | None) -> None:
     if not result.shape:
         with np.printoptions(precision=5, threshold=6, edgeitems=2):
             lines["x"] = str(result.x)
-    for note in result.notes:
-        lines["note"] = note
+    if result.notes:
+        lines["note"] = "; ".join(result.notes)
+    from rich.markup import escape
+
     table = _table()
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, text in lines.items():
-        table.add_row(name, text)
+        table.add_row(name, escape(text))
     _console().print(table)
 
 
@@ -116,6 +120,19 @@ def _first_residual(result: Result) -> str | None:
     history = result.history
     at_start = history.residual[history.k == 0] if history.residual.size else history.residual
     return f"{at_start.mean():.4g}" if at_start.size else None
+
+
+def require_figure_format(path: Path) -> None:
+    """Raise unless matplotlib is there and can write such a file."""
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError:
+        raise missing_extra("matplotlib", "plot", "--plot") from None
+    formats = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in formats:
+        raise ArgumentError(
+            explain("--plot needs a file name that ends in a figure format", str(path), "Use for example residual.png")
+        )
 
 
 def save_plot(result: Result, path: Path) -> None:
@@ -163,10 +180,12 @@ def _defaults(entry: Entry) -> dict[str, Any]:
 
 def print_study(study: Study) -> None:
     """The tables of a study, the claims, and what else there is to say."""
+    from rich.markup import escape
+
     console = _console()
     for panel in study.results["panels"].values():
         console.print(
-            f"\n[bold]{panel['title']}[/bold]  budget {panel['budget']:,}, {len(study.results['seeds'])} seeds"
+            f"\n[bold]{escape(panel['title'])}[/bold]  budget {panel['budget']:,}, {len(study.results['seeds'])} seeds"
         )
         console.print(_panel_table(panel))
     if claims := study.results["claims"]:
@@ -174,14 +193,16 @@ def print_study(study: Study) -> None:
         for heading in ("claim", "verdict", "evidence"):
             table.add_column(heading, overflow="fold")
         for claim in claims:
-            table.add_row(claim["id"], claim["verdict"], claim["evidence"])
+            table.add_row(claim["id"], claim["verdict"], escape(claim["evidence"]))
         console.print("\n[bold]What the paper says of its experiments[/bold]")
         console.print(table)
     for note in study.notes:
-        console.print(f"Note: {note}")
+        console.print(f"Note: {escape(note)}")
 
 
 def _panel_table(panel: dict[str, Any]) -> Table:
+    from rich.markup import escape
+
     table = _table(show_header=True)
     table.add_column("method")
     table.add_column("selected", overflow="fold")
@@ -190,7 +211,9 @@ def _panel_table(panel: dict[str, Any]) -> Table:
     ranked = sorted(panel["methods"].items(), key=lambda item: np.nan_to_num(item[1]["final"]["mean"], nan=np.inf))
     for method, row in ranked:
         selected = ", ".join(f"{key}={_short(value)}" for key, value in row["selected"].items())
-        table.add_row(method, selected, *(_short(float(row["final"][key])) for key in ("mean", "p5", "p95")))
+        table.add_row(
+            escape(method), escape(selected), *(_short(float(row["final"][key])) for key in ("mean", "p5", "p95"))
+        )
     return table
 
 
@@ -254,4 +277,4 @@ def _table(show_header: bool = False) -> Table:
 def _short(value: Any) -> str:
     if value is None or (isinstance(value, float) and not np.isfinite(value)):
         return Status.DIVERGED.name.lower()
-    return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -27,11 +27,18 @@ def write_arrays(path: str | Path, header: dict[str, Any], arrays: dict[str, Arr
             np.savez(file, **{_HEADER: np.frombuffer(text, np.uint8), **arrays})  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
     return path
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def read_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:

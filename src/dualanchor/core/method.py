@@ -271,6 +271,8 @@ class Method(Rowwise, ABC):
                     "Use a positive number",
                 )
             )
+        if isinstance(getattr(self, name), np.generic):  # a Python number gives way to arrays of lower precision
+            object.__setattr__(self, name, getattr(self, name).item())
 
     def _require_count(self, name: str, optional: bool = False) -> None:
         value = getattr(self, name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -113,6 +112,10 @@ class Problem:
                     "Wrap a function in Sampler, AdditiveNoise or FiniteSum",
                 )
             )
+        if constants is not None and not isinstance(constants, Constants):
+            raise ArgumentTypeError(
+                explain("Problem: constants must be Constants", repr(constants), "Use Constants(L=..., sigma=...)")
+            )
         self._oracle = oracle
         self._x0 = as_point(x0, "Problem: x0")
         self._root = None if root is None else as_point(root, "Problem: root", self._x0.size)
@@ -166,7 +169,7 @@ class Problem:
 def as_point(value: Any, owner: str, size: int | None = None, rows: int | None = None) -> Array:
     """A vector (or, with `rows`, one per row) of finite floats; integers become floats, float32 stays."""
     try:
-        point = np.asarray(value)
+        point = np.array(value)  # a copy: the caller's array stays the caller's
     except ValueError:
         point = np.asarray(None)
     if point.dtype.kind in "iub":
@@ -195,7 +198,3 @@ def as_point(value: Any, owner: str, size: int | None = None, rows: int | None =
 
 def _kind(value: Any, point: Array) -> str:
     return f"dtype {point.dtype}" if point.dtype != object else repr(type(value).__name__)
-
-
-Operator = Callable[[Array], Array]
-"""A deterministic operator on rows: (rows, d) to (rows, d)."""

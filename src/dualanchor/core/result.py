@@ -21,7 +21,7 @@ class Status(Enum):
     """How a row of a run ended. The value is the sentence shown to the user."""
 
     RUNNING = "still running"
-    HORIZON = "reached its horizon: this is the iterate its guarantee speaks of"
+    HORIZON = "reached its horizon"
     BUDGET = "stopped because the next step would exceed the budget"
     STEPS = "took the number of steps asked for"
     TARGET = "reached the target residual"
@@ -105,7 +105,7 @@ class Result:
     seed : int
         Where all randomness came from.
     plan, certificate
-        Filled by the front doors.
+        None: reserved.
     """
 
     x: Array
@@ -236,15 +236,32 @@ class Result:
         yield "success", _span(self.success, "d") if self.shape else str(bool(self.success))
         for name in ("nit", "nfev", "draws"):
             yield name, _span(getattr(self, name), ",")
-        if self.residual is not None:
+        if self.residual is None:
+            yield "residual", "not known: the operator can only be sampled"
+        else:
             yield "residual", f"{_span(self.residual, '.4g')} ({self.residual_kind})"
         if self.shape:
             yield "x", f"array of shape {self.x.shape}"
         else:
             with np.printoptions(precision=4, threshold=6, edgeitems=2):
                 yield "x", str(self.x)
+        for label, residual in self._by_configuration():
+            yield label, f"mean residual {residual:.4g}"
         for note in self.notes:
             yield "note", note
+
+    def labels(self) -> list[str]:
+        """What tells the configurations apart, one text each; the method's id if there is only one."""
+        parameters = self.method["parameters"]
+        if not isinstance(parameters, list):
+            return [str(self.method["id"])]
+        differ = [name for name in parameters[0] if any(one[name] != parameters[0][name] for one in parameters)]
+        return [", ".join(f"{name}={one[name]}" for name in differ) or str(self.method["id"]) for one in parameters]
+
+    def _by_configuration(self) -> list[tuple[str, float]]:
+        if len(self.shape) < 2 or self.residual is None or self.shape[0] > 20:
+            return []
+        return list(zip(self.labels(), self.residual.mean(axis=1), strict=True))
 
 
 _FORMAT = "dualanchor-result-1"

@@ -41,7 +41,7 @@ def number(value: Any) -> Any:
 
 def _plain(column: Column, floats: list[np.dtype[Any]]) -> Any:
     values = np.asarray(column)
-    return values.astype(np.result_type(*floats)) if floats and values.dtype.kind == "f" else values
+    return values.astype(np.result_type(*floats)) if floats else values
 
 
 class Rowwise:

@@ -113,6 +113,14 @@ class Listed(Schedule):
 
     def size(self, k: Any, horizon: Any) -> Any:
         if isinstance(k, int):
+            if k >= len(self.sizes):
+                raise ArgumentError(
+                    explain(
+                        "A list of batch sizes must have one for each round",
+                        f"{len(self.sizes)} sizes in round {k}",
+                        "Write out all of them, or use a Schedule",
+                    )
+                )
             return self.sizes[k]
         return np.array(self.sizes)[np.minimum(k, len(self.sizes) - 1)]
 

@@ -33,6 +33,8 @@ class Minibatch(Estimator):
     batch_size: Any = 1
 
     def __post_init__(self) -> None:
+        if isinstance(self.batch_size, np.ndarray) and self.batch_size.ndim == 1:
+            object.__setattr__(self, "batch_size", self.batch_size.tolist())
         as_schedule(self.batch_size, "Minibatch", horizon=1)
 
     def check_rounds(self, horizon: Any, rounds: int | None, owner: str) -> None:

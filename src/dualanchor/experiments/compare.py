@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentTypeError, CapabilityError, explain, missing_extra
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, explain, missing_extra
 from dualanchor.core.method import Method
 from dualanchor.core.problem import Problem
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.experiments.panel import Entry, Panel
 from dualanchor.experiments.study import Event, Study, run_study
 from dualanchor.methods import registry
+from dualanchor.problems import registry as named
 from dualanchor.run.stop import require_count
 
 
@@ -127,7 +128,7 @@ def compare(
     require_count(budget, "compare", "budget", 1)
     entries = _entries(problem, methods, budget)
     panel = Panel(problem.name, f"Comparison on {problem.name}", problem, budget, tuple(entries))
-    keep = folder if problem.id is not None else None
+    keep = folder if type(problem) in named.all().values() else None  # the code of others has no fingerprint
     study = run_study(
         [panel], seeds=seeds, tune_seeds=tune_seeds, folder=keep, fresh=fresh, jobs=jobs, progress=progress
     )
@@ -150,9 +151,13 @@ def _entries(problem: Problem, methods: Sequence[str | Entry] | None, budget: in
             continue
         try:
             _try_out(problem, cls, budget)
-        except CapabilityError:
+        except (CapabilityError, ArgumentError):  # it needs a constant that is not declared, or a larger budget
             continue
         able.append(Entry(name, name, cls.grid(problem, budget)))
+    if not able:
+        raise ArgumentError(
+            explain("compare: a method must be able to run on the problem", repr(problem), "Declare Constants(L=...)")
+        )
     return able
 
 
@@ -163,3 +168,5 @@ def _try_out(problem: Problem, cls: type[Method], budget: int) -> None:
     instance = problem.instance(streams)
     replayable = "replay" not in method.needs or instance.oracle.is_replayable(instance.x0, streams)
     method.check_oracle(replayable, instance.oracle.components)
+    if np.max(method.cost(0, None, True).evals) > budget:
+        raise ArgumentError(explain(f"{cls.id}: the first step must fit into the budget", budget, "Use a larger one"))

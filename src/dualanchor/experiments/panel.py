@@ -171,6 +171,9 @@ class _Reader:
             if name not in self._ENTRY_KEYS:
                 self._fail(name, f"is not a field of methods.{key}", repr(name), f"Use {', '.join(self._ENTRY_KEYS)}")
         grid, fixed = table.get("grid", {}), table.get("fixed", {})
+        for name, value in (("grid", grid), ("fixed", fixed)):
+            if not isinstance(value, dict):
+                self._fail(name, f"of methods.{key} must be a table", repr(value), f"Write [methods.{key}.{name}]")
         for name, values in grid.items():
             if not isinstance(values, list) or not values:
                 self._fail(name, f"of methods.{key}.grid must be a list of values", repr(values), "Write [1, 10, 100]")
@@ -190,7 +193,8 @@ class _Reader:
                 self._fail(entry.id, "must name a registered method", error, 'Add method = "s-dual-ohm"')
             if entry.like is not None and (entry.like not in names or panel.entry(entry.like).like is not None):
                 self._fail("like", f"of methods.{entry.id} must name another method of the panel", repr(entry.like), "")
-            for point in entry.points():
+            points = panel.entry(entry.like).points() if entry.like is not None else entry.points()
+            for point in points:
                 try:
                     panel.make(entry, point)
                 except DualAnchorError as error:

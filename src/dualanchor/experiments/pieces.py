@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core.oracle import Session
-from dualanchor.core.result import Result, jsonable
+from dualanchor.core.result import Result, Status, jsonable
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.estimators.residual import debiased_squared_residual
@@ -54,6 +54,8 @@ class Piece:
         count = {"stop": Draws(limit)} if entry.unit == "draws" else {"budget": limit}
         record = CURVE_POINTS if self.curves else 0
         result = solve(panel.problem, methods, reps=list(self.seeds), record=record, check=False, **count)
+        if any(status is Status.INTERRUPTED for status in result.status.ravel()):
+            raise KeyboardInterrupt  # an unfinished piece is not a result
         residual = self._estimated(result.x) if result.residual is None else result.residual
         arrays = {"residual": residual, "evals": result.nfev, "draws": result.draws, "nit": result.nit}
         if self.curves:
@@ -78,7 +80,9 @@ class Piece:
         finite = np.asarray(np.isfinite(flat).all(axis=1))
         F = Session(oracle.take(rows[finite]), streams.take(finite))
         squares = np.full(rows.size, np.inf)
-        squares[finite] = debiased_squared_residual(F, flat[finite], max(EVALUATION_SAMPLES, self.panel.budget))
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares[finite] = debiased_squared_residual(F, flat[finite], max(EVALUATION_SAMPLES, self.panel.budget))
+        squares[np.isnan(squares)] = np.inf
         return np.sqrt(np.maximum(squares, 0.0)).reshape(shape)
 
 
@@ -143,5 +147,6 @@ def _parallel(jobs: int) -> tuple[Any, Any] | None:
 
 def _size(piece: Piece) -> float:
     """Roughly the work in a piece."""
-    steps = [1 / max(1, np.max(point.get("batch_size", 1))) for point in piece.points]
+    sizes = [point.get("batch_size", 1) for point in piece.points]
+    steps = [1 / size if isinstance(size, int) else 1.0 for size in sizes]
     return sum(steps) * len(piece.seeds) * piece.panel.budget * (piece.panel.problem.dimension + 100)

@@ -49,7 +49,7 @@ def panels_for(names: Sequence[str], coarse: bool) -> list[Panel]:
     panels: dict[str, Panel] = {}
     if "appendix" in wanted:
         panels = {name: paper_panel(name).only(APPENDIX) for name in PAPER}
-    for name in wanted:
+    for name in sorted(wanted, key=lambda name: name.endswith(".toml")):  # so that a clash of ids is seen
         if name.endswith(".toml"):
             panel = load_panel(name)
             if panel.id in panels:

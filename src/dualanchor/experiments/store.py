@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dualanchor.core.errors import ArgumentError, CheckpointError, explain
 from dualanchor.core.files import read_arrays, write_arrays
 from dualanchor.core.types import Array
 
+_PIECE = re.compile(r"[0-9a-f]{16}-[0-9a-f]{24}\.npz")
 _NUMERICAL = ("core", "estimators", "oracles", "methods", "problems", "run")
 
 
@@ -24,9 +26,9 @@ def code_fingerprint() -> str:
     """A hash of the sources that compute numbers, and of the version of NumPy."""
     root = Path(dualanchor.__file__).parent
     digest = hashlib.sha256(f"{__version__} {np.__version__}".encode())
-    for package in _NUMERICAL:
-        for path in sorted((root / package).glob("*.py")):
-            digest.update(path.name.encode() + path.read_bytes())
+    sources = [path for package in _NUMERICAL for path in sorted((root / package).glob("*.py"))]
+    for path in (*sources, root / "experiments" / "pieces.py"):
+        digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -44,7 +46,8 @@ class Store:
 
     def prune(self) -> int:
         """Remove the pieces of other versions, which are never used; how many there were."""
-        stale = [path for path in self._folder.glob("*.npz") if not path.name.startswith(code_fingerprint())]
+        pieces = [path for path in self._folder.glob("*.npz") if _PIECE.fullmatch(path.name)]
+        stale = [path for path in pieces if not path.name.startswith(code_fingerprint())]
         for path in stale:
             path.unlink(missing_ok=True)
         return len(stale)

@@ -268,7 +268,7 @@ def _select(panel: Panel, grids: dict[str, dict[str, Array]]) -> dict[str, dict[
     for entry in panel.entries:
         if entry.like is None:
             means = grids[entry.id]["residual"].mean(axis=1)
-            selected[entry.id] = entry.points()[int(np.argmin(means))]
+            selected[entry.id] = entry.points()[int(np.argmin(np.where(np.isnan(means), np.inf, means)))]
     for entry in panel.entries:
         if entry.like is not None:
             selected[entry.id] = selected[entry.like]

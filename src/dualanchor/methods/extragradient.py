@@ -41,5 +41,7 @@ class TwoCall(Method):
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
-        step, M = problem.step_size, problem.constants.M
-        return {"step_size": step if step is None or M is None else min(step, 1 / (2 * M))}
+        steps = [] if problem.step_size is None else [problem.step_size]
+        if problem.constants.M is not None:
+            steps.append(1 / (2 * problem.constants.M))
+        return {"step_size": min(steps, default=None)}

@@ -81,6 +81,9 @@ class AdditiveNoise(Oracle):
             return self._F(x)
         return each_row(lambda row: self._F(x[row].copy()), x, "AdditiveNoise: operator")
 
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "sigma": self._sigma, "own_noise": self._noise is not None}
+
     def take(self, rows: Rows) -> Self:
         restrict = getattr(self._F, "take", None)
         if restrict is None:

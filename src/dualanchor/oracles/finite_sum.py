@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from copy import copy
 from typing import Any, NamedTuple, Self
@@ -84,7 +85,7 @@ class FiniteSum(Oracle):
         array([[ 0.  , -0.25, -0.5 , -0.75]])
         """
         require_callable(component, "FiniteSum.from_data: component", "component(x, rows)")
-        arrays = data if isinstance(data, tuple) else (data,)
+        arrays = tuple(np.asarray(array) for array in (data if isinstance(data, tuple) else (data,)))
         lengths = {len(array) for array in arrays}
         if len(lengths) != 1:
             raise ArgumentError(
@@ -167,6 +168,13 @@ class FiniteSum(Oracle):
 
     def operator(self, x: Array) -> Array:
         return self._kernel.weighted(x, np.full((x.shape[0], self._n), 1.0 / self._n))
+
+    def describe(self) -> dict[str, Any]:
+        digest = hashlib.sha256()
+        for name, value in sorted(vars(self._kernel).items()):
+            if isinstance(value, np.ndarray):
+                digest.update(name.encode() + np.ascontiguousarray(value).tobytes())
+        return {**super().describe(), "n": self._n, "data": digest.hexdigest()[:16]}
 
     def take(self, rows: Rows) -> Self:
         kernel = self._kernel.take(rows)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
 from dualanchor.core.oracle import Batch, Oracle, Session
 from dualanchor.core.streams import Handle, Streams
 from dualanchor.core.types import Array
@@ -53,6 +54,7 @@ class Sampler(Oracle):
         shards: int = 1,
     ) -> None:
         require_callable(sample, "Sampler: sample", "sample(x, n, rng)")
+        _require_arguments(sample, 3, "Sampler: sample must accept (x, n, rng)", "use Sampler.from_single for (x, rng)")
         if not isinstance(shards, int) or shards < 1:
             raise ArgumentError(explain("Sampler: shards must be an int >= 1", repr(shards), "Use shards=1"))
         self._sample, self._vectorized, self._shards = sample, vectorized, shards
@@ -62,6 +64,7 @@ class Sampler(Oracle):
     def from_single(cls, sample: Callable[[Array, np.random.Generator], Any], **options: Any) -> Sampler:
         """A sampler from a function of one sample: `sample(x, rng)`; a batch calls it n times."""
         require_callable(sample, "Sampler.from_single: sample", "sample(x, rng)")
+        _require_arguments(sample, 2, "Sampler.from_single: sample must accept (x, rng)", "use Sampler for (x, n, rng)")
 
         def mean(x: Array, n: int, rng: np.random.Generator) -> Array:
             total = np.asarray(sample(x, rng), dtype=x.dtype)
@@ -97,9 +100,24 @@ class Sampler(Oracle):
             "Sampler: sample",
         )
 
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "shards": self._shards, "vectorized": self._vectorized}
+
     def is_replayable(self, x: Array, streams: Streams) -> bool:
         if self.replayable is None:
             F = Session(self, streams)
             batch = F.draw(1)
             self.replayable = bool(np.array_equal(F(x, batch), F(x, batch)))
         return self.replayable
+
+
+def _require_arguments(function: Callable[..., Any], count: int, rule: str, remedy: str) -> None:
+    """Raise if a function cannot be called with so many positional arguments, where that can be seen."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*range(count))
+    except TypeError as error:
+        raise ArgumentTypeError(explain(rule, f"one with {signature}", f"Change it, or {remedy}")) from error

@@ -162,7 +162,7 @@ def plot_result(result: Result, ax: Any = None) -> Any:
     for number in np.unique(configuration):
         chosen = configuration == number
         evals, mean, low, high = _over_rows(history.evals[chosen], history.k[chosen], history.residual[chosen])
-        label = result.method["id"] + (f" #{number}" if len(result.shape) == 2 else "")
+        label = result.labels()[number]
         (line,) = ax.plot(evals, mean, label=label)
         if replications > 1:
             ax.fill_between(evals, low, high, color=line.get_color(), alpha=0.2, linewidth=0)

@@ -91,6 +91,7 @@ class Lane:
         for i in range(count):
             self.mark = self.session.mark()
             self.advance(1, None if coins is None else coins[:, i : i + 1])
+            self.mark = None
             bounded = self.bounded()
             if not bounded.all():
                 break

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,7 @@ class Loop:
         self._careful_until = 1  # the first step is looked at in any case
         self._reach = 1
         self._interrupted = False
+        self._taken_up: str | None = None
         self._to_be_continued = False  # ended for now, but its checkpoint goes on
         self._began = self._reported = time.perf_counter()
 
@@ -139,7 +140,9 @@ class Loop:
             self._careful_until, self._reach = origin.k + steps, 1  # where one row leaves, others may follow
             lane.rewind(origin)
         else:
-            self._ended.append(lane.ended(~bounded, [Status.DIVERGED] * int((~bounded).sum())))
+            gone = lane.ended(~bounded, [Status.DIVERGED] * int((~bounded).sum()))
+            self._recorder.add(gone.rows, lane.k, gone.draws, gone.evals, gone.residual)
+            self._ended.append(gone)
             self._lane = lane.take(bounded)
 
     # -- rows that end ---------------------------------------------------------------------------------------
@@ -242,7 +245,8 @@ class Loop:
     def _result(self, ended: list[Ended]) -> Result:
         leaves = [] if self._rule is None else self._rule.leaves()
         target = min((rule.eps for rule in leaves if isinstance(rule, Target)), default=None)
-        return assemble(ended, self._recorder.history(), self._shape, self._describe, target)
+        result = assemble(ended, self._recorder.history(), self._shape, self._describe, target)
+        return replace(result, notes=(*result.notes, self._taken_up)) if self._taken_up else result
 
     # -- checkpoints -----------------------------------------------------------------------------------------
 
@@ -292,6 +296,9 @@ class Loop:
             lane.k = int(header["k"])
             self._careful_until = lane.k + 1
             self._lane = lane
+            self._taken_up = (
+                f"went on from a checkpoint of step {lane.k}; it does not show whether a function has changed"
+            )
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise CheckpointError(
                 explain(

@@ -48,9 +48,9 @@ def assemble(
     if ended[0].residual is not None:
         residual = gather([piece.residual for piece in ended if piece.residual is not None])
         if target is not None:
-            success &= residual <= target
+            success &= (residual <= target) | np.array([one is Status.TARGET for one in statuses])
     k = gather([piece.k for piece in ended])
-    notes = _notes(statuses, k, describe["method"])
+    notes = _notes(statuses, k, describe["method"]) + _growth(history, residual)
     return Result(
         x=state["x"].reshape(*shape, -1),
         success=shaped(success),
@@ -85,3 +85,19 @@ def _notes(statuses: Array, k: Array, method: dict[str, Any]) -> tuple[str, ...]
             "that is not the iterate which the last-iterate theorem speaks of"
         )
     return tuple(notes)
+
+
+def _growth(history: History, residual: Array | None) -> tuple[str, ...]:
+    """A word of warning where a run ended far above its start."""
+    if residual is None or not history.residual.size:
+        return ()
+    start = history.residual[history.k == 0]
+    with np.errstate(invalid="ignore"):
+        grown = start.size == residual.size and np.isfinite(residual) & (residual > 10 * start)
+    if not np.any(grown):
+        return ()
+    row = int(np.flatnonzero(grown)[0])
+    return (
+        f"the residual grew from {start[row]:.3g} to {residual[row]:.3g}: "
+        "the step is too large for this operator (is L right?), the noise is, or F is not cocoercive",
+    )

@@ -17,7 +17,9 @@ _COLUMNS = ("row", "k", "draws", "evals", "residual")
 
 
 class Recorder:
-    """Collects lines of a History at the start, at chosen steps and at the end of each row that does not diverge.
+    """Collects lines of a History at the start, at chosen steps and at the end of each row.
+
+    A diverged row ends with infinity.
 
     Parameters
     ----------
@@ -30,6 +32,8 @@ class Recorder:
     def __init__(self, record: Any, lengths: Iterable[int]) -> None:
         self._all = isinstance(record, str) and record == "all"
         self._steps, self._growing = _chosen_steps(record, lengths)
+        planned = isinstance(record, (int, np.integer, type(None))) and len(self._steps) > 1 and not self._growing
+        self._stride = max(1, self._steps[-1] - self._steps[-2]) if planned else None
         self._lines: dict[str, list[Array]] = {name: [] for name in _COLUMNS}
 
     def next_after(self, k: int) -> int:
@@ -39,7 +43,11 @@ class Recorder:
         while self._growing and self._steps[-1] <= k:
             self._steps.append(self._steps[-1] + max(1, self._steps[-1] // 8))
         i = bisect_right(self._steps, k)
-        return self._steps[i] if i < len(self._steps) else 1 << 62
+        if i < len(self._steps):
+            return self._steps[i]
+        if self._stride is None:
+            return 1 << 62
+        return k + self._stride - (k - self._steps[-1]) % self._stride  # a row that lives longer than expected
 
     def wants(self, k: int) -> bool:
         """Whether step k is one of those."""

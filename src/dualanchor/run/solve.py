@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,13 @@ def solve(
     progress : callable, optional
         Called now and then with a `Progress`.
     checkpoint : path or Checkpoint, optional
-        Where the run saves itself; if the file exists and is of this run, the run goes on from it.
+        Where the run saves itself; if the file exists and is of this run, the run goes on from it. Method, options,
+        data and start are compared; whether a function has changed cannot be seen.
+
+    Notes
+    -----
+    Ctrl-C ends the run after the present step: the result so far is returned with status INTERRUPTED, and the
+    checkpoint goes on from there. A second Ctrl-C raises KeyboardInterrupt at once.
 
     Returns
     -------
@@ -107,7 +114,7 @@ def solve(
     count = replications.size
     start = _start(x0, instance.x0, problem.dimension, count)
     lane = _lane(stacked, instance.oracle, start, seed, replications, len(configurations))
-    _check_ends(rule, lane, configurations)
+    _check_ends(rule, lane)
 
     several = not (method is None or isinstance(method, (str, Method)))
     single = count == 1 and isinstance(reps, (int, np.integer))
@@ -120,7 +127,8 @@ def solve(
         "parameters": jsonable([one.parameters() for one in configurations] if several else stacked.parameters()),
     }
     fingerprint = {
-        "problem": jsonable(problem.describe()),
+        "problem": jsonable({**problem.describe(), **asdict(problem.constants)}),
+        "oracle": jsonable(instance.oracle.describe()),
         "method": described,
         "seed": int(seed),
         "reps": replications.tolist(),
@@ -134,7 +142,7 @@ def solve(
         lane,
         rule,
         Recorder(points, lengths),
-        describe={"problem": fingerprint["problem"], "method": described, "seed": int(seed)},
+        describe={"problem": jsonable(problem.describe()), "method": described, "seed": int(seed)},
         shape=shape,
         callback=None if callback is None else as_callback(callback),  # checked there
         progress=progress,
@@ -207,7 +215,7 @@ def _lane(method: Method, oracle: Oracle, start: Array, seed: int, replications:
     return Lane(method, method.init(start), Session(oracle, streams), oracle, streams.of(Purpose.COIN), rows)
 
 
-def _check_ends(rule: Rule | None, lane: Lane, configurations: list[Method]) -> None:
+def _check_ends(rule: Rule | None, lane: Lane) -> None:
     """Raise if the run would never end, could not take a first step, or has a target it cannot see."""
     leaves = [] if rule is None else rule.leaves()
     name = type(lane.method).__name__

@@ -74,7 +74,7 @@ def test_the_text_is_short_and_says_what_matters():
     text = repr(grid())
     for part in ("2 of 6 diverged", "4 of 6 stopped because", "4 of 6"):
         assert part in text
-    assert "residual" not in repr(blind())
+    assert "not known" in repr(blind())
 
 
 def test_long_points_are_cut():
