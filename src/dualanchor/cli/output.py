@@ -24,6 +24,9 @@ from dualanchor.run.loop import Progress
 if TYPE_CHECKING:
     from rich.table import Table
 
+MOST_NUMBERS = 1000
+"""Points with more numbers than this are not printed; --save keeps them."""
+
 
 def print_json(value: Any) -> None:
     """One JSON value on standard output; non-finite numbers are null."""
@@ -70,7 +73,7 @@ def solve_summary(result: Result, budget: int | None) -> dict[str, Any]:
         "status_per_rep": statuses,
         "residual_kind": result.residual_kind,
         "final": final,
-        "x": result.x,
+        "x": result.x if result.x.size <= MOST_NUMBERS else None,
         "notes": list(result.notes),
     }
 
