@@ -61,9 +61,7 @@ def problems(name: str | None, as_json: bool) -> None:
 @click.option("--wall-time", type=float, help="Stop after so many seconds.")
 @click.option("--no-check", is_flag=True, help="Allow step sizes that the method's theorem does not admit.")
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Save here on the way, and go on from here.")
-@click.option(
-    "--save", type=click.Path(path_type=Path), help="Write the result, with x, here (npz); read it with Result.load."
-)
+@click.option("--save", type=click.Path(path_type=Path), help="Write the result, with x, here (npz), for Result.load.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a figure of residual against samples here.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @named_errors

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -67,13 +67,20 @@ class Rowwise:
 
     def take(self, rows: Rows) -> Self:
         """The same record for a selection of its rows."""
-        part = object.__new__(type(self))  # checked when it was made: a restriction needs no new check
+        return self._with(lambda column: column[rows])
+
+    def in_full_precision(self) -> Self:
+        """The same record with plain arrays for columns: nothing has to give way to double precision."""
+        return self._with(np.asarray)
+
+    def _with(self, change: Callable[[Any], Any]) -> Self:
+        part = object.__new__(type(self))  # checked when it was made: this needs no new check
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
-                value = value[rows]
+                value = change(value)
             elif isinstance(value, Rowwise):
-                value = value.take(rows)
+                value = value._with(change)
             object.__setattr__(part, field.name, value)
         return part
 

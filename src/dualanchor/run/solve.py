@@ -209,6 +209,8 @@ def _lane(method: Method, oracle: Oracle, start: Array, seed: int, replications:
         count = replications.size
         rows = np.tile(np.arange(count), configurations)
         method = method.take(np.repeat(np.arange(configurations), count))
+        if start.dtype == np.float64:
+            method = method.in_full_precision()
         oracle, start, replications = oracle.take(rows), start[rows], replications[rows]
     streams = Streams(seed, replications, Purpose.NOISE, start.shape[1], start.dtype)
     rows = np.arange(replications.size)
