@@ -1,0 +1,1 @@
+"""Theory as functions: numbers in, numbers out."""
