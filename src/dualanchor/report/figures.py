@@ -17,6 +17,7 @@ _STYLE: dict[str, Any] = {
     "font.size": 9.5,
     "axes.titlesize": 10.5,
     "axes.titlelocation": "left",
+    "axes.titley": 1.0,  # nothing stands in its way, which matplotlib would look for at every drawing
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -28,7 +29,7 @@ _STYLE: dict[str, Any] = {
     "text.parse_math": False,  # names come from users
     "svg.hashsalt": "dualanchor",  # the same study gives the same bytes
 }
-_FORMATS: dict[str, dict[str, Any]] = {"png": {"dpi": 160}, "svg": {"metadata": {"Date": None}}}
+_DPI = 160
 _SIZES = {1: (7.4, 4.6), 2: (5.0, 3.5)}  # inches per panel, by the number of columns
 _MARKERS = 9  # per curve
 
@@ -55,7 +56,7 @@ def draw(panels: Sequence[View], columns: int = 1) -> dict[str, bytes]:
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)  # type: ignore[arg-type]
-        figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+        figure = Figure(figsize=(columns * width, rows * height), dpi=_DPI, layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         lines: dict[str, Any] = {}
         for ax, view in zip(axes, panels, strict=False):
@@ -63,7 +64,7 @@ def draw(panels: Sequence[View], columns: int = 1) -> dict[str, bytes]:
         for ax in axes[len(panels) :]:
             ax.remove()
         _add_legend(figure, panels, lines)
-        return {name: _saved(figure, name, options) for name, options in _FORMATS.items()}
+        return _saved(figure)
 
 
 def _draw_panel(ax: Any, view: View) -> dict[str, Any]:
@@ -125,11 +126,16 @@ def _add_legend(figure: Any, panels: Sequence[View], lines: dict[str, Any]) -> N
         figure.legend(handles, shown, loc="outside lower center", ncols=4)
 
 
-def _saved(figure: Any, name: str, options: dict[str, Any]) -> bytes:
-    target = io.BytesIO()
-    figure.savefig(target, format=name, **options)
+def _saved(figure: Any) -> dict[str, bytes]:
+    """The figure in both formats. `Figure.savefig` would draw it twice for each, once to arrange it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    png, svg = io.BytesIO(), io.BytesIO()
+    FigureCanvasAgg(figure).print_png(png, pil_kwargs={"compress_level": 3})  # quicker, for 6 % more bytes
     figure.set_layout_engine("none")  # arranged once, not again for the next format
-    return target.getvalue()
+    FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
+    return {"png": png.getvalue(), "svg": svg.getvalue()}
 
 
 def plot_result(result: Result, ax: Any = None) -> Any:
