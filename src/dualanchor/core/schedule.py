@@ -55,6 +55,8 @@ class Tapered(Schedule):
     ----------
     C : float
         Scale; the sizes sum to at most :math:`N - 1 + C (\ln N + 0.02)`.
+    multiple : int
+        Sizes are rounded up to multiples of this many samples, the number of workers that share a batch.
 
     Examples
     --------
@@ -64,15 +66,18 @@ class Tapered(Schedule):
     """
 
     C: Any
+    multiple: Any = 1
     needs_horizon = True
 
     def __post_init__(self) -> None:
         _require_positive(self.C, "Tapered: C", "Use a larger C")
+        if np.asarray(self.multiple).dtype.kind not in "iu" or np.min(self.multiple) < 1:
+            raise ArgumentError(explain("Tapered: multiple must be an int >= 1", self.multiple, "Use multiple=1"))
 
     def size(self, k: Any, horizon: Any) -> Any:
         if isinstance(k, int) and isinstance(horizon, int) and isinstance(self.C, numbers.Real):
-            return _tapered(float(self.C), horizon)[k]
-        return _tapered_sizes(self.C, k, horizon)
+            return _tapered(float(self.C), horizon, int(self.multiple))[k]
+        return self.multiple * _tapered_sizes(self.C / self.multiple, k, horizon)
 
 
 def _tapered_sizes(C: Any, k: Any, horizon: Any) -> Any:
@@ -81,8 +86,8 @@ def _tapered_sizes(C: Any, k: Any, horizon: Any) -> Any:
 
 
 @lru_cache(maxsize=32)
-def _tapered(C: float, horizon: int) -> list[int]:
-    sizes: list[int] = _tapered_sizes(C, np.arange(max(1, horizon - 1)), horizon).tolist()
+def _tapered(C: float, horizon: int, multiple: int) -> list[int]:
+    sizes: list[int] = (multiple * _tapered_sizes(C / multiple, np.arange(max(1, horizon - 1)), horizon)).tolist()
     return sizes
 
 

@@ -1,0 +1,314 @@
+r"""Right-hand sides of the theorems and lemmas: numbers in, numbers out.
+
+Every function bounds a mean square, :math:`\mathbb E\|F(x_{N-1})\|^2` unless it says otherwise, and takes arrays as
+well as numbers. Letters: N horizon, `step_size` :math:`\alpha`, D distance from the start to a root, `sigma` root mean
+square noise of one sample, B batch size, L cocoercivity (F is 1/L-cocoercive), `mu` strong monotonicity. Assumptions:
+A1 unbiased with bounded variance (3.1), A2 cocoercive in expectation (3.2).
+
+Each function carries what it states as `.statement`; `STATEMENTS` lists all of them.
+
+Every bound for a batch method asks for fresh independent batches, and for N and all batch sizes fixed before the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from dualanchor.core.types import Array
+from dualanchor.theory.weights import contraction_sum, damping, leave_one_out, root_sum, round_weights, weight_sum
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PAPER = "paper"
+OURS = "not in the paper"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a function of this module states.
+
+    Attributes
+    ----------
+    name : str
+        "Theorem 4.1", "Theorem A", ...
+    source : str
+        "paper" with the paper's numbering, or "not in the paper".
+    assumptions : tuple of str
+        What must hold for it.
+    bounds : str
+        The quantity that is bounded.
+    """
+
+    name: str
+    source: str
+    assumptions: tuple[str, ...]
+    bounds: str
+
+
+STATEMENTS: dict[str, Statement] = {}
+"""What each function of this module states, by the function's name."""
+
+
+def states(
+    name: str, source: str, *assumptions: str, bounds: str = "E|F(x_{N-1})|^2"
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Attach a Statement to a function."""
+
+    def attach(function: Callable[P, R]) -> Callable[P, R]:
+        STATEMENTS[function.__name__] = function.statement = Statement(  # type: ignore[attr-defined]
+            name, source, assumptions, bounds
+        )
+        return function
+
+    return attach
+
+
+A1 = "A1: samples are unbiased with variance at most sigma^2"
+A2 = "A2: F is 1/L-cocoercive in expectation"
+COCOERCIVE = "F is 1/L-cocoercive"
+STRONG = "F is mu-strongly monotone"
+STEP = "0 < step_size <= 2/L"
+
+
+# -- the paper's statements --------------------------------------------------------------------------------------
+
+
+@states("Proposition 3.3", PAPER, COCOERCIVE, STEP, "no noise", bounds="|F(y_{N-1})|^2")
+def proposition_3_3(N: Any, step_size: Any, D: Any) -> Any:
+    r"""OHM and Dual-OHM without noise: :math:`4D^2/(\alpha^2N^2)`."""
+    return 4 * (D / (step_size * N)) ** 2
+
+
+@states("Theorem 4.1", PAPER, A1, A2, STEP)
+def theorem_4_1(N: Any, step_size: Any, D: Any, sigma: Any, B: Any) -> Any:
+    r"""S-Dual-OHM with a constant batch: :math:`4D^2/(\alpha^2N^2) + 6\sigma^2/B`."""
+    return proposition_3_3(N, step_size, D) + 6 * sigma**2 / B
+
+
+@states("Lemma 4.3", PAPER, A1, A2, STEP, bounds="E[(N-1)a^2/4 |F_N|^2 + a/2 <F_N, x_{N-1} - x_0>]")
+def lemma_4_3(N: Any, step_size: Any, sigma: Any, B: Any, cross_term: Any = None) -> Any:
+    r"""What noise leaves of the identity: :math:`\sum_j \lambda_{N,j} (\alpha\sigma^2/(2B) + c)`.
+
+    `cross_term` c bounds :math:`\mathbb E\langle e_{j-1}, T x_{N-1}\rangle` for all j; by default Lemma 4.4's.
+    """
+    c = lemma_4_4(step_size, sigma, B) if cross_term is None else cross_term
+    return step_size * (N - 1) / 2 * (step_size * sigma**2 / (2 * B) + c)
+
+
+@states("Lemma 4.4", PAPER, A1, A2, STEP, bounds="E<e_{j-1}, T x_{N-1}>")
+def lemma_4_4(step_size: Any, sigma: Any, B: Any) -> Any:
+    r"""The cross term of one round's error with the end: :math:`\alpha\sigma^2/B`; half of it is enough (Theorem A)."""
+    return step_size * sigma**2 / B
+
+
+def contraction(step_size: Any, L: Any, mu: Any) -> Any:
+    r"""The squared factor :math:`\gamma^2 = 1 - \alpha\mu(2 - \alpha L)` by which T contracts."""
+    return 1 - step_size * mu * (2 - step_size * L)
+
+
+@states("Lemma 4.6", PAPER, A1, COCOERCIVE, STRONG, "0 < step_size < 2/L", bounds="E|x_k - y_k|^2")
+def lemma_4_6(step_size: Any, L: Any, mu: Any, sigma: Any, B: Any) -> Any:
+    r"""Distance to the run without noise: :math:`\alpha^2\sigma^2/(B(1-\gamma^2))`."""
+    return _over(step_size**2 * sigma**2 / B, 1 - contraction(step_size, L, mu))
+
+
+@states("Lemma 4.7", PAPER, COCOERCIVE, STRONG, "0 < step_size < 2/L", "no noise", bounds="|y_k - y_{N-1}|")
+def lemma_4_7(k: Any, step_size: Any, L: Any, mu: Any, D: Any) -> Any:
+    r"""How soon the end is reached without noise: :math:`\frac{1+\gamma}{1-\gamma}\gamma^k D`; a norm, not a square."""
+    gamma = np.sqrt(np.maximum(0.0, contraction(step_size, L, mu)))
+    return _over((1 + gamma) * gamma**k * D, 1 - gamma)
+
+
+@states("Theorem 4.5, first form", PAPER, A1, COCOERCIVE, STRONG, "0 < step_size < 2/L", bounds="E|x_k - y_{N-1}|^2")
+def theorem_4_5_distance(k: Any, step_size: Any, L: Any, mu: Any, D: Any, sigma: Any, B: Any) -> Any:
+    r"""Distance to the end of the run without noise: twice the square of Lemma 4.7 plus twice Lemma 4.6."""
+    return 2 * lemma_4_7(k, step_size, L, mu, D) ** 2 + 2 * lemma_4_6(step_size, L, mu, sigma, B)
+
+
+@states("Theorem 4.5", PAPER, A1, COCOERCIVE, STRONG, "step_size = 1/L", "k <= N - 1", bounds="E|F(x_k)|^2")
+def theorem_4_5(N: Any, k: Any, L: Any, mu: Any, D: Any, sigma: Any, B: Any) -> Any:
+    r"""Early stopping: :math:`8L^2D^2/N^2 + 64L^4\mu^{-2}e^{-k\mu/L}D^2 + 4L\sigma^2/(\mu B)`."""
+    early = _over(64 * L**4 * np.exp(-k * np.asarray(mu) / L) * D**2, mu * np.asarray(mu))
+    return 8 * (L * D / N) ** 2 + early + _over(4 * L * sigma**2 / B, mu)
+
+
+@states("Lemma A.2", PAPER, A1, A2, STEP, bounds="E|x_k - x_k^(s)|^2")
+def lemma_a2(N: Any, s: Any, k: Any, step_size: Any, sigma: Any, B: Any) -> Any:
+    r"""Batch s < k replaced: :math:`\frac{\alpha^2\sigma^2}{B}(1 + \frac{(N-k)(N-k-1)}{(N-s)(N-s-1)})`."""
+    return 2 * step_size**2 * sigma**2 / B * leave_one_out(N, s, k)
+
+
+# -- Theorem A and what follows from it --------------------------------------------------------------------------
+
+
+def noise_term(batch_sizes: Any, sigma: Any, tau: float = 2.0) -> Any:
+    r"""The W of Theorem A for batch sizes :math:`B_0, \dots, B_{N-2}` along the last axis."""
+    sizes = np.asarray(batch_sizes, dtype=float)
+    N = sizes.shape[-1] + 1
+    m = np.arange(N, 1, -1)
+    return 2 * np.asarray(sigma) ** 2 * (damping(m, tau) * round_weights(N) / sizes).sum(axis=-1)
+
+
+def solved(A: Any, W: Any, affine: bool = False) -> Any:
+    r"""The mean square that :math:`s \le 2A\sqrt s + W` leaves: :math:`(A + \sqrt{A^2+W})^2`; 4A^2 + W if affine."""
+    return 4 * A**2 + W if affine else (A + np.sqrt(A**2 + W)) ** 2
+
+
+@states("Lemma A.2, sharper", OURS, A1, A2, STEP, bounds="E|x_k - x_k^(s)|^2")
+def leave_one_out_sharp(N: Any, s: Any, k: Any, step_size: Any, sigma: Any, B: Any) -> Any:
+    r"""Lemma A.2 by the triangle inequality: :math:`2\alpha^2\rho_{s,k}^2\sigma^2/B`; half as much at the end."""
+    return 2 * step_size**2 * sigma**2 / B * leave_one_out(N, s, k) ** 2
+
+
+@states("Theorem A", OURS, A1, A2, STEP)
+def theorem_a(step_size: Any, D: Any, sigma: Any, batch_sizes: Any, *, tau: float = 2.0, affine: bool = False) -> Any:
+    r"""Dual-OHM with any batch sizes fixed in advance, along the last axis; its length is N - 1.
+
+    .. math:: (A + \sqrt{A^2 + W})^2, \quad A = \frac{D}{\alpha N}, \quad
+        W = 2\sigma^2 \sum_{k=0}^{N-2} \frac{\kappa_{N-k}}{B_k (N-k)(N-k-1)}.
+
+    `tau` is :math:`\alpha L` (2 is always valid); an affine F has :math:`4A^2 + W` and needs A1 only.
+    """
+    sizes = np.asarray(batch_sizes, dtype=float)
+    return solved(D / (step_size * (sizes.shape[-1] + 1)), noise_term(sizes, sigma, tau), affine)
+
+
+@states("Theorem A, constant batch", OURS, A1, A2, STEP)
+def theorem_a_constant(
+    N: Any, step_size: Any, D: Any, sigma: Any, B: Any, *, tau: float = 2.0, affine: bool = False
+) -> Any:
+    r"""Theorem A for one batch size: :math:`W = 2(1-1/N)\sigma^2/B` at the largest step."""
+    return solved(D / (step_size * np.asarray(N)), 2 * sigma**2 * weight_sum(N, tau) / B, affine)
+
+
+@states("Theorem B", OURS, A1, A2, STEP, "N > 2D/(step_size eps)", bounds="samples for E|F(x_{N-1})|^2 <= eps^2")
+def theorem_b_samples(eps: Any, N: Any, step_size: Any, D: Any, sigma: Any) -> Any:
+    r"""Samples of tapered batches: :math:`N - 1 + 2\sigma^2H_N^2/(\epsilon^2(1 - 2D/(\alpha\epsilon N)))`, at most."""
+    left = 1 - 2 * D / (step_size * eps * np.asarray(N, dtype=float))
+    return np.where(left > 0, N - 1 + _over(2 * sigma**2 * root_sum(N) ** 2, eps**2 * np.maximum(left, 0)), np.inf)[()]
+
+
+@states("Theorem C", OURS, A1, COCOERCIVE, STRONG, "0 < step_size < 2/L", "k <= N - 1", bounds="E|x_k - x*|^2")
+def theorem_c_distance(k: Any, step_size: Any, L: Any, mu: Any, D: Any, sigma: Any, B: Any, N: Any = np.inf) -> Any:
+    r"""Distance to the root after k steps: :math:`D^2(1 - (1-\rho)R_k) + \alpha^2R_k\sigma^2/B`; N = inf is SGDA."""
+    rho = contraction(step_size, L, mu)
+    R = contraction_sum(k, rho, N)
+    return D**2 * (1 - (1 - rho) * R) + step_size**2 * sigma**2 / B * R
+
+
+@states("Theorem C", OURS, A1, COCOERCIVE, STRONG, "0 < step_size < 2/L", "k <= N - 1", bounds="E|F(x_k)|^2")
+def theorem_c(k: Any, step_size: Any, L: Any, mu: Any, D: Any, sigma: Any, B: Any, N: Any = np.inf) -> Any:
+    r"""Residual after k steps: :math:`L^2` times the distance; at mu = 0 the distance is the drift bound."""
+    return L**2 * theorem_c_distance(k, step_size, L, mu, D, sigma, B, N)
+
+
+@states("Drift bound", OURS, A1, "T is quasi-nonexpansive", bounds="E|x_k - x*|^2")
+def drift(N: Any, k: Any, step_size: Any, D: Any, sigma: Any, B: Any) -> Any:
+    r"""How far a run with a constant batch strays: :math:`D^2 + \frac{k(2N-k-1)}{2N}\alpha^2\sigma^2/B`."""
+    return D**2 + contraction_sum(k, 1.0, N) * step_size**2 * sigma**2 / B
+
+
+@states("Drift bound at the end", OURS, A1, "T is quasi-nonexpansive", bounds="E|x_{N-1} - x*|^2")
+def drift_at_end(step_size: Any, D: Any, sigma: Any, batch_sizes: Any) -> Any:
+    r"""The same at the end for any batch sizes: :math:`D^2 + \frac{\alpha^2}{2}\sigma^2\sum_k 1/B_k`."""
+    return D**2 + step_size**2 / 2 * np.asarray(sigma) ** 2 * (1 / np.asarray(batch_sizes, dtype=float)).sum(axis=-1)
+
+
+@states("Restarts", OURS, A1, A2, STEP, "dist(x, roots) <= |F(x)|/mu (sharpness, or strong monotonicity)")
+def restart(residual: Any, N: Any, step_size: Any, mu: Any, W: Any) -> Any:
+    r"""One epoch of N - 1 rounds from a point of root mean square residual r: Theorem A with D = r/mu."""
+    return solved(_over(residual, mu * step_size * np.asarray(N, dtype=float)), W)
+
+
+@states("Anytime, stage ends", OURS, A1, A2, STEP)
+def anytime_stage(N: Any, step_size: Any, D_stage: Any, sigma: Any, b: Any) -> Any:
+    r"""End of a stage of length N with batches scaled by b: :math:`(P + \sqrt{P^2 + 2\sigma^2/b})^2/N^2`, P = D/alpha.
+
+    Constant batches :math:`\lceil bN^2 \rceil`, or tapered ones with :math:`C = bN^2H_N`; `D_stage` is the distance
+    at the stage's start, by the drift bound of the stages before it.
+    """
+    return solved(D_stage / step_size, 2 * sigma**2 / b) / N**2
+
+
+@states("Backward-forward", OURS, "A1 and A2 on the domain of G", STEP, bounds="E|F(x) + g|^2, g in G(x)")
+def composite(step_size: Any, D: Any, sigma: Any, batch_sizes: Any, first_batch: Any = np.inf) -> Any:
+    r"""Theorem A for :math:`0 \in F(x) + G(x)`, from :math:`z_0 = x_0 - \alpha F_{B_0}(x_0)` with a batch of its own.
+
+    That start is within :math:`\sqrt{D^2 + \alpha^2\sigma^2/B_0}` of a zero, D from x_0 in the domain of G.
+    """
+    return theorem_a(step_size, np.sqrt(D**2 + step_size**2 * sigma**2 / first_batch), sigma, batch_sizes)
+
+
+def composite_modulus(step_size: Any, mu: Any) -> Any:
+    r"""What takes the place of mu in restarts of a backward-forward run: :math:`\mu/(1+\alpha\mu)`."""
+    return mu / (1 + step_size * mu)
+
+
+@states("Model bias", OURS, "A1 and A2 for a nearby operator, |F~ - F| <= bias", STEP)
+def model_bias(step_size: Any, D: Any, sigma: Any, batch_sizes: Any, bias: Any) -> Any:
+    r"""Samples of a nearby operator: :math:`(\beta + A_b + \sqrt{A_b^2 + W + 2\beta A' + \beta^2})^2`."""
+    sizes = np.asarray(batch_sizes, dtype=float)
+    N = sizes.shape[-1] + 1
+    A_b = (D / step_size + bias) / N
+    away = np.sqrt(drift_at_end(step_size, D, sigma, sizes)) / (step_size * N)
+    return (bias + A_b + np.sqrt(A_b**2 + noise_term(sizes, sigma) + 2 * bias * away + bias**2)) ** 2
+
+
+@states("Any bias", OURS, "A1 and A2 up to a bias field of norm at most bias", STEP)
+def any_bias(step_size: Any, L: Any, D: Any, sigma: Any, batch_sizes: Any, bias: Any) -> Any:
+    r"""An arbitrary bias on top: Theorem A's root plus :math:`\frac{\alpha L}{2}(N-1)\beta`, squared."""
+    sizes = np.asarray(batch_sizes, dtype=float)
+    return (np.sqrt(theorem_a(step_size, D, sigma, sizes)) + step_size * L / 2 * sizes.shape[-1] * bias) ** 2
+
+
+@states("Noise bounded at the root only", OURS, "A2, and E|F^(x*)|^2 <= sigma_root^2", "constant batch", STEP)
+def multiplicative_noise(N: Any, step_size: Any, L: Any, D: Any, sigma_root: Any, B: Any) -> Any:
+    r"""Theorem A with :math:`\sigma^2 \to 2\sigma_\star^2 + L^2G/2`; infinite unless :math:`(N-1)\alpha^2L^2 < 4B`.
+
+    :math:`G = (D^2 + (N-1)\alpha^2\sigma_\star^2/B)/(1 - (N-1)\alpha^2L^2/(4B))` bounds all
+    :math:`\mathbb E\|x_k - x_\star\|^2`.
+    """
+    N = np.asarray(N, dtype=float)
+    share = (N - 1) * step_size**2 * L**2 / (4 * B)
+    far = _over(D**2 + (N - 1) * step_size**2 * sigma_root**2 / B, np.maximum(0.0, 1 - share))
+    return theorem_a_constant(N, step_size, D, np.sqrt(2 * sigma_root**2 + L**2 * far / 2), B)
+
+
+@states("Cocoercivity of a batch", OURS, "A2 with L for one sample, mean operator 1/L_mean-cocoercive", bounds="L_B")
+def batch_cocoercivity(B: Any, L: Any, L_mean: Any) -> Any:
+    r"""The constant of a mean of B samples: :math:`L_B = L/B + (1 - 1/B)L_F`; steps up to 2/L_B are admissible."""
+    return L / B + (1 - 1 / np.asarray(B, dtype=float)) * L_mean
+
+
+@states("S-OHM", OURS, A1, COCOERCIVE, STEP)
+def s_ohm(step_size: Any, L: Any, D: Any, sigma: Any, batch_sizes: Any) -> Any:
+    r"""S-OHM, any batch sizes: :math:`(\frac{2D}{\alpha N} + \frac{\alpha L}{N}\sqrt{\sum_k(k+1)^2\sigma^2/B_k})^2`.
+
+    Against the run without noise, :math:`N^2\,\mathbb E\|x_{N-1}-y_{N-1}\|^2 \le \alpha^2\sum_k(k+1)^2\sigma^2/B_k`
+    because T is nonexpansive and errors are uncorrelated with the past.
+    """
+    sizes = np.asarray(batch_sizes, dtype=float)
+    rounds = np.arange(1, sizes.shape[-1] + 1, dtype=float)
+    N = sizes.shape[-1] + 1
+    apart = np.sqrt((rounds**2 / sizes).sum(axis=-1)) * sigma
+    return (2 * D / (step_size * N) + step_size * L * apart / N) ** 2
+
+
+@states("SGDA", OURS, A1, COCOERCIVE, "0 < step_size < 2/L", bounds="mean of E|F(x_k)|^2 over k = 0 .. K - 1")
+def sgda_average(steps: Any, step_size: Any, L: Any, D: Any, sigma: Any, B: Any) -> Any:
+    r"""A random iterate of SGDA: :math:`(D^2/K + \alpha^2\sigma^2/B) / (\alpha(2/L - \alpha))`."""
+    return (D**2 / steps + step_size**2 * sigma**2 / B) / (step_size * (2 / L - step_size))
+
+
+def _over(numerator: Any, denominator: Any) -> Any:
+    """A quotient in which 0/0 is 0 and x/0 infinite."""
+    numerator, denominator = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
+    out: Array = np.full(numerator.shape, np.inf)
+    out[(numerator == 0) & (denominator == 0)] = 0.0
+    np.divide(numerator, denominator, out=out, where=denominator != 0)
+    return out[()]

@@ -1,0 +1,99 @@
+r"""The weights with which rounds enter the last iterate and its bound.
+
+Throughout N is the horizon, k = 0 .. N - 2 a round and m = N - k its distance from the end. Functions of one number
+also take arrays.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy.special import digamma
+
+from dualanchor.core.types import Array
+
+_EXACT = 4096  # sums of 1/sqrt(m(m-1)) are added up to here and continued by their expansion
+
+
+def round_weights(N: int) -> Array:
+    r"""Weight :math:`1/(m(m-1))`, m = N - k, of round k = 0 .. N - 2 in Theorem A; they sum to 1 - 1/N."""
+    m = np.arange(N, 1, -1, dtype=float)
+    return 1 / (m * (m - 1))
+
+
+def dual_multipliers(N: int, step_size: float) -> Array:
+    r"""Multipliers :math:`\lambda_{N,j} = N\alpha / (2(N-j)(N-j+1))`, j = 1 .. N - 1, of Lemma 4.2."""
+    return N * step_size / 2 * round_weights(N)
+
+
+def anchor_multipliers(N: int, step_size: float) -> Array:
+    r"""Multipliers :math:`\nu_{j+1,j} = \alpha j(j+1)/(2N)`, j = 1 .. N - 1, of S-OHM's identity (section 4.1.1)."""
+    j = np.arange(1, N, dtype=float)
+    return step_size * j * (j + 1) / (2 * N)
+
+
+def convex_weights(N: int, k: int) -> Array:
+    r"""Weights of :math:`x_0, T_0, \dots, T_{k-1}` in :math:`x_k` (Lemma A.1); non-negative, and they sum to 1."""
+    if k == 0:
+        return np.ones(1)
+    m = N - np.arange(k - 1, dtype=float)
+    return np.concatenate([[1 / N], 1 / (m * (m - 1)), [(N - k) / (N - k + 1)]])
+
+
+def leave_one_out(N: int, s: Any, k: Any) -> Any:
+    r"""How much of a change in round s is left at :math:`x_k`, k > s, at most.
+
+    .. math:: \rho_{s,k} = \frac12 \Bigl(1 + \frac{(N-k)(N-k-1)}{(N-s)(N-s-1)}\Bigr), \qquad \rho_{s,N-1} = \frac12.
+
+    The linear recursion of Lemma A.2 solved exactly; T = I attains it.
+    """
+    k, s = np.asarray(k, dtype=float), np.asarray(s, dtype=float)
+    return 0.5 * (1 + (N - k) * (N - k - 1) / ((N - s) * (N - s - 1)))
+
+
+def damping(m: Any, tau: float = 2.0) -> Any:
+    r"""Theorem A's factor :math:`\kappa_m = \min\{1, \tau(2m-1)/6\}` on weight m for a step :math:`\tau/L`."""
+    return np.minimum(1.0, tau * (2 * np.asarray(m, dtype=float) - 1) / 6)
+
+
+def weight_sum(N: Any, tau: float = 2.0) -> Any:
+    r"""The sum :math:`\sum_{m=2}^N \kappa_m/(m(m-1))` in closed form; 1 - 1/N at the largest step, tau = 2."""
+    N = np.asarray(N, dtype=float)
+    free = max(2.0, np.ceil((6 / tau + 1) / 2 - 1e-12))  # from this m on the factor is 1
+    tail = np.where(free <= N, 1 / (free - 1) - 1 / N, 0.0)
+    last = np.minimum(N, free - 1)  # 1/(m(m-1)) (2m-1) = 1/m + 1/(m-1)
+    head = np.where(last >= 2, 2 * (digamma(last + 1) + np.euler_gamma) - 1 - 1 / last, 0.0)
+    return np.where(N >= 2, tail + tau / 6 * head, 0.0)[()]
+
+
+@lru_cache(maxsize=1)
+def _first_roots() -> Array:
+    m = np.arange(2, _EXACT + 1, dtype=float)
+    return np.concatenate([[0.0, 0.0], np.cumsum(1 / np.sqrt(m * (m - 1)))])
+
+
+def root_sum(N: Any) -> Any:
+    r"""The sum :math:`H_N = \sum_{m=2}^N 1/\sqrt{m(m-1)}`, which is :math:`\ln N` plus 0.014 to 0.020."""
+    N = np.asarray(N, dtype=float)
+    small = _first_roots()[np.clip(N, 0, _EXACT).astype(int)]
+    p = np.maximum(N, _EXACT)
+    more = digamma(p + 0.5) - digamma(_EXACT + 0.5) + (1 / _EXACT**2 - 1 / p**2) / 16
+    return (small + more)[()]
+
+
+def contraction_sum(k: Any, rho: Any, N: Any = np.inf) -> Any:
+    r"""The sum :math:`R_k = \sum_{i<k} \rho^i (1 - (i+1)/N)` of Theorem C; at rho = 1 it is k(2N - k - 1)/(2N)."""
+    k, rho, N = (np.asarray(value, dtype=float) for value in (k, rho, N))
+    gap = 1 - rho
+    near = k * gap < 1e-4  # here the closed forms cancel; two terms of their expansion are exact to rounding
+    safe = np.where(near, 1.0, gap)
+    power = np.where(rho > 0, np.exp(k * np.log1p(-np.where(rho > 0, gap, 0.0))), np.where(k == 0, 1.0, 0.0))
+    plain = np.where(near, k - gap * k * (k - 1) / 2 + gap**2 * k * (k - 1) * (k - 2) / 6, (1 - power) / safe)
+    rising = np.where(
+        near,
+        k * (k + 1) / 2 - gap * (k - 1) * k * (k + 1) / 3 + gap**2 * (k - 2) * (k - 1) * k * (k + 1) / 8,
+        (plain - k * power) / safe,
+    )
+    return (plain - rising / N)[()]
