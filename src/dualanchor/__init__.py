@@ -13,6 +13,7 @@ from dualanchor._version import __version__
 
 if TYPE_CHECKING:
     from dualanchor import problems
+    from dualanchor.advise.certify import Certificate, certify
     from dualanchor.core import errors
     from dualanchor.core.method import Estimator, Method
     from dualanchor.core.oracle import Batch, Oracle, Session
@@ -70,10 +71,12 @@ _HOME = {
     "WallTime": "run",
     "Checkpoint": "run",
     "compare": "experiments.compare",
+    "certify": "advise.certify",
     # what comes out
     "Result": "core.result",
     "History": "core.result",
     "Status": "core.result",
+    "Certificate": "advise.certify",
 }
 _MODULES = {"problems": "dualanchor.problems", "errors": "dualanchor.core.errors"}
 
@@ -113,9 +116,11 @@ __all__ = [
     "WallTime",
     "Checkpoint",
     "compare",
+    "certify",
     "Result",
     "History",
     "Status",
+    "Certificate",
 ]
 
 

@@ -29,16 +29,22 @@ def open_samples(
 ) -> Sampled:
     """Samples of an oracle, a problem or a function `sample(x, n, rng)` at a point, at several, or at a Result's x.
 
-    A problem's random parts are drawn as `solve` draws them for the same seed, one row per replication; without x
-    the point is its start. The samples come from streams of their own, so they are independent of every run.
+    A problem's random parts are drawn as `solve` draws them: for the seed of the Result, or else for `seed`, row r as
+    its replication r. Without x the point is the problem's start. The samples come from streams of their own, so they
+    are independent of every run.
     """
+    require_whole(seed, owner, "seed", 0)
     if callable(oracle) and not isinstance(oracle, (Oracle, Problem)):
         oracle = Sampler(oracle)
     given = x.x if isinstance(x, Result) else x
+    shape = _shape(given)
+    dimension = None
     if isinstance(oracle, Problem):
-        replications = np.arange(1 if given is None or np.ndim(given) < 2 else len(given))
-        oracle, start, _ = oracle.instance(Streams(seed, replications, Purpose.INSTANCE))
-        given = start[0] if given is None else given
+        drawn = x.seed if isinstance(x, Result) else seed
+        rows = shape[0] if len(shape) == 2 else 1
+        oracle, start, _ = oracle.instance(Streams(drawn, np.arange(rows), Purpose.INSTANCE))
+        given, dimension = start[0] if given is None else given, start.shape[1]
+        shape = _shape(given)
     elif not isinstance(oracle, Oracle):
         raise ArgumentTypeError(
             explain(
@@ -47,13 +53,39 @@ def open_samples(
                 "Wrap what you have in Sampler, AdditiveNoise or FiniteSum",
             )
         )
-    points = np.asarray(given)
-    if points.ndim not in (1, 2):
-        raise ArgumentError(
-            explain(f"{owner}: x must be a point (d,) or points (rows, d)", f"shape {points.shape}", "Reshape it")
+    if given is None:
+        raise ArgumentTypeError(
+            explain(f"{owner}: x can be left out only where the oracle is a Problem", "no point", "Say where: x=...")
         )
-    rows = points.shape[0] if points.ndim == 2 else 1
-    point = as_point(given, f"{owner}: x", points.shape[-1], rows if points.ndim == 2 else None)
-    x2 = np.array(np.broadcast_to(point, (rows, points.shape[-1])))
-    streams = Streams(seed, np.arange(rows), purpose, x2.shape[1], x2.dtype)
-    return Sampled(Session(oracle, streams), x2, points.ndim == 1)
+    if len(shape) not in (1, 2) or 0 in shape:
+        raise ArgumentError(
+            explain(
+                f"{owner}: x must be a point (d,) or points (rows, d)",
+                f"shape {shape}",
+                "Of several configurations give one, as result.x[0]" if len(shape) == 3 else "Reshape it",
+            )
+        )
+    rows = shape[0] if len(shape) == 2 else 1
+    width = shape[-1] if dimension is None else dimension
+    point = as_point(given, f"{owner}: x", width, rows if len(shape) == 2 else None)
+    x2 = np.array(np.broadcast_to(point, (rows, width)))
+    streams = Streams(seed, np.arange(rows), purpose, width, x2.dtype)
+    return Sampled(Session(oracle, streams), x2, len(shape) == 1)
+
+
+def require_whole(value: Any, owner: str, name: str, least: int) -> None:
+    """Raise unless the value is a whole number, at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ArgumentTypeError(
+            explain(f"{owner}: {name} must be a whole number", repr(value), f"Use one of at least {least}")
+        )
+    if value < least:
+        raise ArgumentError(explain(f"{owner}: {name} must be at least {least}", value, f"Use {least} or more"))
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """The shape of what may be an array; (1,) for ragged lists, which `as_point` then turns down."""
+    try:
+        return np.shape(value)
+    except ValueError:
+        return (1,)

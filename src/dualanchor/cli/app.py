@@ -9,6 +9,7 @@ import click
 
 from dualanchor._version import __version__
 from dualanchor.cli.arguments import ASSIGNMENT, load_problem, named_errors, require_folder
+from dualanchor.cli.certify import certify
 
 if TYPE_CHECKING:
     from dualanchor.core.registry import Entry
@@ -208,3 +209,6 @@ def _show(entries: list[Entry], name: str | None, as_json: bool) -> None:
         output.print_entries(entries)
     else:
         output.print_description(entries[0])
+
+
+app.add_command(certify)
