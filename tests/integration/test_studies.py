@@ -108,6 +108,18 @@ def test_curves_are_a_tidy_table(panel, tmp_path):
         np.testing.assert_array_equal(ends[method].to_numpy(), row["final"]["per_seed"])
 
 
+def test_a_configuration_that_tuning_recorded_is_not_run_again(panel, tmp_path):
+    run("reproduce", panel, "--seeds", 3, "--out", tmp_path / "apart", "--jobs", 1)
+    tuned = '[methods.s-ohm-tuned]\nmethod = "s-ohm"\ngrid.batch_size = [1, 5]\n'
+    panel.write_text(SMALL.replace("[methods.sgda.grid]", tuned + "[methods.sgda.grid]"))
+    run("reproduce", panel, "--seeds", 3, "--out", tmp_path / "both", "--jobs", 1)
+    apart, both = (results(tmp_path / name)["panels"]["small"]["methods"]["s-ohm"] for name in ("apart", "both"))
+    assert apart == both
+    stored = [np.load(path)["header.json"].tobytes() for path in (tmp_path / "both" / "store").glob("*.npz")]
+    ohm = [piece for piece in (json.loads(text)["piece"] for text in stored) if piece["method"] == "s-ohm"]
+    assert {len(piece["points"]) for piece in ohm} == {2}
+
+
 @pytest.mark.slow
 def test_jobs_store_and_fresh_do_not_change_the_numbers(panel, tmp_path):
     folders = [tmp_path / name for name in "abc"]

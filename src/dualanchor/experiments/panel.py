@@ -54,6 +54,11 @@ class Entry:
         """Every combination of the grid's values; one empty point for a method without a grid."""
         return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
 
+    def runs_like(self, other: Entry) -> bool:
+        """Whether both do the same at the same point."""
+        mine, theirs = ((one.method, one.fixed, one.unit, one.budget_factor) for one in (self, other))
+        return mine == theirs
+
 
 @dataclass(frozen=True)
 class Panel:

@@ -120,33 +120,44 @@ def run_all(
 def _computed(
     pieces: list[Piece], folder: Path | None, fresh: bool, jobs: int
 ) -> Iterator[tuple[Piece, dict[str, Array]]]:
-    if jobs > 1 and len(pieces) > 1 and (parallel := _parallel(jobs)) is not None:
-        # Large pieces first, so that no core waits for a large one at the end.
-        order = sorted(range(len(pieces)), key=lambda i: -_size(pieces[i]))
-        delayed, pool = parallel
-        for i, arrays in pool(delayed(_numbered)(i, pieces[i], folder, fresh) for i in order):
-            yield pieces[i], arrays
-    else:
-        for piece in pieces:
-            yield piece, run_stored(piece, folder, fresh)
+    if jobs > 1:  # large pieces first, so that no core waits for a large one at the end
+        pieces = sorted(pieces, key=_work, reverse=True)
+    for i, arrays in spread(run_stored, [(piece, folder, fresh) for piece in pieces], jobs):
+        yield pieces[i], arrays
 
 
-def _numbered(i: int, piece: Piece, folder: Path | None, fresh: bool) -> tuple[int, dict[str, Array]]:
-    return i, run_stored(piece, folder, fresh)
+def spread(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[tuple[int, Any]]:
+    """Call a function with each of these arguments, in processes if there are several calls and jobs allow.
+
+    Returns the number and the value of each call as it ends. Processes begin at once and are kept for the next time.
+    """
+    if jobs > 1 and len(calls) > 1:
+        try:
+            import joblib
+        except ImportError:
+            pass
+        else:
+            pool = joblib.Parallel(
+                n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="all", inner_max_num_threads=1
+            )
+            values: Iterator[tuple[int, Any]] = pool(
+                joblib.delayed(_numbered)(*call) for call in _named(function, calls)
+            )
+            return values
+    return (_numbered(*call) for call in _named(function, calls))
 
 
-def _parallel(jobs: int) -> tuple[Any, Any] | None:
-    try:
-        import joblib
-    except ImportError:
-        return None
-    return joblib.delayed, joblib.Parallel(
-        n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="all", inner_max_num_threads=1
-    )
+def _named(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    return ((i, function, *call) for i, call in enumerate(calls))
 
 
-def _size(piece: Piece) -> float:
-    """Roughly the work in a piece."""
+def _numbered(i: int, function: Callable[..., Any], *arguments: Any) -> tuple[int, Any]:
+    return i, function(*arguments)
+
+
+def _work(piece: Piece) -> float:
+    """Roughly the seconds a piece takes: what a call costs however small it is, its samples, its arithmetic."""
     sizes = [point.get("batch_size", 1) for point in piece.points]
-    steps = [1 / size if isinstance(size, int) else 1.0 for size in sizes]
-    return sum(steps) * len(piece.seeds) * piece.panel.budget * (piece.panel.problem.dimension + 100)
+    shares = [1 / size if isinstance(size, int) else 1.0 for size in sizes]
+    calls, width = piece.panel.budget * max(shares), len(piece.seeds) * piece.panel.problem.dimension
+    return calls * (4e-5 + 1e-8 * width) + 3e-9 * piece.panel.budget * sum(shares) * width

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from dualanchor.core.errors import ArgumentError, explain, unknown_name
-from dualanchor.experiments.claims import judge
 from dualanchor.experiments.panel import PAPER, Panel, load_panel, paper_panel
-from dualanchor.experiments.readings import with_readings
 from dualanchor.experiments.store import Store
 from dualanchor.experiments.study import APPENDIX, QUICK_SEEDS, Event, Study, quick, run_study
 
@@ -81,5 +80,16 @@ def reproduce(
             "The paper's claims are not judged: --quick has few seeds and leaves out values of the grids."
         )
     else:
-        study.results["claims"] = with_readings(study, run) if settings.readings else judge(study)
+        study.results["claims"] = _claims(study, run, settings.readings)
     return study
+
+
+def _claims(study: Study, run: Callable[..., Study], readings: bool) -> list[dict[str, Any]]:
+    # Imported here: what judges needs SciPy, which a run without claims does not wait for.
+    if readings:
+        from dualanchor.experiments.readings import with_readings
+
+        return with_readings(study, run)
+    from dualanchor.experiments.claims import judge
+
+    return judge(study)

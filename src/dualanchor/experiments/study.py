@@ -79,6 +79,7 @@ class Study:
     curves: dict[str, dict[str, Curve]]
     panels: dict[str, Panel]
     notes: list[str] = field(default_factory=list)
+    jobs: int = 1  # how many processes it was given, which may also draw it
 
     def curves_csv(self) -> str:
         """All curves as one tidy table."""
@@ -87,8 +88,8 @@ class Study:
         writer.writerow(["panel", "method", "seed", "k", "evals", "residual"])
         for panel, methods in self.curves.items():
             for method, curve in methods.items():
-                for line in zip(curve.seed, curve.k, curve.evals, curve.residual, strict=True):
-                    writer.writerow([panel, method, *(repr(value.item()) for value in line)])
+                columns = (column.tolist() for column in (curve.seed, curve.k, curve.evals, curve.residual))
+                writer.writerows((panel, method, *line) for line in zip(*columns, strict=True))
         return text.getvalue()
 
 
@@ -125,7 +126,8 @@ def run_study(
     if tune_seeds not in ("same", "disjoint"):
         raise ArgumentError(explain("tune_seeds must be same or disjoint", repr(tune_seeds), "Use tune_seeds='same'"))
     tuned_on = reported if tune_seeds == "same" else tuple(max(reported) + 1 + i for i in range(len(reported)))
-    runner = _Runner(folder, fresh, jobs or os.cpu_count() or 1, progress)
+    jobs = jobs or os.cpu_count() or 1
+    runner = _Runner(folder, fresh, jobs, progress)
 
     grids = runner.tune(panels, tuned_on)
     selected = {panel.id: _select(panel, grids[panel.id]) for panel in panels}
@@ -143,6 +145,7 @@ def run_study(
         },
         curves=curves,
         panels={panel.id: panel for panel in panels},
+        jobs=jobs,
     )
 
 
@@ -180,22 +183,25 @@ class _Runner:
     def curves(
         self, panels: Sequence[Panel], selected: dict[str, dict[str, dict[str, Any]]], seeds: tuple[int, ...]
     ) -> tuple[dict[str, dict[str, Curve]], dict[str, dict[str, dict[str, Array]]]]:
-        """The selected configurations again, recorded on the way."""
-        recorded = [part for part in self._tuned if part[0].curves and set(part[0].seeds) <= set(seeds)]
-        have = {(piece.panel.id, piece.entry.id) for piece, _ in recorded}
+        """The selected configurations, recorded on the way; run again unless tuning has recorded them."""
+        parts = {
+            (panel.id, entry.id): self._recorded(panel, entry, selected[panel.id][entry.id], seeds)
+            for panel in panels
+            for entry in panel.entries
+        }
         pieces = [
             Piece(panel, entry, (selected[panel.id][entry.id],), seeds, curves=True)
             for panel in panels
             for entry in panel.entries
-            if (panel.id, entry.id) not in have
+            if not parts[panel.id, entry.id]
         ]
-        recorded += self._run(pieces, "curves")
+        for piece, arrays in self._run(pieces, "curves"):
+            parts[piece.panel.id, piece.entry.id] = [(piece, arrays)]
         curves: dict[str, dict[str, Curve]] = {panel.id: {} for panel in panels}
         finals: dict[str, dict[str, dict[str, Array]]] = {panel.id: {} for panel in panels}
         for panel in panels:
             for entry in panel.entries:
-                mine = [part for part in recorded if part[0].panel is panel and part[0].entry is entry]
-                mine.sort(key=lambda part: seeds.index(part[0].seeds[0]))
+                mine = sorted(parts[panel.id, entry.id], key=lambda part: seeds.index(part[0].seeds[0]))
                 found = [_at_point(piece, arrays, selected[panel.id][entry.id]) for piece, arrays in mine]
                 columns = zip(*(curve for curve, _ in found), strict=True)
                 curves[panel.id][entry.id] = Curve(*(np.concatenate(column) for column in columns))
@@ -203,6 +209,18 @@ class _Runner:
                     name: np.concatenate([final[name] for _, final in found]) for name in ("residual", "evals")
                 }
         return curves, finals
+
+    def _recorded(
+        self, panel: Panel, entry: Entry, point: dict[str, Any], seeds: tuple[int, ...]
+    ) -> list[tuple[Piece, dict[str, Array]]]:
+        """Parts of the tuning in which these runs were recorded, be it under the name of another entry."""
+        there = [part for part in self._tuned if part[0].curves and set(part[0].seeds) <= set(seeds)]
+        for other in (entry, *panel.entries):
+            if other.runs_like(entry):
+                mine = [part for part in there if part[0].panel is panel and part[0].entry is other]
+                if mine and point in mine[0][0].points:
+                    return mine
+        return []
 
     def _run(self, pieces: list[Piece], what: str) -> list[tuple[Piece, dict[str, Array]]]:
         results: list[tuple[Piece, dict[str, Array]]] = []

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from dualanchor.core.errors import ArgumentError, explain
 from dualanchor.core.result import to_json
+from dualanchor.experiments.pieces import spread
 from dualanchor.experiments.study import Study
 from dualanchor.report.figures import draw
 from dualanchor.report.html import page
 from dualanchor.report.interactive import plotly_script
-from dualanchor.report.views import appendix, views
+from dualanchor.report.views import View, appendix, views
 
 
 def write_report(study: Study, folder: str | Path, *, anew: bool = True) -> Path:
@@ -36,14 +37,14 @@ def write_report(study: Study, folder: str | Path, *, anew: bool = True) -> Path
     panels = views(study)
     results = {**study.results, "notes": study.notes} if study.notes else study.results
     files = {"results.json": to_json(results, indent=1).encode(), "curves.csv": study.curves_csv().encode()}
-    if not anew and _is_there(
-        folder, files, [*(view.name for view in panels), *(["appendix"] if appendix(panels) else [])]
-    ):
+    compared = appendix(panels)
+    if not anew and _is_there(folder, files, [*(view.name for view in panels), *(["appendix"] if compared else [])]):
         return folder / "report.html"
+    figures: dict[str, tuple[list[View], int]] = {view.name: ([view], 1) for view in panels}
+    if compared:
+        figures = {"appendix": (compared, 2), **figures}  # the largest first
     plotly = plotly_script()
-    drawn = {view.name: draw([view]) for view in panels}
-    if compared := appendix(panels):
-        drawn["appendix"] = draw(compared, columns=2)
+    drawn = {list(figures)[i]: pictures for i, pictures in spread(draw, list(figures.values()), study.jobs)}
     html = page(study, panels, {name: pictures["svg"] for name, pictures in drawn.items()}, plotly)
     for name, pictures in drawn.items():
         files |= {f"{name}.{kind}": picture for kind, picture in pictures.items()}
