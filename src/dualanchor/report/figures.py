@@ -101,13 +101,19 @@ def _draw_panel(ax: Any, view: View) -> dict[str, Any]:
 
 def _mark_axes(ax: Any, decades: float) -> None:
     """Plain numbers at both axes, and between powers of ten where there are few of them."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+    from matplotlib.lines import TICKLEFT
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     between = (2.0, 3.0, 5.0) if decades < 1 else (2.0, 5.0) if decades < 2.5 else ()
     ax.yaxis.set_major_locator(LogLocator(subs=(1.0, *between)))
     ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    ax.yaxis.set_minor_formatter(NullFormatter())
+    # The small ticks as one line of markers: as ticks, each of them is an artist that is placed again and again.
+    low, high = ax.get_ylim()
+    small = [value for value in ax.yaxis.get_minorticklocs() if low <= value <= high]
+    ax.yaxis.set_minor_locator(NullLocator())
+    look = {"color": "black", "markersize": 2.0, "markeredgewidth": 0.6, "zorder": 2.01, "clip_on": False}
+    ax.plot(np.zeros(len(small)), small, linestyle="", marker=TICKLEFT, transform=ax.get_yaxis_transform(), **look)
 
 
 def _every(evals: Array, rank: int, curves: int) -> tuple[int, int]:
