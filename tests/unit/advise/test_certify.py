@@ -1,0 +1,314 @@
+"""Certificates: exact without noise, counted, reproducible, of bounded memory, and clear about bad input."""
+
+import json
+import re
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import dualanchor as da
+from dualanchor.advise import certify as module
+from dualanchor.advise.certify import certificate_from_session, group_sizes
+from dualanchor.core.oracle import Session
+from dualanchor.core.streams import Purpose, Streams
+from dualanchor.theory.confidence import group_moments, upper_by_both
+
+NOISY = da.AdditiveNoise(lambda x: 2 * x, 1.0, vectorized=True)
+
+
+def session(oracle, rows, d, seed=0):
+    return Session(oracle, Streams(seed, np.arange(rows), Purpose.CERTIFICATE, d))
+
+
+@pytest.mark.parametrize("samples", [16, 100, 1000])
+@pytest.mark.parametrize("d", [1, 3, 50])
+def test_without_noise_the_bound_is_the_residual(samples, d):
+    x = np.random.default_rng(d).normal(size=d)
+    certificate = da.certify(da.AdditiveNoise(lambda x: 2 * x), x, samples=samples)
+    norm = np.linalg.norm(2 * x)
+    assert certificate.upper == pytest.approx(norm, rel=1e-14)
+    assert certificate.residual == pytest.approx(norm, rel=1e-14)
+    assert certificate.sigma == 0
+    assert any("agree exactly" in note for note in certificate.notes)
+
+
+def test_at_a_root_without_noise_everything_is_zero():
+    certificate = da.certify(lambda x, n, rng: 0 * x, [1.0, 2.0], samples=64)
+    assert (certificate.residual, certificate.upper, certificate.squared) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("samples", "groups", "size"),
+    [(16, 8, 2), (31, 8, 3), (64, 8, 8), (100, 12, 8), (255, 31, 8), (256, 32, 8), (2000, 32, 62), (4096, 32, 128)],
+)
+def test_groups_and_exact_counts(samples, groups, size):
+    assert group_sizes(samples) == (groups, size)
+    F = session(NOISY, 3, 4)
+    certificate = certificate_from_session(F, np.ones((3, 4)), samples)
+    assert (certificate.groups, certificate.samples) == (groups, groups * size)
+    assert F.draws == F.evals == groups * size <= samples
+    told = any(f"{groups * size:,} of {samples:,} samples" in note for note in certificate.notes)
+    assert told == (groups * size < samples)
+    assert any("groups instead of 32" in note for note in certificate.notes) == (samples < 256)
+
+
+def test_a_sampler_is_asked_for_exactly_the_samples_counted():
+    asked = []
+
+    def sample(x, n, rng):
+        asked.append(n)
+        return x + rng.normal(size=(n, x.size)).mean(axis=0)
+
+    certificate = da.certify(sample, np.ones(3), samples=1000)
+    assert sum(asked) == certificate.samples == 992
+
+
+def test_it_is_the_formula_on_the_group_means():
+    F, x = session(NOISY, 2, 5, seed=4), np.ones((2, 5))
+    means = np.stack([F(x, F.draw(10)) for _ in range(32)], axis=1)
+    m = group_moments(means)
+    certificate = da.certify(NOISY, x, samples=320, seed=4)
+    np.testing.assert_allclose(certificate.upper, upper_by_both(m, 0.05), rtol=1e-12)
+    np.testing.assert_allclose(certificate.squared, m.square, rtol=1e-12)
+    np.testing.assert_allclose(certificate.sigma, np.sqrt(10 * m.trace), rtol=1e-12)
+
+
+def test_seeds():
+    one, same, other = (da.certify(NOISY, np.ones(3), samples=300, seed=seed) for seed in (1, 1, 2))
+    assert one == same
+    assert one.upper != other.upper
+
+
+def test_the_samples_are_not_those_of_a_run():
+    """The run's first batch and the certificate's first group of the same seed are different."""
+    streams = Streams(3, np.arange(1), Purpose.NOISE, 2)
+    used = Session(NOISY, streams)(np.ones((1, 2)), Session(NOISY, Streams(3, np.arange(1), Purpose.NOISE, 2)).draw(8))
+    fresh = session(NOISY, 1, 2, seed=3)
+    assert not np.isclose(used, fresh(np.ones((1, 2)), fresh.draw(8))).any()
+
+
+def test_rows_do_not_depend_on_each_other(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(5, 6))
+    together = da.certify(NOISY, x, samples=500, seed=7)
+    alone = da.certify(NOISY, x[0], samples=500, seed=7)
+    assert together.upper.shape == (5,)
+    assert together.upper[0] == pytest.approx(alone.upper, rel=1e-13)
+    monkeypatch.setattr(module, "_HELD", 2 * 32 * 6)  # two rows at a time
+    F = session(NOISY, 5, 6, seed=7)
+    blocks = certificate_from_session(F, x, 500)
+    np.testing.assert_allclose(blocks.upper, together.upper, rtol=1e-13)
+    np.testing.assert_array_equal(F.draws, [480] * 5)
+    np.testing.assert_array_equal(F.evals, [480] * 5)
+
+
+def test_rows_of_a_sampler_do_not_depend_on_blocks(monkeypatch):
+    def sample(x, n, rng):
+        return x + rng.normal(size=(n, x.size)).mean(axis=0)
+
+    x = np.arange(12.0).reshape(4, 3)
+    together = da.certify(sample, x, samples=320)
+    monkeypatch.setattr(module, "_HELD", 1)
+    np.testing.assert_allclose(da.certify(sample, x, samples=320).upper, together.upper, rtol=1e-13)
+
+
+def test_pieces_of_a_group_are_averaged_by_their_sizes(monkeypatch):
+    """A sampler whose mean depends on nothing but how much it was asked for shows the weights."""
+    monkeypatch.setattr(module, "_PIECE", 64 * 2)
+    sizes = []
+
+    def sample(x, n, rng):
+        sizes.append(n)
+        return np.full_like(x, float(n))
+
+    certificate = da.certify(sample, np.ones(2), samples=32 * 100)
+    assert set(sizes) == {64, 36}
+    assert certificate.residual == pytest.approx(np.sqrt(2) * (64 * 64 + 36 * 36) / 100)
+
+
+def test_memory_does_not_grow_with_the_samples(monkeypatch):
+    """The sampler lists its samples; sixteen times as many must not take more than a little more memory."""
+    monkeypatch.setattr(module, "_PIECE", 1 << 12)
+
+    def sample(x, n, rng):
+        return x + rng.normal(size=(n, x.size)).mean(axis=0)
+
+    def peak(samples):
+        tracemalloc.start()
+        da.certify(sample, np.ones(64), samples=samples)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak(1 << 13)  # imports
+    few, many = peak(1 << 13), peak(1 << 17)
+    assert many < 1.2 * few
+    assert many < (1 << 17) * 64 * 8 / 50
+
+
+def test_a_single_precision_point_stays_one_and_is_summed_in_double():
+    x = np.ones(4, dtype=np.float32)
+    seen = []
+
+    def sample(x, n, rng):
+        seen.append(x.dtype)
+        return x + rng.normal(size=(n, x.size)).mean(axis=0).astype(np.float32)
+
+    certificate = da.certify(sample, x, samples=4096)
+    assert set(seen) == {np.dtype(np.float32)}
+    assert certificate.residual == pytest.approx(2.0, rel=0.05)
+
+
+def test_problem_start_point_and_result():
+    problem = da.problems.worst_case_nonexpansive(dimension=21)
+    start = problem.instance(Streams(2, np.arange(1), Purpose.INSTANCE)).x0[0]
+    assert da.certify(problem, samples=256, seed=2).upper == da.certify(problem, start, samples=256, seed=2).upper
+    result = da.solve(problem, budget=200, seed=2)
+    assert (
+        da.certify(problem, result, samples=256, seed=2).upper
+        == da.certify(problem, result.x, samples=256, seed=2).upper
+    )
+
+
+@pytest.mark.parametrize("make", [da.problems.affine, da.problems.huber_minimax])
+def test_a_result_is_certified_on_the_instances_it_was_found_on(make):
+    """The estimates agree with the true residuals, whatever the seed of the certificate: 1e6 samples, 6 noise units."""
+    problem = make()
+    result = da.solve(problem, budget=500, reps=3, seed=11)
+    certificate = da.certify(problem, result, samples=1_000_000, seed=5)
+    assert certificate.upper.shape == (3,)
+    noise = certificate.sigma / 1000
+    assert (np.abs(certificate.residual - result.residual) < 6 * noise).all()
+
+
+@pytest.mark.parametrize(
+    ("rule", "factor"), [("any-distribution", np.sqrt(19)), ("sub-gaussian", np.sqrt(2 * np.log(20)))]
+)
+def test_rules_that_rest_on_sigma(rule, factor):
+    certificate = da.certify(NOISY, np.ones(3), samples=320, rule=rule, sigma=2.0)
+    norm = np.sqrt(certificate.squared + certificate.sigma**2 / 320)
+    assert certificate.upper == pytest.approx(norm + factor * 2.0 / np.sqrt(320), rel=1e-12)
+    assert certificate.assumed_sigma == 2.0
+    assert "sigma <= 2" in certificate.claim
+    assert certificate.notes == ()
+
+
+def test_a_problem_s_sigma_is_used_and_a_wrong_one_is_noticed():
+    problem = da.Problem(NOISY, np.ones(3), constants=da.Constants(L=2.0, sigma=1.0))
+    assert da.certify(problem, samples=320, rule="any-distribution").assumed_sigma == 1.0
+    wrong = da.certify(problem, samples=320, rule="any-distribution", sigma=0.1)
+    assert any("more than the sigma of 0.1" in note for note in wrong.notes)
+
+
+def test_infinite_samples_give_an_infinite_bound():
+    def sample(x, n, rng):
+        return x if x[0] < 2 else np.where(x > 0, np.inf, x)
+
+    certificate = da.certify(sample, [[1.0, 1.0], [3.0, 3.0]], samples=64)
+    np.testing.assert_array_equal(np.isinf(certificate.upper), [False, True])
+    np.testing.assert_array_equal(certificate.holds_for(1e300), [True, False])
+    assert certificate.to_dict()["upper"][1] is None
+    huge = da.certify(lambda x, n, rng: x * 1e160, [1.0], samples=64)
+    assert huge.upper == np.inf
+
+
+def test_what_it_says():
+    certificate = da.certify(NOISY, np.ones(3), samples=320)
+    assert isinstance(certificate.upper, float)
+    assert certificate.holds_for(certificate.upper)
+    assert certificate.holds_for(certificate.upper * 0.999) is False
+    text = repr(certificate)
+    assert f"||F(x)|| <= {certificate.upper:.4g} with confidence 95 % (asymptotic)" in text
+    assert "rare samples" in text
+    assert json.loads(json.dumps(certificate.to_dict()))["samples"] == 320
+    several = da.certify(NOISY, np.ones((4, 3)), samples=320, confidence=0.999)
+    assert "99.9 % each" in repr(several)
+    assert "each of 4 points" in repr(several)
+    assert any("not all of them together" in note for note in several.notes)
+    assert len(json.loads(json.dumps(several.to_dict()))["upper"]) == 4
+    with pytest.raises(AttributeError):
+        several.upper = 0.0
+
+
+def test_more_confidence_gives_a_larger_bound_and_the_same_estimate():
+    values = [
+        da.certify(NOISY, np.ones(3), samples=320, confidence=level) for level in (0.01, 0.5, 0.9, 0.99, 1 - 1e-9)
+    ]
+    assert [one.upper for one in values] == sorted(one.upper for one in values)
+    assert len({one.squared for one in values}) == 1
+
+
+POINT = np.ones(3)
+SAMPLE = {"samples": 64}
+BAD = {
+    "few samples": ((NOISY, POINT), {"samples": 15}, ValueError, "samples must be at least 16", "15", "16 or more"),
+    "samples float": ((NOISY, POINT), {"samples": 1e3}, TypeError, "samples must be a whole number", "1000.0", "16"),
+    "samples bool": ((NOISY, POINT), {"samples": True}, TypeError, "samples", "True", "16"),
+    "confidence 1": ((NOISY, POINT), SAMPLE | {"confidence": 1}, ValueError, "confidence must lie", "1", "0.95"),
+    "confidence 95": ((NOISY, POINT), SAMPLE | {"confidence": 95}, ValueError, "confidence must lie", "95", "0.95"),
+    "confidence nan": ((NOISY, POINT), SAMPLE | {"confidence": np.nan}, ValueError, "confidence", "nan", "0.95"),
+    "confidence text": ((NOISY, POINT), SAMPLE | {"confidence": "high"}, TypeError, "confidence", "'high'", "0.95"),
+    "seed": ((NOISY, POINT), SAMPLE | {"seed": -1}, ValueError, "seed must be at least 0", "-1", "0 or more"),
+    "seed text": ((NOISY, POINT), SAMPLE | {"seed": "a"}, TypeError, "seed must be a whole number", "'a'", "0"),
+    "rule": ((NOISY, POINT), SAMPLE | {"rule": "any"}, ValueError, "rule must be a known name", "'any'", "any-dist"),
+    "rule list": ((NOISY, POINT), SAMPLE | {"rule": []}, ValueError, "rule must be a known name", "[]", "min"),
+    "no sigma": (
+        (NOISY, POINT),
+        SAMPLE | {"rule": "any-distribution"},
+        ValueError,
+        "'any-distribution' needs sigma",
+        "no sigma",
+        "sigma=",
+    ),
+    "sigma negative": (
+        (NOISY, POINT),
+        SAMPLE | {"rule": "sub-gaussian", "sigma": -1.0},
+        ValueError,
+        "sigma must be non-negative",
+        "-1.0",
+        "bound",
+    ),
+    "sigma text": (
+        (NOISY, POINT),
+        SAMPLE | {"rule": "sub-gaussian", "sigma": "1"},
+        TypeError,
+        "sigma must be a number",
+        "'1'",
+        "number",
+    ),
+    "no point": ((NOISY,), SAMPLE, TypeError, "x can be left out only", "no point", "x=..."),
+    "nan": ((NOISY, [1.0, np.nan]), SAMPLE, ValueError, "x must be finite", "nan at index 1", "numbers"),
+    "text": ((NOISY, ["a"]), SAMPLE, TypeError, "x must be an array of real numbers", "dtype", "floats"),
+    "ragged": ((NOISY, [[1.0], [1.0, 2.0]]), SAMPLE, TypeError, "x must be an array", "list", "floats"),
+    "scalar": ((NOISY, 1.0), SAMPLE, ValueError, "x must be a point (d,) or points", "shape ()", "Reshape"),
+    "empty": ((NOISY, []), SAMPLE, ValueError, "x must be a point (d,) or points", "shape (0,)", "Reshape"),
+    "no rows": ((NOISY, np.ones((0, 3))), SAMPLE, ValueError, "x must be a point", "shape (0, 3)", "Reshape"),
+    "configurations": ((NOISY, np.ones((2, 2, 3))), SAMPLE, ValueError, "x must be", "shape (2, 2, 3)", "result.x[0]"),
+    "other dimension": ((da.problems.affine(dimension=4), POINT), SAMPLE, ValueError, "shape (4,)", "(3,)", "Reshape"),
+    "no oracle": ((3, POINT), SAMPLE, TypeError, "oracle must be an Oracle, a Problem", "int", "Sampler"),
+    "two arguments": ((lambda x, rng: x, POINT), SAMPLE, TypeError, "(x, n, rng)", "(x, rng)", "from_single"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_a_clear_answer(case):
+    arguments, keywords, error, rule, received, advice = BAD[case]
+    with pytest.raises(error) as caught:
+        da.certify(*arguments, **keywords)
+    before, _, after = str(caught.value).partition("Got ")
+    assert rule in before
+    assert re.match(r"\w[\w.]*: ", before)
+    assert received in after
+    assert advice in after
+    assert isinstance(caught.value, da.errors.DualAnchorError)
+
+
+def test_samples_must_be_numbers():
+    with pytest.raises(da.errors.OracleError, match="NaN"):
+        da.certify(lambda x, n, rng: np.full_like(x, np.nan), POINT, samples=64)
+
+
+def test_inputs_are_untouched():
+    x = np.ones((2, 3))
+    da.certify(NOISY, x, samples=64)
+    np.testing.assert_array_equal(x, 1.0)
