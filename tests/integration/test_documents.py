@@ -10,7 +10,7 @@ import pytest
 import dualanchor as da
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/quickstart.md", "docs/concepts.md", "docs/reproduction.md"]
+PAGES = ["README.md", "docs/quickstart.md", "docs/concepts.md", "docs/certificates.md", "docs/reproduction.md"]
 
 
 def blocks(page):
