@@ -101,7 +101,7 @@ def _draw_panel(ax: Any, view: View) -> dict[str, Any]:
 
 def _mark_axes(ax: Any, decades: float) -> None:
     """Plain numbers at both axes, and between powers of ten where there are few of them."""
-    from matplotlib.lines import TICKLEFT
+    from matplotlib.markers import TICKLEFT
     from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
