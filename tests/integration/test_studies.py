@@ -310,9 +310,20 @@ def test_compare_takes_every_method_that_can_run():
     assert set(comparison.to_frame().method) == set(comparison.methods)
 
 
+def test_quick_takes_points_of_the_paper_s_grids():
+    for coarse, panel in zip(panels_for([], True), panels_for([], False), strict=True):
+        for few, entry in zip(coarse.entries, panel.entries, strict=True):
+            assert all(point in entry.points() for point in few.points())
+            assert few.points()[0] == entry.points()[0]
+            assert all(1 <= len(few.grid[name]) <= 3 for name in entry.grid)
+    assert coarse.entry("s-dual-ohm").grid == {"batch_size": [1, 20, 100]}
+    assert coarse.entry("rain").grid["step_size"] == [0.005, 0.05, 1.0]
+    assert coarse.entry("rain").grid["growth"] == [0.001, 0.1]
+
+
 @pytest.mark.slow
 def test_quick_is_coarse_and_says_so(tmp_path):
     out = json.loads(run("reproduce", "exp2", "--quick", "--out", tmp_path, "--json").stdout)
     assert out["seeds"] == [0, 1, 2]
-    assert len(out["panels"]["exp2"]["methods"]["rain"]["grid"]) == 27
+    assert len(out["panels"]["exp2"]["methods"]["rain"]["grid"]) == 12
     assert out["claims"] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -258,15 +258,19 @@ def _alike(piece: Piece, pieces: Sequence[Piece]) -> int:
 
 
 def quick(panel: Panel) -> Panel:
-    """The panel with at most three values per parameter: first, middle and last."""
-    return replace(panel, entries=tuple(replace(entry, grid=_coarse(entry)) for entry in panel.entries))
+    """The panel with coarse grids: of each parameter the first, the middle and the last value.
+
+    A grid of three parameters or more keeps the first and the middle value of all but its first parameter.
+    """
+    return replace(panel, entries=tuple(replace(entry, grid=_coarse(entry.grid)) for entry in panel.entries))
 
 
-def _coarse(entry: Entry) -> dict[str, Sequence[Any]]:
-    return {
-        name: values if len(values) <= 3 else [values[0], values[len(values) // 2], values[-1]]
-        for name, values in entry.grid.items()
-    }
+def _coarse(grid: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    coarse: dict[str, Sequence[Any]] = {}
+    for name, values in grid.items():
+        few = list(dict.fromkeys((0, len(values) // 2, len(values) - 1)))
+        coarse[name] = [values[i] for i in (few[:2] if coarse and len(grid) > 2 else few)]
+    return coarse
 
 
 def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
