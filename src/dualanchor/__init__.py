@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from dualanchor._version import __version__
 
 if TYPE_CHECKING:
-    from dualanchor import problems
+    from dualanchor import problems, theory
     from dualanchor.advise.certify import Certificate, certify
+    from dualanchor.advise.plan import Plan, plan
     from dualanchor.core import errors
     from dualanchor.core.method import Estimator, Method
     from dualanchor.core.oracle import Batch, Oracle, Session
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from dualanchor.methods.halpern_vr_finite import HalpernVRFinite
     from dualanchor.methods.ohm import OHM
     from dualanchor.methods.rain import RAIN
+    from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM
     from dualanchor.methods.seg import SEG
     from dualanchor.methods.sgda import SGDA
     from dualanchor.oracles import AdditiveNoise, FiniteSum, Sampler
@@ -62,7 +64,10 @@ _HOME = {
     "Tapered": "core.schedule",
     "Growing": "core.schedule",
     "list_methods": "methods",
+    "RestartedDualOHM": "methods.restarted_dual_ohm",
     # running it
+    "plan": "advise.plan",
+    "Plan": "advise.plan",
     "solve": "run",
     "Budget": "run",
     "Draws": "run",
@@ -78,12 +83,13 @@ _HOME = {
     "Status": "core.result",
     "Certificate": "advise.certify",
 }
-_MODULES = {"problems": "dualanchor.problems", "errors": "dualanchor.core.errors"}
+_MODULES = {"problems": "dualanchor.problems", "theory": "dualanchor.theory", "errors": "dualanchor.core.errors"}
 
 __all__ = [
     "__version__",
     "errors",
     "problems",
+    "theory",
     "Problem",
     "Constants",
     "Oracle",
@@ -108,6 +114,9 @@ __all__ = [
     "Tapered",
     "Growing",
     "list_methods",
+    "RestartedDualOHM",
+    "plan",
+    "Plan",
     "solve",
     "Budget",
     "Draws",

@@ -64,6 +64,10 @@ class Case(NamedTuple):
         """The method with its own choice of what is not given."""
         if "horizon" in self.parameters:
             parameters.setdefault("horizon", horizon)
+        if "horizons" in self.parameters:  # two stages of together as many rounds
+            first = max(1, horizon // 3)
+            parameters.setdefault("horizons", (first + 1, max(2, horizon - first)))
+            parameters.setdefault("batch_sizes", (2, da.Tapered(30.0)))
         return make(self.method.id, self.problem, None, parameters)
 
     @property

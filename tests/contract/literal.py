@@ -152,11 +152,23 @@ def rain(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     return z
 
 
+def restarted_dual_ohm(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    x = x0
+    for N, batch_size in zip(m.horizons, m.batch_sizes, strict=True):
+        T_old = x  # the end of the stage before is the start of this one
+        for k in range(min(steps, N - 1)):
+            T = x - m.step_size * S.F(x, S.draw(size(batch_size, k, N)))
+            x, T_old = x + (N - k - 1) / (N - k) * (T - T_old), T
+        steps -= min(steps, N - 1)
+    return x
+
+
 LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "halpern-page": halpern_page,
     "halpern-page-fresh": halpern_page_fresh,
     "halpern-vr-finite": halpern_vr_finite,
     "rain": rain,
+    "restarted-dual-ohm": restarted_dual_ohm,
     "s-dual-ohm": dual_ohm,
     "s-ohm": ohm,
     "seg": seg,

@@ -10,6 +10,7 @@ import click
 from dualanchor._version import __version__
 from dualanchor.cli.arguments import ASSIGNMENT, load_problem, named_errors, require_folder
 from dualanchor.cli.certify import certify
+from dualanchor.cli.plan import plan
 
 if TYPE_CHECKING:
     from dualanchor.core.registry import Entry
@@ -212,3 +213,4 @@ def _show(entries: list[Entry], name: str | None, as_json: bool) -> None:
 
 
 app.add_command(certify)
+app.add_command(plan)

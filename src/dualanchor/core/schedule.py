@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numbers
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -128,6 +129,63 @@ class Listed(Schedule):
                 )
             return self.sizes[k]
         return np.array(self.sizes)[np.minimum(k, len(self.sizes) - 1)]
+
+
+@dataclass(frozen=True)
+class Stages(Schedule):
+    """Schedules one after another: stage i has `horizons[i] - 1` rounds with batches by `batch_sizes[i]`.
+
+    Rounds past the last stage keep its last size.
+    """
+
+    horizons: tuple[int, ...]
+    batch_sizes: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if not self.horizons or len(self.horizons) != len(self.batch_sizes):
+            raise ArgumentError(
+                explain(
+                    "Stages: there must be as many horizons as batch sizes, and at least one",
+                    f"{len(self.horizons)} horizons and {len(self.batch_sizes)} batch sizes",
+                    "Give one of each for every stage",
+                )
+            )
+        for horizon, batch_size in zip(self.horizons, self.batch_sizes, strict=True):
+            if not isinstance(horizon, int) or horizon < 2:
+                raise ArgumentError(explain("Stages: each horizon must be an int >= 2", horizon, "Leave the stage out"))
+            as_schedule(batch_size, "Stages", horizon)
+
+    @cached_property
+    def starts(self) -> Any:
+        """The first round of each stage, and the number of rounds in all."""
+        return np.concatenate([[0], np.cumsum(np.array(self.horizons) - 1)])
+
+    def locate(self, k: int) -> tuple[int, int]:
+        """The stage of round k and the round within it."""
+        i = min(bisect_right(self._starts, k), len(self.horizons)) - 1
+        return i, k - self._starts[i]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return self.starts[:-1].tolist()
+
+    @cached_property
+    def _schedules(self) -> list[Schedule]:
+        both = zip(self.horizons, self.batch_sizes, strict=True)
+        return [as_schedule(batch_size, "Stages", horizon) for horizon, batch_size in both]
+
+    def size(self, k: Any, horizon: Any) -> Any:
+        if isinstance(k, int):
+            i, inner = self.locate(k)
+            return self._schedules[i].size(min(inner, self.horizons[i] - 2), self.horizons[i])
+        k = np.asarray(k)
+        sizes = np.empty(k.shape, dtype=np.int64)
+        stage = np.minimum(np.searchsorted(self.starts[1:], k, side="right"), len(self.horizons) - 1)
+        for i in np.unique(stage):
+            chosen = stage == i
+            inner = np.minimum(k[chosen] - self.starts[i], self.horizons[i] - 2)
+            sizes[chosen] = self._schedules[i].size(inner, self.horizons[i])
+        return sizes
 
 
 def _whole(sizes: Any) -> Any:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import ceil, floor, inf, isfinite, sqrt
+from math import ceil, floor, inf, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ SCAN = 200_000
 
 _HEAD = 1024  # rounds at the end that are added up one by one
 _SIZES = 1024  # batch sizes that are told apart before that
+_MULTIPLES = np.geomspace(1.1, 40, 20)  # of the shortest horizon, at which the cost of a stage is looked at
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,8 @@ class Setting:
 # -- constant batches --------------------------------------------------------------------------------------------
 
 
-def constant_for_accuracy(eps: float, setting: Setting) -> Run:
-    """The cheapest horizon and constant batch size whose bound is at most eps."""
+def constant_for_accuracy(eps: float, setting: Setting, thorough: bool = True) -> Run:
+    """The cheapest horizon and constant batch size whose bound is at most eps; nearly so if not thorough."""
     one = setting.unit
     if one.stays(eps):
         return _staying(setting)
@@ -117,6 +118,8 @@ def constant_for_accuracy(eps: float, setting: Setting) -> Run:
         return _constant(eps, setting, _least(c), 1, True)
     start = np.unique(np.ceil(c * np.geomspace(1.02, 30, 400)) + 1)
     N, B = _cheapest(eps, one, start, None)
+    if not thorough:
+        return _constant(eps, setting, int(N), int(B), False)
     most = _cost(one, N, B)
     least_size = max(1.0, float(one.noise(max(2.0, floor(c)))) / eps**2)
     longest = 1 + most / (least_size + one.round_cost)
@@ -232,10 +235,10 @@ def tapered_totals(C: float, N: int, tau: float = 2.0) -> Totals:
     return Totals(weight, samples, rest <= _HEAD)
 
 
-def tapered_for_accuracy(eps: float, setting: Setting, constant: Run | None = None) -> Run:
+def tapered_for_accuracy(eps: float, setting: Setting, thorough: bool = True) -> Run:
     """The cheapest horizon and tapered batches whose bound is at most eps; constant batches where they are cheaper."""
     one = setting.unit
-    constant = constant or constant_for_accuracy(eps, setting)
+    constant = constant_for_accuracy(eps, setting, thorough)
     if constant.horizon == 1 or one.sigma == 0:
         return constant
 
@@ -244,9 +247,7 @@ def tapered_for_accuracy(eps: float, setting: Setting, constant: Run | None = No
         return Attempt(totals.samples + one.round_cost * (N - 1), C, totals)
 
     c = one.shortest(eps)
-    if not isfinite(c) or c > 1e17:
-        return constant
-    N, (_, C, totals) = _search(attempt, _least(c), 60 * c + 8, lambda N: _modelled(N, eps, one))
+    N, (_, C, totals) = _search(attempt, _least(c), 60 * c + 8, lambda N: _modelled(N, eps, one), thorough)
     if (N - 1) * one.round_cost + totals.samples >= _cost(
         one, constant.horizon, constant.batch_size / setting.multiple
     ):
@@ -283,7 +284,7 @@ def _tapered(setting: Setting, N: int, C: float, totals: Totals, bound: float) -
 
 def _modelled(N: Array, eps: float, one: Setting) -> Array:
     """About what tapered batches cost at horizon N, for finding the region in which to look closely."""
-    room = np.maximum(one.room(eps, N), 1e-300)
+    room = np.maximum(one.room(eps, N), 1e-9 * eps**2)
     return np.asarray((0.5 + one.round_cost) * N + 2 * one.sigma**2 * root_sum(N) ** 2 / room)
 
 
@@ -296,7 +297,11 @@ class Attempt(NamedTuple):
 
 
 def _search(
-    attempt: Callable[[int, bool], Attempt], low: int, high: float, model: Callable[[Array], Array]
+    attempt: Callable[[int, bool], Attempt],
+    low: int,
+    high: float,
+    model: Callable[[Array], Array],
+    thorough: bool = True,
 ) -> tuple[int, Attempt]:
     """The best of the horizons between low and high: all if they are few, else those around the model's best."""
     tried: dict[int, Attempt] = {}
@@ -307,11 +312,13 @@ def _search(
                 tried[n] = attempt(n, n <= 256)
         return min(tried, key=lambda n: tried[n].value)
 
+    grid = np.unique(np.floor(np.geomspace(float(low), high, 400)))
+    centre = float(grid[np.argmin(model(grid))])
+    if not thorough:
+        return int(centre), attempt(int(centre), False)
     if high - low <= 64:
         best = look(range(low, int(high) + 1))
     else:
-        grid = np.unique(np.floor(np.geomspace(low, high, 400)))
-        centre = float(grid[np.argmin(model(grid))])
         best = look([low, *centre * np.geomspace(0.35, 2.5, 11)])
         for width in (0.16, 0.05, 0.016):
             best = look(best * np.geomspace(1 - width, 1 + width, 5))
@@ -325,10 +332,13 @@ def _smallest_scale(N: int, one: Setting, eps: float, tolerance: float) -> tuple
     room = float(one.room(eps, N)) / (2 * one.sigma**2)
     if room <= 0:
         return inf, Totals(inf, inf, True)
-    high = float(root_sum(N)) / room  # enough: B >= C/sqrt(m(m-1))
 
     def fits(totals: Totals) -> bool:
         return totals.weight <= room and float(one.value(N, 2 * one.sigma**2 * totals.weight)) <= eps
+
+    if fits(ones := tapered_totals(1.0, N, one.tau)):
+        return 1.0, ones
+    high = float(root_sum(N)) / room  # enough: B >= C/sqrt(m(m-1))
 
     best = tapered_totals(high, N, one.tau)
     while not fits(best):  # rounding only
@@ -403,7 +413,9 @@ def private_variances(N: int, total: float) -> Array:
 # -- restarts ----------------------------------------------------------------------------------------------------
 
 
-def restarts_for_accuracy(eps: float, setting: Setting, mu: float, tapered: bool = True) -> list[Run]:
+def restarts_for_accuracy(
+    eps: float, setting: Setting, mu: float, tapered: bool = True, thorough: bool = True
+) -> list[Run]:
     """Stages of Dual-OHM, each started where the one before ended, whose last bound is at most eps.
 
     A stage that starts with root mean square residual r is at most r/mu away from the roots: it is a run of its own
@@ -411,7 +423,7 @@ def restarts_for_accuracy(eps: float, setting: Setting, mu: float, tapered: bool
     """
     first = min(2 * setting.D / setting.step_size, inf)
     best: tuple[float, list[tuple[float, float]]] = (inf, [])
-    for factor in np.geomspace(0.15, 0.75, 13):
+    for factor in np.geomspace(0.2, 0.7, 8):
         stages: list[tuple[float, float]] = []  # (D, target) from the last stage to the first
         target, later = eps, 0.0
         for _ in range(400):
@@ -425,9 +437,8 @@ def restarts_for_accuracy(eps: float, setting: Setting, mu: float, tapered: bool
             later += _stage_cost(setting, start / mu, target, tapered)
             target = start
     make = tapered_for_accuracy if tapered else constant_for_accuracy
-    return [run for D, target in reversed(best[1]) if (run := make(target, replace(setting, D=D))).horizon > 1] or [
-        make(eps, setting)
-    ]
+    runs = [make(target, replace(setting, D=D), thorough=thorough and i < 2) for i, (D, target) in enumerate(best[1])]
+    return [run for run in reversed(runs) if run.horizon > 1] or [make(eps, setting)]  # the last two decide the cost
 
 
 def _stage_cost(setting: Setting, D: float, target: float, tapered: bool) -> float:
@@ -437,7 +448,7 @@ def _stage_cost(setting: Setting, D: float, target: float, tapered: bool) -> flo
     c = one.shortest(target)
     if one.sigma == 0:
         return _least(c) * (1 + one.round_cost)
-    grid = c * np.geomspace(1.05, 60, 60) + 1
+    grid = c * _MULTIPLES + 1
     if tapered:
         return float(_modelled(grid, target, one).min())
     return float(_cost(one, grid, np.maximum(1, one.noise(grid) / one.room(target, grid))).min())
