@@ -127,6 +127,8 @@ def test_jobs_store_and_fresh_do_not_change_the_numbers(panel, tmp_path):
     run("reproduce", panel, "--seeds", 4, "--out", folders[1], "--jobs", 2)
     first = results(folders[0])
     assert first == results(folders[1])
+    for name in ("curves.csv", "small.png", "small.svg", "report.html"):
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
     before = {path.name: path.stat().st_mtime_ns for path in (folders[0] / "store").iterdir()}
     run("reproduce", panel, "--seeds", 4, "--out", folders[0])
     assert {path.name: path.stat().st_mtime_ns for path in (folders[0] / "store").iterdir()} == before

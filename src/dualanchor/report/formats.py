@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -81,4 +82,4 @@ def _tidy(text: str) -> str:
 
 def rounded(values: Any) -> list[float | None]:
     """Five significant digits for a figure; NaN as None."""
-    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in np.asarray(values, float)]
+    return [float(f"{value:.5g}") if isfinite(value) else None for value in np.asarray(values, float).tolist()]

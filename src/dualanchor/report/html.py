@@ -26,7 +26,14 @@ _SAME_SEEDS = (
 _OTHER_SEEDS = "Parameters were selected on other seeds than those that are reported."
 
 
-def page(study: Study, panels: Sequence[View], pictures: Mapping[str, bytes], plotly: str) -> str:
+def interactive_figures(panels: Sequence[View]) -> Markup:
+    """The data of all interactive figures of a page with these panels."""
+    figures = {view.name: figure(view) for view in panels}
+    figures |= {f"appendix-{view.name}": figure(view) for view in appendix(panels)}
+    return embedded_json(figures)
+
+
+def page(study: Study, panels: Sequence[View], pictures: Mapping[str, bytes], figures: Markup, plotly: str) -> str:
     """The whole page.
 
     Parameters
@@ -37,13 +44,13 @@ def page(study: Study, panels: Sequence[View], pictures: Mapping[str, bytes], pl
         Its panels.
     pictures : dict of bytes
         SVG figures by name, shown where scripts do not run and on paper.
+    figures : Markup
+        What `interactive_figures` makes of the panels.
     plotly : str
         The source of plotly.js.
     """
     results = jsonable(study.results)
     compared = appendix(panels)
-    figures = {view.name: figure(view) for view in panels}
-    figures |= {f"appendix-{view.name}": figure(view) for view in compared}
     sections = {"summary": ("Summary", _summary(panels))}
     sections |= {f"panel-{view.name}": (view.title, _panel(view, pictures)) for view in panels}
     if compared:
@@ -60,7 +67,7 @@ def page(study: Study, panels: Sequence[View], pictures: Mapping[str, bytes], pl
         contents=element("ul", *links),
         sections=joined(body, "\n"),
         footer=joined([f"Made with dualanchor {results['version']}."]),
-        figures=embedded_json(figures),
+        figures=figures,
         plotly=plotly,
         script=_part("report.js"),
     )

@@ -12,7 +12,7 @@ from dualanchor.core.result import to_json
 from dualanchor.experiments.pieces import spread
 from dualanchor.experiments.study import Study
 from dualanchor.report.figures import draw
-from dualanchor.report.html import page
+from dualanchor.report.html import interactive_figures, page
 from dualanchor.report.interactive import plotly_script
 from dualanchor.report.views import View, appendix, views
 
@@ -35,22 +35,28 @@ def write_report(study: Study, folder: str | Path, *, anew: bool = True) -> Path
     folder = Path(folder)
     _make_folder(folder)
     panels = views(study)
-    results = {**study.results, "notes": study.notes} if study.notes else study.results
-    files = {"results.json": to_json(results, indent=1).encode(), "curves.csv": study.curves_csv().encode()}
-    compared = appendix(panels)
-    if not anew and _is_there(folder, files, [*(view.name for view in panels), *(["appendix"] if compared else [])]):
-        return folder / "report.html"
     figures: dict[str, tuple[list[View], int]] = {view.name: ([view], 1) for view in panels}
-    if compared:
+    if compared := appendix(panels):
         figures = {"appendix": (compared, 2), **figures}  # the largest first
+    files = {} if anew or not (folder / "report.html").is_file() else _numbers(study)
+    if files and _is_there(folder, files, list(figures)):
+        return folder / "report.html"
     plotly = plotly_script()
-    drawn = {list(figures)[i]: pictures for i, pictures in spread(draw, list(figures.values()), study.jobs)}
-    html = page(study, panels, {name: pictures["svg"] for name, pictures in drawn.items()}, plotly)
+    drawing = spread(draw, list(figures.values()), study.jobs)
+    files = files or _numbers(study)  # while others draw, as they do if there are several processes
+    shown = interactive_figures(panels)
+    drawn = {list(figures)[i]: pictures for i, pictures in drawing}
+    html = page(study, panels, {name: pictures["svg"] for name, pictures in drawn.items()}, shown, plotly)
     for name, pictures in drawn.items():
         files |= {f"{name}.{kind}": picture for kind, picture in pictures.items()}
     files["report.html"] = html.encode()
     write_files(folder, files)
     return folder / "report.html"
+
+
+def _numbers(study: Study) -> dict[str, bytes]:
+    results = {**study.results, "notes": study.notes} if study.notes else study.results
+    return {"results.json": to_json(results, indent=1).encode(), "curves.csv": study.curves_csv().encode()}
 
 
 def _is_there(folder: Path, numbers: Mapping[str, bytes], figures: Sequence[str]) -> bool:
