@@ -192,8 +192,12 @@ def _constant(eps: float, setting: Setting, N: int, B: int, exact: bool) -> Run:
     """The run, with rounding errors of the search made good: its bound is at most eps as it is computed."""
     one = setting.unit
     while (bound := float(one.value(N, one.noise(N) / B))) > eps:
-        N += max(1, N >> 50)
-    return Run(N, B * setting.multiple, (N - 1) * B * setting.multiple, bound, exact)
+        if one.sigma > 0 and one.room(eps, N) > 1e-9 * eps**2:
+            B += max(1, B >> 50)
+        else:
+            N += max(1, N >> 50)
+    samples = (N - 1) * B * setting.multiple
+    return Run(N, B * setting.multiple, samples, bound, exact and samples < 2**53)
 
 
 # -- tapered batches ---------------------------------------------------------------------------------------------
@@ -220,7 +224,7 @@ def tapered_totals(C: float, N: int, tau: float = 2.0) -> Totals:
     sizes = np.maximum(1, np.ceil(C / roots[:last]))
     weight, samples = float((weights[:last] / sizes).sum()), float(sizes.sum())
     if N <= _HEAD:
-        return Totals(weight, samples, True)
+        return Totals(weight, samples, samples < 2**53)
     # Before the last rounds: runs of rounds that share a batch size b, which ends where sqrt(m(m-1)) reaches C/b.
     largest = C / sqrt(_HEAD * (_HEAD + 1.0))
     b = np.arange(1.0, min(_SIZES, max(1, ceil(largest))) + 1)
@@ -232,7 +236,7 @@ def tapered_totals(C: float, N: int, tau: float = 2.0) -> Totals:
     if rest > _HEAD:  # batches too large to tell their sizes apart: at least C/root, less than one more
         sums = float(root_sum(rest) - root_sum(_HEAD))
         weight, samples = weight + sums / C, samples + C * sums + (rest - _HEAD)
-    return Totals(weight, samples, rest <= _HEAD)
+    return Totals(weight, samples, rest <= _HEAD and samples < 2**53)
 
 
 def tapered_for_accuracy(eps: float, setting: Setting, thorough: bool = True) -> Run:
@@ -279,7 +283,8 @@ def tapered_for_budget(budget: int, setting: Setting) -> Run:
 def _tapered(setting: Setting, N: int, C: float, totals: Totals, bound: float) -> Run:
     P = setting.multiple
     schedule = Tapered(C) if P == 1 else Tapered(C * P, multiple=P)
-    return Run(N, schedule, ceil(totals.samples) * P, bound, totals.exact)
+    rounding = 0.0 if totals.exact else 1e-12
+    return Run(N, schedule, ceil(totals.samples * (1 + rounding)) * P, bound, totals.exact)
 
 
 def _modelled(N: Array, eps: float, one: Setting) -> Array:

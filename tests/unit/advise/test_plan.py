@@ -1,0 +1,184 @@
+"""Plans: the numbers they contain, the choice among results, the methods they make, and bad input."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import dualanchor as da
+from dualanchor.theory import bounds
+
+UNIT = {"L": 1.0, "D": 1.0, "sigma": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("eps", "paper", "constant", "tapered"),
+    [(0.1, 14_688, 7_200, 3_491), (0.01, 1.55e7, 7.92e6, 9.63e5), (0.001, 1.56e10, 7.99e9, 1.82e8)],
+)
+def test_samples_at_unit_constants(eps, paper, constant, tapered):
+    assert da.plan(eps=eps, bound="paper", **UNIT).samples == pytest.approx(paper, rel=3e-3)
+    assert da.plan(eps=eps, batches="constant", **UNIT).samples == pytest.approx(constant, rel=3e-3)
+    assert da.plan(eps=eps, **UNIT).samples == pytest.approx(tapered, rel=3e-3)
+
+
+def random_constants(count, seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        L, D, sigma = (float(x) for x in 10 ** rng.uniform(-6, 6, 3))
+        mu = float(L * 10 ** rng.uniform(-6, 0)) if rng.random() < 0.5 else 0.0
+        yield {"L": L, "D": D, "sigma": sigma, "mu": mu}, float(L * D * 10 ** rng.uniform(-6, 0.5))
+
+
+def test_bound_is_at_most_eps_and_stop_within_the_horizon():
+    for constants, eps in random_constants(120, 0):
+        for options in ({}, {"bound": "paper"}, {"batches": "constant"}):
+            plan = da.plan(eps=eps, **constants, **options)
+            assert plan.bound <= eps
+            assert plan.stop <= plan.horizon - 1
+            assert plan.rounds == plan.stop
+            assert plan.samples >= plan.rounds
+
+
+def test_budget_is_kept_and_more_never_hurts():
+    for constants, _ in random_constants(25, 1):
+        last = math.inf
+        for budget in (10, 1000, 10**6):
+            plan = da.plan(budget=budget, **constants)
+            assert plan.samples <= budget
+            assert plan.bound <= last * 1.01
+            last = plan.bound
+
+
+def test_early_stopping_respects_the_horizon():
+    """With the paper's suggestion for experiment 3 at eps = 0.1 the stop, 2,993, would lie past the horizon, 485."""
+    problem = da.problems.huber_minimax(sigma=1.5).constants
+    plan = da.plan(
+        eps=0.1, L=problem.L, mu=problem.mu, D=problem.D, sigma=problem.sigma, bound="paper",
+        cocoercive_in_expectation=False,
+    )  # fmt: skip
+    assert plan.theorem.startswith("Theorem 4.5")
+    assert plan.stop <= plan.horizon - 1
+    value = bounds.theorem_4_5(
+        plan.horizon, plan.stop, problem.L, problem.mu, problem.D, problem.sigma, plan.batches["size"]
+    )
+    assert value**0.5 <= 0.1
+
+
+def test_the_cheapest_result_is_chosen():
+    far = {"L": 1.0, "D": 1000.0, "sigma": 0.5, "eps": 0.01}
+    assert "Restarts" in da.plan(mu=0.1, **far).theorem
+    assert "tapered" in da.plan(**far).theorem
+    plan = da.plan(mu=0.1, **far)
+    assert plan.rejected
+    assert all(samples >= plan.samples for _, samples in plan.rejected)
+    assert da.plan(mu=0.1, cocoercive_in_expectation=False, **far).theorem.startswith("Theorem C")
+    affine = da.plan(affine=True, **far)
+    assert affine.samples < da.plan(**far).samples
+
+
+def test_edges():
+    assert da.plan(eps=3.0, **UNIT).samples == 0  # |F(x0)| <= LD already
+    assert da.plan(eps=3.0, **UNIT).method().horizon == 1
+    quiet = da.plan(eps=0.1, L=1.0, D=1.0, sigma=0.0)
+    assert (quiet.horizon, quiet.samples, quiet.batches["size"]) == (10, 9, 1)
+    assert da.plan(eps=0.1, L=1.0, D=0.0, sigma=1.0).samples == 0
+    assert da.plan(budget=1, **UNIT).samples <= 1
+    assert da.plan(eps=0.1, L=1.0, mu=1.0, D=1.0, sigma=1.0).bound <= 0.1
+
+
+def test_a_lipschitz_constant_with_mu_gives_cocoercivity():
+    assert (
+        da.plan(eps=0.1, M=2.0, mu=0.5, D=1.0, sigma=1.0).samples
+        == da.plan(eps=0.1, L=8.0, mu=0.5, D=1.0, sigma=1.0).samples
+    )
+
+
+def test_workers_and_latency():
+    alone = da.plan(eps=0.02, **UNIT)
+    shared = da.plan(eps=0.02, workers=16, latency=0.1, sample_cost=0.01, **UNIT)
+    assert shared.rounds < alone.rounds
+    assert shared.batches["first"] % 16 == shared.batches["last"] % 16 == 0
+    assert shared.seconds == pytest.approx(shared.rounds * 0.1 + shared.samples / 16 * 0.01)
+    assert shared.seconds < alone.rounds * 0.1 + alone.samples / 16 * 0.01
+
+
+def test_variance_that_grows_with_the_rounds():
+    one = da.plan(L=2.0, D=3.0, round_variance=1e-3)
+    same = da.plan(L=2.0, D=3.0, round_variance=lambda rounds: 1e-3 * rounds)
+    assert (one.rounds, one.bound) == (same.rounds, same.bound)
+    rms = [float(bounds.theorem_a_constant(N, 1.0, 3.0, (1e-3 * (N - 1)) ** 0.5, 1)) ** 0.5 for N in range(2, 2000)]
+    assert one.bound == pytest.approx(min(rms))
+
+
+@pytest.mark.parametrize("options", [{}, {"batches": "constant"}, {"mu": 0.2}, {"mu": 0.2, "bound": "paper"}])
+def test_the_method_does_what_the_plan_says(options):
+    problem = da.problems.affine(dimension=6, L=1.0, mu=options.get("mu", 0.0), sigma=0.5, D=100.0, rotation=1.0)
+    plan = da.plan(eps=0.2, L=1.0, D=100.0, sigma=0.5, **options)
+    result = da.solve(problem, plan.method(), stop=da.Steps(plan.stop), record=0)
+    assert result.nit == plan.rounds
+    assert result.nfev == plan.samples or (not plan.exact and result.nfev <= plan.samples)
+
+
+def test_epochs_of_sgda_are_a_method_too():
+    plan = da.plan(eps=0.2, L=1.0, mu=0.3, D=10.0, sigma=0.5, cocoercive_in_expectation=False)
+    assert plan.theorem.startswith("Theorem C")
+    problem = da.problems.affine(dimension=6, mu=0.3, sigma=0.5, D=10.0)
+    result = da.solve(problem, plan.method(), stop=da.Steps(plan.stop), record=0)
+    assert (result.nit, result.nfev) == (plan.rounds, plan.samples)
+
+
+def test_what_is_printed():
+    plan = da.plan(eps=0.05, L=2, D=45, sigma=0.1, mu=0.01)
+    text = repr(plan)
+    for part in ("theorem", "assumes", "rounds", "samples", "bound", "eps / 2", "s-dual-ohm", "order only"):
+        assert part in text
+    facts = plan.to_dict()
+    assert {"theorem", "horizon", "stop", "batches", "rounds", "samples", "bound", "step_size"} <= set(facts)
+    assert {"kind", "first", "last"} <= set(facts["batches"])
+    assert facts["batches"]["first"] <= facts["batches"]["last"]
+    assert "samples: ≤ " in repr(da.plan(eps=1e-7, **UNIT))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"eps": 0.0}, ["eps", "positive"]),
+        ({"eps": -1.0}, ["eps", "positive"]),
+        ({"eps": math.nan}, ["eps", "finite"]),
+        ({"sigma": -1.0}, ["sigma", "non-negative"]),
+        ({"sigma": math.nan}, ["sigma"]),
+        ({"sigma": None}, ["sigma must be given"]),
+        ({"D": None}, ["D must be given"]),
+        ({"D": math.inf}, ["D", "finite"]),
+        ({"L": 0.0}, ["L", "positive"]),
+        ({"L": None}, ["L must be given"]),
+        ({"mu": 2.0}, ["mu", "at most L"]),
+        ({"mu": math.nan}, ["mu"]),
+        ({"step_size": 2.1}, ["step_size", "2/L"]),
+        ({"step_size": -0.1}, ["step_size", "positive"]),
+        ({"budget": 10}, ["exactly one", "both"]),
+        ({"eps": None}, ["exactly one", "neither"]),
+        ({"eps": None, "budget": 0}, ["budget", ">= 1"]),
+        ({"eps": None, "budget": 2.5}, ["budget", "whole"]),
+        ({"workers": 0}, ["workers"]),
+        ({"latency": 0.1}, ["sample_cost"]),
+        ({"batches": "large"}, ["batches", "tapered"]),
+        ({"bound": "best"}, ["bound", "paper"]),
+        ({"L": None, "M": 1.0}, ["M with mu = 0", "seg or rain"]),
+        ({"cocoercive_in_expectation": False}, ["mu > 0"]),
+        ({"round_variance": 1.0}, ["round_variance", "eps"]),
+        ({"eps": None, "budget": 3, "workers": 5}, ["budget", "5 workers"]),
+    ],
+)
+def test_bad_input_names_the_argument_and_the_rule(changes, words):
+    with pytest.raises(da.errors.ArgumentError) as caught:
+        da.plan(**{"eps": 0.1, **UNIT, **changes})
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_word_is_not_a_number():
+    with pytest.raises(da.errors.ArgumentTypeError, match="eps must be a number"):
+        da.plan(eps="small", **UNIT)
