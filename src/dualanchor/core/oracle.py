@@ -49,12 +49,16 @@ class Oracle(ABC):
         How many evaluations computing the true operator is worth; recording is kept in proportion to it.
     mixed_sizes : bool
         Whether `draw` takes one batch size per row; if not, the Session draws rows of one size together.
+    rowwise : bool
+        Whether a row's value is the same to the last bit whatever rows are beside it, and in an array that nobody else
+        keeps; a run then works on blocks of rows that fit the cache.
     """
 
     replayable: bool | None = True
     components: int | None = None
     operator_price: float = 1.0
     mixed_sizes: bool = False
+    rowwise: bool = False
 
     @abstractmethod
     def draw(self, streams: Streams, size: Any) -> Batch:

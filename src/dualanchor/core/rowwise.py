@@ -73,6 +73,10 @@ class Rowwise:
         """The same record with plain arrays for columns: nothing has to give way to double precision."""
         return self._with(np.asarray)
 
+    def settled(self) -> Self:
+        """The same record with one number for each column whose rows agree."""
+        return self._with(lambda column: column.flat[0].item() if column.size and _agree(column) else column)
+
     def _with(self, change: Callable[[Any], Any]) -> Self:
         part = object.__new__(type(self))  # checked when it was made: this needs no new check
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -83,6 +87,11 @@ class Rowwise:
                 value = value._with(change)
             object.__setattr__(part, field.name, value)
         return part
+
+
+def _agree(column: Any) -> bool:
+    values = np.asarray(column)
+    return bool((values == values.flat[0]).all())
 
 
 def _column(owner: str, name: str, values: list[Any]) -> Any:

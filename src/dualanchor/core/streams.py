@@ -9,7 +9,7 @@ replication read the same numbers: configurations share the noise of their seed.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any
 
@@ -41,7 +41,8 @@ class Kind(IntEnum):
 
 _PER_BLOCK = 16384  # numbers in a block, at most, unless a single vector has more
 _FIRST = 256  # and in the first one
-_LARGE = 1 << 22  # blocks of vectors with more numbers than this are kept one at a time
+_KEPT = 1 << 21  # blocks of vectors are kept up to so many numbers in all, and one of any size
+_MULTIPLES = 8  # so many multiples of a sequence are kept
 _NOTHING = object()
 
 
@@ -73,9 +74,7 @@ class Streams:
         self.replications = np.asarray(replications, dtype=np.int64)
         self.position: Counts = 0
         self._distinct, slots = np.unique(self.replications, return_inverse=True)
-        in_order = slots.size == self._distinct.size and np.array_equal(slots, np.arange(slots.size))
-        # None stands for all replications in order, or for the only one, which goes for every row.
-        self._slots: IntArray | None = None if in_order or self._distinct.size == 1 else slots
+        self._place(slots)
         self._sequences: dict[Any, _Sequence] = {}
         self._normals = self._normal_sequence()
         self._handles: list[Handle] | None = None
@@ -95,7 +94,7 @@ class Streams:
         part.__dict__.update(self.__dict__)
         part.replications = self.replications[rows]
         if self._distinct.size > 1:
-            part._slots = np.arange(self.rows)[rows] if self._slots is None else self._slots[rows]
+            part._place(np.arange(self.rows)[rows] if self._slots is None else self._slots[rows])
         part.position = self.position if isinstance(self.position, int) else shared(self.position[rows])
         part._handles = None
         return part
@@ -106,26 +105,26 @@ class Streams:
         positions[rows] = position
         self.position = shared(positions)
 
-    def normals(self, compact: bool = False) -> Array:
-        """The next standard normal vector of each row, (rows, d). One position, whatever d.
+    def normals(self, compact: bool = False, scale: float | None = None) -> Array:
+        """The next standard normal vector of each row, (rows, d), or that times a scale. One position, whatever d.
 
-        Where all rows are of one replication and read the same, `compact` gives it once, (1, d).
+        Where rows go through the same replications again and again, `compact` gives these once: (period, d).
         """
-        position = self.position
+        position, normals = self.position, self._normals if scale is None else self._normals.times(scale)
         self.position = position + 1
-        if isinstance(position, int):
-            values = self._normals.item(position, self._slots)
-            return (
-                values if compact or len(values) == self.rows else np.broadcast_to(values, (self.rows, self.dimension))
-            )
-        return self._each(position, lambda slots, at: self._normals.item(at, slots))
+        if not isinstance(position, int):
+            return self._each(position, lambda slots, at: normals.item(at, slots))
+        if compact:
+            return normals.item(position, self._period)
+        values = normals.item(position, self._slots)
+        return values if len(values) == self.rows else np.broadcast_to(values, (self.rows, self.dimension))
 
     def integers(self, n: int, size: int) -> IntArray:
         """The next `size` uniform indices below n of each row, (rows, size). `size` positions."""
         key = (Kind.INTEGERS, n)
         if key not in self._sequences:
             self._sequences[key] = self._sequence(
-                Kind.INTEGERS, (), np.int64, lambda rng, out: _fill_integers(rng, out, n)
+                Kind.INTEGERS, (), np.int64, lambda rng, shape: rng.integers(0, n, shape)
             )
         sequence, position = self._sequences[key], self.position
         self.position = position + size
@@ -137,7 +136,7 @@ class Streams:
         """Numbers `start` to `start + size - 1` of each row's sequence on [0, 1); moves no position."""
         if Kind.UNIFORMS not in self._sequences:
             self._sequences[Kind.UNIFORMS] = self._sequence(
-                Kind.UNIFORMS, (), np.float64, lambda rng, out: rng.random(out=out)
+                Kind.UNIFORMS, (), np.float64, lambda rng, shape: rng.random(shape)
             )
         return np.broadcast_to(self._sequences[Kind.UNIFORMS].window(start, size, self._slots), (self.rows, size))
 
@@ -155,20 +154,32 @@ class Streams:
         self.position = self.position + 1
         return [handle.generator(int(at)) for handle, at in zip(handles, positions, strict=True)]
 
+    def _place(self, slots: IntArray) -> None:
+        """Where each row's replication stands among the distinct ones."""
+        count = self._distinct.size
+        # None stands for all replications in order, or for the only one, which goes for every row.
+        self._slots: IntArray | None = None if count == 1 or _in_order(slots, count) else slots
+        self._period = self._slots
+        if self._slots is not None and slots.size:
+            once = slots[: 1 + int(np.argmax(slots[1:] == slots[0]))] if slots[0] in slots[1:] else slots
+            if slots.size % once.size == 0 and (slots.reshape(-1, once.size) == once).all():
+                self._period = None if _in_order(once, count) else once
+
     def _normal_sequence(self) -> _Sequence:
         drawn: Any = np.float32 if self.dtype == np.float32 else np.float64
-        fill = lambda rng, out: rng.standard_normal(out=out, dtype=drawn)  # noqa: E731
-        return self._sequence(Kind.NORMALS, (self.dimension,), drawn, fill)
+        return self._sequence(
+            Kind.NORMALS, (self.dimension,), drawn, lambda rng, shape: rng.standard_normal(shape, dtype=drawn)
+        )
 
-    def _sequence(self, kind: Kind, shape: tuple[int, ...], dtype: Any, fill: Callable[..., object]) -> _Sequence:
+    def _sequence(self, kind: Kind, shape: tuple[int, ...], dtype: Any, draw: Callable[..., Array]) -> _Sequence:
         handles: dict[int, Handle] = {}
 
-        def block(replication: int, number: int, out: Array) -> None:
-            if replication not in handles:
-                handles[replication] = Handle(self.seed, self.purpose, replication, kind)
-            fill(handles[replication].generator(number), out)
+        def block(slot: int, number: int, length: int) -> Array:
+            if slot not in handles:
+                handles[slot] = Handle(self.seed, self.purpose, int(self._distinct[slot]), kind)
+            return draw(handles[slot].generator(number), (length, *shape))
 
-        return _Sequence(block, self._distinct, shape, dtype)
+        return _Sequence(block, self._distinct.size, shape, dtype)
 
     def _each(self, positions: IntArray, read: Callable[[IntArray, int], Array]) -> Array:
         one = self._distinct.size == 1
@@ -217,18 +228,18 @@ class _Sequence:
     """
 
     def __init__(
-        self, block: Callable[[int, int, Array], None], replications: IntArray, shape: tuple[int, ...], dtype: Any
+        self, block: Callable[[int, int, int], Array], replications: int, shape: tuple[int, ...], dtype: Any
     ) -> None:
         self._block, self._replications, self._shape, self._dtype = block, replications, shape, dtype
         width = shape[0] if shape else 1
         self._first, self._longest = (1 << max(0, (size // width).bit_length() - 1) for size in (_FIRST, _PER_BLOCK))
         self._growing = (self._longest // self._first).bit_length() - 1  # how often the length doubles
-        large = replications.size * self._longest * width > _LARGE
-        self._capacity = 64 if not shape else 1 if large else 2
+        self._capacity = max(1, _KEPT // max(1, replications * self._longest * width)) if shape else 64
         self._kept: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
         self._start = self._end = 0  # the block in hand; what is handed out of it cannot be written to
-        self._values, self._items = np.empty(0), [np.empty(0)]
+        self._values, self._items = np.empty(0), [np.empty(0)]  # (length, replications, ..), and entry by entry
         self._loaded: object = _NOTHING  # the selection for which the block in hand is known to be filled
+        self._multiples: OrderedDict[float, _Sequence] = OrderedDict()
 
     def item(self, position: int, slots: IntArray | None) -> Array:
         """Entry `position` for the given replications (None: all, in order)."""
@@ -237,6 +248,19 @@ class _Sequence:
         value = self._items[position - self._start]
         return value if slots is None else value.take(slots, axis=0)
 
+    def times(self, scale: float) -> _Sequence:
+        """The sequence times a number; multiplied once, however often it is read."""
+        if scale not in self._multiples:
+            if len(self._multiples) >= _MULTIPLES:
+                self._multiples.popitem(last=False)
+
+            def block(slot: int, number: int, length: int) -> Array:
+                return scale * self._filled(number, length, [slot])[:, slot]
+
+            self._multiples[scale] = _Sequence(block, self._replications, self._shape, self._dtype)
+        self._multiples.move_to_end(scale)
+        return self._multiples[scale]
+
     def window(self, position: int, size: int, slots: IntArray | None) -> Array:
         """Entries `position` to `position + size - 1`, along the second axis."""
         parts, end = [], position + size
@@ -244,7 +268,7 @@ class _Sequence:
             if slots is not self._loaded or not self._start <= position < self._end:
                 self._load(position, slots)
             stop = min(end, self._end)
-            values = self._values[:, position - self._start : stop - self._start]
+            values = self._values[position - self._start : stop - self._start].swapaxes(0, 1)
             parts.append(values if slots is None else values.take(slots, axis=0))
             position = stop
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
@@ -263,25 +287,31 @@ class _Sequence:
         number, start, length = self._where(position)
         if number not in self._kept:
             self._values, self._items = np.empty(0), []  # let go of the old block before the new one is made
-            while len(self._kept) >= self._capacity:
-                self._kept.popitem(last=False)
-            count = self._replications.size
-            self._kept[number] = (np.empty((count, length, *self._shape), self._dtype), np.zeros(count, bool))
-        self._kept.move_to_end(number)
-        values, filled = self._kept[number]
-        for slot in range(filled.size) if slots is None else np.unique(slots):
-            if not filled[slot]:
-                self._block(int(self._replications[slot]), number, values[slot])
-                filled[slot] = True
+        values = self._filled(number, length, range(self._replications) if slots is None else np.unique(slots).tolist())
         if values is not self._values.base:
             self._values = values.view()
             self._values.flags.writeable = False
-            self._items = list(self._values.swapaxes(0, 1))
+            self._items = list(self._values)
         self._start, self._end, self._loaded = start, start + length, slots
 
+    def _filled(self, number: int, length: int, slots: Iterable[int]) -> Array:
+        """A block with the entries of these replications."""
+        if number not in self._kept:
+            while len(self._kept) >= self._capacity:
+                self._kept.popitem(last=False)
+            values = np.empty((length, self._replications, *self._shape), self._dtype)
+            self._kept[number] = (values, np.zeros(self._replications, bool))
+        self._kept.move_to_end(number)
+        values, filled = self._kept[number]
+        for slot in slots:
+            if not filled[slot]:
+                values[:, slot] = self._block(slot, number, length)
+                filled[slot] = True
+        return values
 
-def _fill_integers(rng: np.random.Generator, out: Array, n: int) -> None:
-    out[...] = rng.integers(0, n, size=out.shape)
+
+def _in_order(slots: IntArray, count: int) -> bool:
+    return slots.size == count and bool((slots == np.arange(count)).all())
 
 
 def shared(positions: IntArray) -> Counts:

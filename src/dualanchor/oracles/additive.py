@@ -59,6 +59,7 @@ class AdditiveNoise(Oracle):
             require_callable(noise, "AdditiveNoise: noise", "noise(n, rng)")
         self._F, self._sigma, self._noise, self._vectorized = operator, float(sigma), noise, vectorized
         self.mixed_sizes = noise is None
+        self.rowwise = not vectorized  # a vectorized one may multiply matrices, or hand out an array that it uses again
 
     def draw(self, streams: Streams, size: Any) -> Batch:
         if self._noise is not None:
@@ -66,15 +67,20 @@ class AdditiveNoise(Oracle):
         if not self._sigma:
             return Batch(size, None)
         if isinstance(size, int):  # the mean of B Gaussian vectors is one, with variance sigma^2 / (d B)
-            return Batch(size, (self._sigma / sqrt(streams.dimension * size)) * streams.normals(compact=True))
+            return Batch(size, streams.normals(compact=True, scale=self._sigma / sqrt(streams.dimension * size)))
         scale = (self._sigma / np.sqrt(streams.dimension * size)).astype(streams.dtype)
-        return Batch(size, scale[:, None] * streams.normals(compact=True))
+        noise = streams.normals(compact=True)
+        return Batch(size, (scale.reshape(-1, len(noise), 1) * noise).reshape(-1, streams.dimension))
 
     def mean(self, x: Array, batch: Batch) -> Array:
-        value = self._F(x) if self._vectorized else self.operator(x)
-        if batch.data is not None:
-            return value + batch.data
-        return value.copy()  # the operator may hand out an array that it uses again
+        value, noise = self._F(x) if self._vectorized else self.operator(x), batch.data
+        if noise is None:
+            return value if self.rowwise else value.copy()
+        if self.rowwise:
+            each = value if len(noise) in (1, len(x)) else value.reshape(-1, *noise.shape)  # of the configurations
+            each += noise
+            return value
+        return value + (noise if len(noise) in (1, len(x)) else np.tile(noise, (len(x) // len(noise), 1)))
 
     def operator(self, x: Array) -> Array:
         if self._vectorized:

@@ -58,6 +58,8 @@ class FiniteSum(Oracle):
     True
     """
 
+    rowwise = True  # what is multiplied is multiplied row by row
+
     def __init__(self, component: Callable[[Array, IntArray], Any], n: int) -> None:
         require_callable(component, "FiniteSum: component", "component(x, i)")
         self._set_size(n)

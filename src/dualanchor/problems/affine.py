@@ -85,4 +85,5 @@ class Affine(NamedProblem):
 
         rows = streams.rows
         oracle = AdditiveNoise(operator, self.sigma, vectorized=True)
+        oracle.rowwise = True
         return Instance(oracle, np.zeros((rows, d)), np.tile(root, (rows, 1)))

@@ -74,7 +74,9 @@ class HuberMinimax(NamedProblem):
     def instance(self, streams: Streams) -> Instance:
         starts = [rng.standard_normal(self.dimension) for rng in streams.of(Purpose.START).generators()]
         x0 = np.stack([start / np.linalg.norm(start) for start in starts])
-        return Instance(AdditiveNoise(self._operator, self.sigma, vectorized=True), x0, np.zeros_like(x0))
+        oracle = AdditiveNoise(self._operator, self.sigma, vectorized=True)
+        oracle.rowwise = True
+        return Instance(oracle, x0, np.zeros_like(x0))
 
     def _operator(self, z: Array) -> Array:
         half = z.shape[1] // 2

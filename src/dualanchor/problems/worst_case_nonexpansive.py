@@ -49,6 +49,7 @@ class WorstCaseNonexpansive(NamedProblem):
         generators = streams.of(Purpose.INSTANCE).generators()
         shift = np.stack([rng.standard_normal(d) for rng in generators])
         oracle = AdditiveNoise(_Turn.around(shift), self.sigma, vectorized=True)
+        oracle.rowwise = True
         return Instance(oracle, np.zeros((streams.rows, d)), shift + 1 / sqrt(d))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,9 +14,15 @@ from dualanchor.core.errors import OracleError
 from dualanchor.core.method import Cost, Method, State
 from dualanchor.core.oracle import Oracle, Session
 from dualanchor.core.result import Status
-from dualanchor.core.streams import Streams
+from dualanchor.core.streams import Streams, shared
 from dualanchor.core.types import Array, Counts, IntArray, Rows
 from dualanchor.run.outcome import Ended
+
+_BLOCK = 1 << 14  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
+_AHEAD = 1 << 19  # numbers of one noise vector per step and replication that are read again by every block
+
+
+Mark: TypeAlias = "tuple[Counts, Counts, Counts]"
 
 
 @dataclass(frozen=True)
@@ -22,19 +31,36 @@ class Origin:
 
     k: int
     state: State
-    mark: Any
+    mark: Mark
+
+
+@dataclass(frozen=True)
+class Block:
+    """Neighbouring rows that take a stretch of steps by themselves."""
+
+    rows: slice
+    method: Method
+    session: Session
+    oracle: Oracle
 
 
 class Lane:
     """A method, the state of its rows, their session and their coins, all at the same step k."""
 
     def __init__(
-        self, method: Method, state: State, session: Session, oracle: Oracle, coins: Streams, rows: IntArray
+        self,
+        method: Method,
+        state: State,
+        session: Session,
+        oracle: Oracle,
+        coins: Streams,
+        rows: IntArray,
+        replications: int,
     ) -> None:
         self.method, self.state, self.session, self.rows = method, state, session, rows
         self.k = 0
         self.mark: Any = None  # counts and positions before a step that failed
-        self._oracle, self._coins = oracle, coins
+        self._oracle, self._coins, self._replications = oracle, coins, replications
         self._residual: tuple[int, Array | None] = (-1, None)
         self._knows_operator = type(oracle).operator is not Oracle.operator
 
@@ -47,11 +73,17 @@ class Lane:
             self._oracle.take(rows),
             self._coins.take(rows),
             self.rows[rows],
+            self._replications,
         )
         part.k = self.k
         known = self._residual[1]
         part._residual = (self._residual[0], None if known is None else known[rows])
         return part
+
+    @property
+    def rowwise(self) -> bool:
+        """Whether rows come out the same to the last bit whatever rows are computed beside them."""
+        return self._oracle.rowwise
 
     @property
     def repeatable(self) -> bool:
@@ -66,6 +98,24 @@ class Lane:
         """Go back to where a stretch began."""
         self.k, self.state = origin.k, origin.state
         self.session.reset(origin.mark)
+
+    def retrace(self, origin: Origin, rows: Rows, coins: Array | None) -> list[Ended]:
+        """These rows (a mask) left on the way since the origin: where each of them did; nothing if one did not."""
+        part = self.take(rows)
+        part.rewind(Origin(origin.k, origin.state.take(rows), _of_rows(origin.mark, rows)))
+        part.session.checking = True
+        coins = None if coins is None else coins[rows]
+        gone: list[Ended] = []
+        while part.rows.size:
+            tossed = None if coins is None else coins[:, part.k - origin.k :]
+            bounded = part.watch(self.k - part.k, tossed)
+            if bounded.all():
+                return []
+            gone.append(part.diverged(~bounded))
+            part, coins = part.take(bounded), None if coins is None else coins[bounded]
+            if part.k == self.k and part.rows.size:
+                return []
+        return gone
 
     def coins(self, count: int) -> Array | None:
         """The coins of the next steps, (rows, count), or None for a method without."""
@@ -99,19 +149,67 @@ class Lane:
 
     def advance(self, count: int, coins: Array | None) -> None:
         """Take so many steps. If one raises, k is the step that failed and the state the one before it."""
-        step, s, F = self.method.step, self.state, self.session
-        start = k = self.k
+        if self.session.checking or len(self._blocks) == 1:  # a step that is checked and fails leaves all rows together
+            self._step(self.method, self.state, self.session, range(self.k, self.k + count), coins)
+            return
+        first, ahead = self.k, max(1, _AHEAD // (self._replications * self.state.x.shape[1]))
+        for start in range(first, first + count, ahead):
+            stop = min(start + ahead, first + count)
+            mark, marks = self.session.mark(), []
+            for block in self._blocks:
+                mine = State(**{name: value[block.rows] for name, value in vars(self.state).items()})
+                views = dict(vars(mine))
+                block.session.reset(_of_rows(mark, block.rows))
+                block.session.checking = False
+                tossed = None if coins is None else coins[block.rows, start - first : stop - first]
+                self._step(block.method, mine, block.session, range(start, stop), tossed)
+                for name, value in vars(mine).items():
+                    if value is not views[name]:  # the method put a new array in its place
+                        getattr(self.state, name)[block.rows] = value
+                marks.append(block.session.mark())
+            draws, evals, position = (self._together(counts) for counts in zip(*marks, strict=True))
+            self.session.reset((draws, evals, position))
+
+    def _step(self, method: Method, s: State, F: Session, ks: range, coins: Array | None) -> None:
+        step, k = method.step, ks.start
         try:
             if coins is None:
-                for k in range(start, start + count):
+                for k in ks:
                     step(k, s, F)
             else:
-                for k in range(start, start + count):
-                    step(k, s, F, coins[:, k - start])
+                for k in ks:
+                    step(k, s, F, coins[:, k - ks.start])
         except BaseException:
             self.k = k
             raise
-        self.k = start + count
+        self.k = ks.stop
+
+    @cached_property
+    def _blocks(self) -> list[Block]:
+        """Rows in groups that fit the cache, whole configurations as far as possible."""
+        rows, most = self.rows.size, max(1, _BLOCK // self.state.x.shape[1])
+        if not self.rowwise or rows <= most or 2 * self._replications * self.state.x.shape[1] > _AHEAD:
+            return [Block(slice(0, rows), self.method, self.session, self._oracle)]
+        ends = [*(np.flatnonzero(np.diff(self.rows // self._replications)) + 1).tolist(), rows]
+        cuts = [0]
+        for end, following in zip(ends, [*ends[1:], ends[-1] + most + 1], strict=True):
+            while end - cuts[-1] > 2 * most:  # a configuration that is too large by itself
+                cuts.append(cuts[-1] + most)
+            if following - cuts[-1] > most:
+                cuts.append(end)
+        blocks = []
+        for start, end in pairwise(cuts):
+            some = np.arange(start, end)
+            method, session = self.method.take(some).settled(), self.session.take(some)
+            blocks.append(Block(slice(start, end), method, session, self._oracle.take(some)))
+        return blocks
+
+    def _together(self, counts: Sequence[Counts]) -> Counts:
+        """The counts of all blocks as those of the lane."""
+        if all(isinstance(count, int) and count == counts[0] for count in counts):
+            return counts[0]
+        sizes = (block.rows.stop - block.rows.start for block in self._blocks)
+        return shared(np.concatenate([per_row(count, size) for count, size in zip(counts, sizes, strict=True)]))
 
     def bounded(self) -> Array:
         """Which rows have an iterate that is finite and can still be squared."""
@@ -121,18 +219,14 @@ class Lane:
     def residual(self) -> Array | None:
         """The true residual of each row, outside of the budget; None where F is not known."""
         if self._residual[0] != self.k:
-            try:
-                value = self._oracle.operator(self.state.x.copy())
-            except OracleError:
-                raise
-            except Exception as error:
-                raise OracleError(
-                    "The true operator must not raise",
-                    f"{type(error).__name__}: {error}",
-                    "Mend the operator, or pass record=0 to evaluate it at the end only",
-                ) from error
-            self._residual = (self.k, None if value is None else np.linalg.norm(value, axis=1))
+            norms = [_norms(block.oracle, self.state.x[block.rows]) for block in self._blocks]
+            known = None if any(one is None for one in norms) else np.concatenate(norms)
+            self._residual = (self.k, known)
         return self._residual[1]
+
+    def diverged(self, rows: Rows) -> Ended:
+        """The rows (a mask) as they stand, gone beyond all bounds."""
+        return self.ended(rows, [Status.DIVERGED] * int(np.count_nonzero(rows)))
 
     def ended(self, rows: Rows, status: list[Status]) -> Ended:
         """The rows (a mask) as they stand, with how they ended."""
@@ -159,11 +253,30 @@ class Lane:
         return None if known is None else known[rows]
 
 
+def _norms(oracle: Oracle, x: Array) -> Any:
+    try:
+        value = oracle.operator(x.copy())
+    except OracleError:
+        raise
+    except Exception as error:
+        raise OracleError(
+            "The true operator must not raise",
+            f"{type(error).__name__}: {error}",
+            "Mend the operator, or pass record=0 to evaluate it at the end only",
+        ) from error
+    return None if value is None else np.linalg.norm(value, axis=1)
+
+
 def _running_total(costs: Any, count: int) -> Array:
     if isinstance(costs, int):
         return costs * np.arange(1, count + 1)
     costs = np.asarray(costs)
     return np.cumsum(np.broadcast_to(costs, (*np.shape(costs)[:-1], count)), axis=-1)
+
+
+def _of_rows(mark: Mark, rows: Rows | slice) -> Mark:
+    draws, evals, position = (count if isinstance(count, int) else shared(count[rows]) for count in mark)
+    return draws, evals, position
 
 
 def per_row(counts: Counts, rows: int) -> IntArray:

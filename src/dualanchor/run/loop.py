@@ -25,8 +25,10 @@ from dualanchor.run.record import Recorder
 from dualanchor.run.stop import UNLIMITED, Budget, Outlook, Rule, Target
 
 _REACH = 64  # steps between two looks at the iterates, at most
-_SECONDS = 0.05  # and about so long
-_SNAPSHOT = 1 << 20  # states with more numbers than this are looked at after every step instead of copied
+_SECONDS = 0.25  # and about so long
+_SNAPSHOT = 1 << 21  # states with more numbers than this are looked at after every step instead of copied
+_BUFFER = 128  # numbers; NumPy copies broadcast and strided rows that are shorter than its buffer into it
+_HEAP = (1 << 22) - 1024  # glibc keeps memory for reuse in pieces up to the size once given back, 32 MB at most
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Loop:
             self._restore(*saved)
         self._began = self._reported = time.perf_counter()
         # Rows that diverge overflow on their way; they are found and retired, nothing needs a warning.
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"), self._interruptible():
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"), _fast_arrays(), self._interruptible():
             try:
                 while self._lane.rows.size:
                     self._round()
@@ -119,9 +121,10 @@ class Loop:
         self._report()
 
     def _advance(self, steps: int, coins: Array | None) -> None:
-        """Take the steps; if a row leaves the finite numbers or the oracle fails, take them again one by one."""
+        """Take the steps; rows that left the finite numbers on the way, or a failure, are sought step by step."""
         lane, clock = self._lane, time.perf_counter()
-        lane.session.checking = watching = self._watching or steps == 1
+        watching = self._watching or self._stepwise or lane.k < self._careful_until
+        lane.session.checking = watching
         origin = None if watching else lane.origin()
         try:
             if watching:
@@ -129,21 +132,29 @@ class Loop:
             else:
                 lane.advance(steps, coins)
                 bounded = lane.bounded()
+            if bounded.all():
+                per_step = (time.perf_counter() - clock) / steps
+                self._reach = max(1, min(_REACH, 2 * self._reach, int(_SECONDS / max(per_step, 1e-9))))
+                return
+            if origin is None:
+                gone = [lane.diverged(~bounded)]
+            elif lane.rowwise:
+                gone = lane.retrace(origin, ~bounded, coins)
+            else:
+                gone = []
         except OracleError:
             if origin is None:
                 raise
-            bounded = np.zeros(1, bool)
-        if bounded.all():
-            per_step = (time.perf_counter() - clock) / steps
-            self._reach = max(1, min(_REACH, 2 * self._reach, int(_SECONDS / max(per_step, 1e-9))))
-        elif origin is not None:
-            self._careful_until, self._reach = origin.k + steps, 1  # where one row leaves, others may follow
-            lane.rewind(origin)
-        else:
-            gone = lane.ended(~bounded, [Status.DIVERGED] * int((~bounded).sum()))
-            self._recorder.add(gone.rows, lane.k, gone.draws, gone.evals, gone.residual)
-            self._ended.append(gone)
+            gone = []
+        if gone:
+            self._reach = max(1, self._reach // 2)  # where one row leaves, others may follow
+            for piece in gone:
+                self._recorder.add(piece.rows, piece.k, piece.draws, piece.evals, piece.residual)
+            self._ended += gone
             self._lane = lane.take(bounded)
+        elif origin is not None:  # take the steps again with all rows, one by one
+            self._careful_until, self._reach = origin.k + steps, 1
+            lane.rewind(origin)
 
     # -- rows that end ---------------------------------------------------------------------------------------
 
@@ -307,6 +318,17 @@ class Loop:
                     "Delete it to start anew",
                 )
             ) from error
+
+
+@contextmanager
+def _fast_arrays() -> Iterator[None]:
+    """Settings under which NumPy computes with rows of a few hundred numbers without needless copies and pages."""
+    np.empty(_HEAP)  # never touched; without it the arrays of a step would get fresh pages again and again
+    before = np.setbufsize(_BUFFER)
+    try:
+        yield
+    finally:
+        np.setbufsize(before)
 
 
 def _piece(i: int, status: list[Status], arrays: dict[str, Array]) -> Ended:

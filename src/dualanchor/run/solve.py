@@ -205,16 +205,16 @@ def _lane(method: Method, oracle: Oracle, start: Array, seed: int, replications:
     pilot = Streams(seed, replications[:1], Purpose.PILOT, start.shape[1], start.dtype)
     replayable = "replay" not in method.needs or oracle.take(np.arange(1)).is_replayable(start[:1], pilot)
     method.check_oracle(replayable, oracle.components)
+    count = replications.size
     if configurations > 1:
-        count = replications.size
         rows = np.tile(np.arange(count), configurations)
         method = method.take(np.repeat(np.arange(configurations), count))
         if start.dtype == np.float64:
             method = method.in_full_precision()
         oracle, start, replications = oracle.take(rows), start[rows], replications[rows]
     streams = Streams(seed, replications, Purpose.NOISE, start.shape[1], start.dtype)
-    rows = np.arange(replications.size)
-    return Lane(method, method.init(start), Session(oracle, streams), oracle, streams.of(Purpose.COIN), rows)
+    rows, coins = np.arange(replications.size), streams.of(Purpose.COIN)
+    return Lane(method, method.init(start), Session(oracle, streams), oracle, coins, rows, count)
 
 
 def _check_ends(rule: Rule | None, lane: Lane) -> None:
