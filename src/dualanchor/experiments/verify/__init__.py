@@ -1,0 +1,82 @@
+"""Every statement of the theory, checked on concrete operators.
+
+`identities`, `paper` and `beyond` have one short function for each statement, with its formula as the docstring;
+`worst_case` solves for the worst operator; `complexity` measures how many samples an accuracy costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from dualanchor.core.errors import unknown_name
+from dualanchor.core.method import Method
+from dualanchor.experiments.verify import beyond, identities, paper, worst_case  # noqa: F401, they register statements
+from dualanchor.experiments.verify.check import FAILS, HOLDS, STATEMENTS, Check, Statement, identifier
+from dualanchor.methods.dual_ohm import DualOHM
+from dualanchor.methods.ohm import OHM
+
+__all__ = ["Check", "Statement", "STATEMENTS", "HOLDS", "FAILS", "verify", "selected"]
+
+
+def verify(
+    only: Iterable[str] | None = None,
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    pep: bool | None = None,
+    dual: Callable[..., Method] = DualOHM,
+    anchor: Callable[..., Method] = OHM,
+    progress: Callable[[int, int, Statement], None] | None = None,
+) -> list[Check]:
+    """Check statements of the paper and of `theory.bounds`, each on concrete operators.
+
+    Parameters
+    ----------
+    only : list of str, optional
+        Ids (or names) of the statements; all of them if left out.
+    quick : bool
+        Whether fewer replications are made, and no worst cases computed.
+    seed : int
+        Everything random follows from it.
+    pep : bool, optional
+        Whether worst cases over all operators are computed, which needs the extra `pep`; by default if it is installed
+        and the check is not a quick one.
+    dual, anchor : Method classes
+        What is checked as Dual-OHM and as OHM: a variant of your own in their place.
+    progress : callable, optional
+        Called with (done, total, statement) before each statement.
+
+    Returns
+    -------
+    list of Check
+        One for each statement and operator.
+
+    Examples
+    --------
+    >>> from dualanchor.experiments.verify import verify
+    >>> [check.verdict for check in verify(["Lemma 4.2", "h-duality"])]
+    ['holds', 'holds']
+    """
+    statements = selected(only, quick, pep)
+    found: list[Check] = []
+    for done, statement in enumerate(statements):
+        if progress is not None:
+            progress(done, len(statements), statement)
+        found += statement.run(seed, quick, dual, anchor)
+    return found
+
+
+def selected(only: Iterable[str] | None = None, quick: bool = False, pep: bool | None = None) -> list[Statement]:
+    """The statements with these ids or names, or all; in the order in which they are shown."""
+    by_worst_case = identifier(worst_case.NAME)
+    if only is None:
+        wanted = set(STATEMENTS)
+        if not (worst_case.installed() and not quick if pep is None else pep):
+            wanted.discard(by_worst_case)
+    else:
+        wanted = {identifier(name) for name in only}
+        for name in wanted - set(STATEMENTS):
+            raise unknown_name("verify: a statement's id", name, STATEMENTS)
+        if pep:
+            wanted.add(by_worst_case)
+    return [statement for name, statement in STATEMENTS.items() if name in wanted]
