@@ -64,6 +64,8 @@ class Case(NamedTuple):
         """The method with its own choice of what is not given."""
         if "horizon" in self.parameters:
             parameters.setdefault("horizon", horizon)
+        if "rounds" in self.parameters:
+            parameters.setdefault("rounds", max(1, horizon - 1))
         if "horizons" in self.parameters:  # two stages of together as many rounds
             first = max(1, horizon // 3)
             parameters.setdefault("horizons", (first + 1, max(2, horizon - first)))
@@ -128,9 +130,15 @@ def each_of(cases: list[Case]) -> Any:
 
 every_case = each_of(CASES)
 
+CAUTIOUS = {"auto"}
+"""Methods that shorten their own steps: a step that is far too large does not make them diverge."""
+
+every_diverging_case = each_of([case for case in CASES if case.method.id not in CAUTIOUS])
+
 ON_ONE = [next(case for case in CASES if case.method == method) for method in da.list_methods()]
 every_method = pytest.mark.parametrize("case", ON_ONE, ids=str)
 """Every method, on the first problem that can serve it."""
+every_diverging_method = pytest.mark.parametrize("case", [c for c in ON_ONE if c.method.id not in CAUTIOUS], ids=str)
 
 
 def variants(case: Case) -> list[dict[str, Any]]:

@@ -163,7 +163,80 @@ def restarted_dual_ohm(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     return x
 
 
+def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    Q, b = m.rounds, m.samples_per_round
+
+    def sample(x: Any) -> Any:
+        nonlocal steps
+        if steps == 0:
+            raise StopIteration
+        steps -= 1
+        return S.F(x, S.draw(b))
+
+    def average(x0: Any, rounds: int, memory: Any = None) -> tuple[Any, ...]:
+        """Mean, iterate, and what is remembered: samples g with their points, by weight 1, 2, 3, ..."""
+        y, points, samples, far = memory or (x0, [], [], 0.0)
+        for _ in range(rounds):
+            g = sample(y)
+            points, samples = [*points, y], [*samples, g]
+            output[0] = weighted(points)
+            G = sum(float(g @ g) for g in samples)
+            a = min(m.step_size, 1.5 * far / sqrt(G)) if far > 0 else m.step_size
+            y = y - a * g
+            far = max(far, float(np.linalg.norm(y - x0)))
+        return y, points, samples, far
+
+    def weighted(values: Any) -> Any:
+        n = len(values)
+        return sum((k + 1) * value for k, value in enumerate(values)) / (n * (n + 1) / 2)
+
+    def drift_and_spread(samples: Any) -> tuple[float, float]:
+        n = len(samples)
+        spread = sum(((k + 1) / (n * (n + 1) / 2)) ** 2 * float(g @ g) for k, g in enumerate(samples))
+        mean = weighted(samples)
+        return float(mean @ mean), spread
+
+    def look(x: Any, rounds: int) -> tuple[float, float]:
+        seen = np.array([sample(x) for _ in range(rounds)])
+        variance = float(seen.var(axis=0, ddof=1).sum())
+        return float(seen.mean(axis=0) @ seen.mean(axis=0)) - variance / rounds, variance
+
+    output = [x0]
+    try:
+        if Q < 200:
+            average(x0, Q)
+            return output[0]
+        memory = average(x0, Q // 8)
+        residual, variance = look(output[0], Q // 20)
+        left, start, anew = Q - Q // 8 - Q // 20, x0, residual > variance
+        drift, spread = drift_and_spread(memory[2])
+        if not anew and residual > 3 * (drift + spread):
+            N, x, z = m.dual_horizon, output[0], np.zeros_like(x0)
+            sizes = [size for _, size in m.batch_ends.values()]
+            assert sum(sizes) == left
+            assert sizes == sorted(sizes)
+            for i, size_of_batch in enumerate(sizes):
+                G = sum(sample(x) for _ in range(size_of_batch)) / size_of_batch
+                z = ((N - i - 1) * z - m.step_size * G) / (N - i)
+                x = x - m.step_size * G - z
+                output[0] = x
+            return output[0]
+        if anew:
+            start, memory = output[0], None
+        memory = average(start, left - Q // 20, memory)
+        drift, spread = drift_and_spread(memory[2])
+        if anew or drift > 3 * spread:
+            first, _ = look(output[0], Q // 20 - Q // 40)
+            second, _ = look(memory[0], Q // 40)
+            return memory[0] if second < first else output[0]
+        average(start, Q // 20, memory)
+    except StopIteration:
+        pass
+    return output[0]
+
+
 LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
+    "auto": auto,
     "halpern-page": halpern_page,
     "halpern-page-fresh": halpern_page_fresh,
     "halpern-vr-finite": halpern_vr_finite,

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from tests.contract.cases import SEED, Case, bare, every_case, every_method
+from tests.contract.cases import SEED, Case, bare, every_diverging_case, every_diverging_method
 from tests.contract.oracles import WatchedProblem
 
 import dualanchor as da
@@ -14,7 +14,7 @@ def blow_up(case, **changes):
     return case.make(horizon=400, step_size=1e6, **changes)
 
 
-@every_case
+@every_diverging_case
 def test_a_diverged_row_says_so(case):
     result = da.solve(case.problem, blow_up(case), stop=da.Steps(390), seed=SEED, reps=3, check=False)
     assert (result.status == da.Status.DIVERGED).all()
@@ -26,7 +26,7 @@ def test_a_diverged_row_says_so(case):
         result.raise_for_status()
 
 
-@every_case
+@every_diverging_case
 def test_it_ends_at_the_very_step_that_was_too_large(case):
     """One step earlier the iterate could still be squared, for every row and however rows are grouped."""
     method = blow_up(case)
@@ -41,7 +41,7 @@ def test_it_ends_at_the_very_step_that_was_too_large(case):
             assert result.draws[row] == np.broadcast_to(session.draws, 1)[0]
 
 
-@every_case
+@every_diverging_case
 def test_a_diverged_row_stops_costing(case):
     """The counting oracle sees some calls twice, when the run goes back to find the step; never a retired row."""
     problem = WatchedProblem(case.problem)
@@ -56,7 +56,7 @@ def test_a_diverged_row_stops_costing(case):
     assert problem.log.evals <= together.nfev.sum() + again
 
 
-@every_case
+@every_diverging_case
 def test_nothing_is_recorded_past_divergence(case):
     methods = [blow_up(case), case.make(horizon=400, step_size=0.01)]
     result = da.solve(case.problem, methods, stop=da.Steps(100), seed=SEED, check=False, record="all")
@@ -90,7 +90,7 @@ def test_rain_at_a_root_stays_there_or_diverges_quietly():
     assert result.status in (da.Status.DIVERGED, da.Status.STEPS)
 
 
-@every_method
+@every_diverging_method
 def test_without_a_known_operator_a_diverged_row_has_no_residual(case):
     def sample(x, n, rng):
         return 2 * x + rng.normal(size=x.size) / np.sqrt(n)

@@ -8,6 +8,7 @@ from tests.contract.cases import (
     assert_close,
     bare,
     every_case,
+    every_diverging_case,
     every_method,
     every_stack,
     every_variant,
@@ -70,7 +71,7 @@ def test_the_order_of_configurations_does_not_matter(case, methods):
     assert_rows_agree(case, backwards, forwards, slice(None, None, -1))
 
 
-@every_case
+@every_diverging_case
 def test_rows_that_diverge_do_not_disturb_the_others(case):
     methods = [case.make(horizon=130, step_size=size) for size in (0.1, 2000.0, 1e6, 0.05)]
     options = {"stop": da.Steps(120), "seed": SEED, "reps": 2, "check": False, "record": 0}

@@ -280,6 +280,18 @@ def tapered_for_budget(budget: int, setting: Setting) -> Run:
     return constant if bound >= constant.bound else _tapered(setting, N, C, totals, bound)
 
 
+class Scale(NamedTuple):
+    """The scale C of tapered batches, and their sums."""
+
+    C: float
+    totals: Totals
+
+
+def tapered_at(N: int, budget: int, setting: Setting) -> Scale:
+    """The largest tapered batches of a given horizon within a budget of samples."""
+    return Scale(*_largest_scale(N, setting.unit, budget // setting.multiple, 1e-9))
+
+
 def _tapered(setting: Setting, N: int, C: float, totals: Totals, bound: float) -> Run:
     P = setting.multiple
     schedule = Tapered(C) if P == 1 else Tapered(C * P, multiple=P)
