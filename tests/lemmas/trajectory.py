@@ -2,71 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-import dualanchor as da
-from dualanchor import Batch, Session, Streams
+from dualanchor.experiments.verify.paths import Operator, Path, exact, follow, inner, norm
 
-Operator = Callable[[np.ndarray], np.ndarray]
-
-
-class Recorded(da.Oracle):
-    """An oracle whose answer to draw number k is `answer(k, x)`, and which writes down every evaluation."""
-
-    def __init__(self, answer: Callable[[int, np.ndarray], np.ndarray]) -> None:
-        self._answer = answer
-        self.calls: list[tuple[int, np.ndarray, np.ndarray]] = []
-
-    def draw(self, streams: Streams, size: Any) -> Batch:
-        number = streams.position
-        streams.position = number + 1
-        return Batch(size, number)
-
-    def mean(self, x: np.ndarray, batch: Batch) -> np.ndarray:
-        value = self._answer(batch.data, x)
-        self.calls.append((batch.data, x.copy(), value.copy()))
-        return value
-
-
-class Path(NamedTuple):
-    """Iterates x_0 .. x_K, (K + 1, rows, d), and the evaluations F_{B_k}(x_k), in order of the calls."""
-
-    x: np.ndarray
-    G: np.ndarray
-
-
-def follow(
-    method: da.Method,
-    answer: Callable[[int, np.ndarray], np.ndarray],
-    x0: np.ndarray,
-    steps: int | None = None,
-    coins: Sequence[bool] | None = None,
-) -> Path:
-    """Let the method take its steps (as many as its horizon admits, unless told) and keep all of them."""
-    oracle = Recorded(answer)
-    F = Session(oracle, Streams(0, np.arange(x0.shape[0]), dimension=x0.shape[1]))
-    s = method.init(x0)
-    xs = [s.x.copy()]
-    steps = method.steps if steps is None else steps
-    assert steps is not None
-    for k in range(steps):
-        if coins is None:
-            method.step(k, s, F)
-        else:
-            method.step(k, s, F, np.full(x0.shape[0], coins[k]))
-        xs.append(s.x.copy())
-    values = [value for _, _, value in oracle.calls]
-    return Path(np.array(xs), np.array(values).reshape(-1, *x0.shape))
-
-
-def exact(operator: Operator) -> Callable[[int, np.ndarray], np.ndarray]:
-    """The answers of a noiseless oracle."""
-    return lambda k, x: operator(x)
+__all__ = [
+    "Nonexpansive",
+    "Operator",
+    "Path",
+    "Wild",
+    "assert_zero",
+    "exact",
+    "follow",
+    "inner",
+    "nonexpansive",
+    "norm",
+    "wild",
+]
 
 
 def assert_zero(value: Any, scale: Any, what: str, relative: float = 1e-11) -> None:
@@ -74,16 +31,6 @@ def assert_zero(value: Any, scale: Any, what: str, relative: float = 1e-11) -> N
     value, scale = np.abs(value), np.asarray(scale)
     excess = np.max(value / np.maximum(scale, np.finfo(float).tiny), initial=0.0)
     assert excess <= relative, f"{what}: off by {excess:.3g} of the scale, {relative:.0e} is allowed"
-
-
-def inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Inner products along the last axis."""
-    return np.einsum("...i,...i->...", a, b)
-
-
-def norm(a: np.ndarray) -> np.ndarray:
-    """Euclidean norms along the last axis."""
-    return np.linalg.norm(a, axis=-1)
 
 
 # -- algebra: any operator, any noise --------------------------------------------------------------------------
