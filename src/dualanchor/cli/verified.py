@@ -52,7 +52,7 @@ def _check_table(checks: Sequence[Check]) -> Any:
             escape(check.operator),
             number(check.measured),
             number(check.bound),
-            number(check.ratio),
+            share(check.ratio),
             check.verdict if check.verdict == HOLDS else f"[bold red]{check.verdict}[/bold red]",
         )
         before = check.statement
@@ -88,10 +88,13 @@ def _interval(fit: Fit) -> str:
 
 
 def number(value: float) -> str:
-    """Four digits at most; a dash where there is no number."""
-    if not np.isfinite(value):
-        return "-" if np.isnan(value) else "inf"
-    return f"{value:.0e}" if value and abs(value) < 1e-9 else f"{value:.4g}" if abs(value) < 1e-3 else f"{value:.3f}"
+    """Four digits, or one where there is nothing but rounding."""
+    return f"{value:.0e}" if 0 < abs(value) < 1e-9 else f"{value:.4g}"
+
+
+def share(value: float) -> str:
+    """A ratio to three decimals; a dash where there is none."""
+    return "-" if np.isnan(value) else f"{value:.3f}"
 
 
 @contextmanager
