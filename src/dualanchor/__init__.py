@@ -13,6 +13,8 @@ from dualanchor._version import __version__
 
 if TYPE_CHECKING:
     from dualanchor import problems, theory
+    from dualanchor.advise.calibrate import calibrate
+    from dualanchor.advise.calibration import Calibration
     from dualanchor.advise.certify import Certificate, certify
     from dualanchor.advise.plan import Plan, plan
     from dualanchor.core import errors
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from dualanchor.core.streams import Streams
     from dualanchor.estimators import PAGE, Minibatch
     from dualanchor.experiments.compare import compare
+    from dualanchor.front import fixed_point, inclusion, root, saddle
     from dualanchor.methods import list_methods
     from dualanchor.methods.dual_ohm import DualOHM
     from dualanchor.methods.halpern_page import HalpernPAGE
@@ -38,6 +41,11 @@ if TYPE_CHECKING:
     from dualanchor.run import Budget, Checkpoint, Draws, Steps, Target, WallTime, solve
 
 _HOME = {
+    # the front doors
+    "root": "front",
+    "fixed_point": "front",
+    "saddle": "front",
+    "inclusion": "front",
     # what to solve
     "Problem": "core.problem",
     "Constants": "core.problem",
@@ -77,11 +85,13 @@ _HOME = {
     "Checkpoint": "run",
     "compare": "experiments.compare",
     "certify": "advise.certify",
+    "calibrate": "advise.calibrate",
     # what comes out
     "Result": "core.result",
     "History": "core.result",
     "Status": "core.result",
     "Certificate": "advise.certify",
+    "Calibration": "advise.calibration",
 }
 _MODULES = {"problems": "dualanchor.problems", "theory": "dualanchor.theory", "errors": "dualanchor.core.errors"}
 
@@ -90,6 +100,10 @@ __all__ = [
     "errors",
     "problems",
     "theory",
+    "root",
+    "fixed_point",
+    "saddle",
+    "inclusion",
     "Problem",
     "Constants",
     "Oracle",
@@ -126,10 +140,12 @@ __all__ = [
     "Checkpoint",
     "compare",
     "certify",
+    "calibrate",
     "Result",
     "History",
     "Status",
     "Certificate",
+    "Calibration",
 ]
 
 

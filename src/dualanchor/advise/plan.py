@@ -220,6 +220,7 @@ def plan(
     bound: str = "sharp",
     affine: bool = False,
     cocoercive_in_expectation: bool = True,
+    sharp_only: bool = False,
     workers: int | None = None,
     latency: float | None = None,
     sample_cost: float | None = None,
@@ -254,6 +255,8 @@ def plan(
         Whether F is affine, which needs fewer samples and no cocoercivity in expectation.
     cocoercive_in_expectation : bool
         Whether Assumption 3.2 holds; without it only strongly monotone (or affine) operators have a theorem.
+    sharp_only : bool
+        Whether mu is only known as dist(x, roots) <= |F(x)|/mu, which is enough for restarts.
     workers : int, optional
         How many compute a batch together; with it, or with `latency`, the least time is sought instead.
     latency, sample_cost : float, optional
@@ -278,6 +281,7 @@ def plan(
     asked = {
         "eps": eps, "budget": budget, "L": L, "M": M, "D": D, "sigma": sigma, "mu": mu, "step_size": step_size,
         "batches": batches, "bound": bound, "affine": affine, "cocoercive_in_expectation": cocoercive_in_expectation,
+        "sharp_only": sharp_only,
         "workers": workers, "latency": latency, "sample_cost": sample_cost, "round_variance": round_variance,
     }  # fmt: skip
     _check(asked)
@@ -293,7 +297,7 @@ def plan(
     setting = Setting(step, D, sigma or 0.0, min(2.0, step * L), kind, round_cost, P)
     if round_variance is not None:
         return _private(round_variance, setting, asked)
-    if not (cocoercive_in_expectation or affine or mu > 0):
+    if not (cocoercive_in_expectation or affine or (mu > 0 and not sharp_only)):
         raise _bad(
             "without cocoercivity in expectation a theorem needs mu > 0 or an affine operator",
             "cocoercive_in_expectation=False, mu = 0",
@@ -333,7 +337,7 @@ def _for_accuracy(
             stages = restarts_for_accuracy(eps, setting, mu, tapered, thorough)
             if len(stages) > 1:
                 choices.append(_restarted(stages, setting, asked))
-    if mu > 0 and setting.multiple == 1:
+    if mu > 0 and setting.multiple == 1 and not asked["sharp_only"]:
         contracted = _early_stop if setting.bound == "paper" else _contracted
         if (one := contracted(eps, setting, L, mu, asked)) is not None:
             choices.append(one)

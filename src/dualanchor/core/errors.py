@@ -47,6 +47,10 @@ class UnsuccessfulError(DualAnchorError, RuntimeError):
         self.result = result
 
 
+class AssumptionWarning(UserWarning):
+    """Samples speak against an assumption that every guarantee rests on, or the oracle itself seems to be wrong."""
+
+
 class OracleError(DualAnchorError, RuntimeError):
     """The user's oracle raised, or returned what is not F_B(x).
 

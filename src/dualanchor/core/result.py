@@ -95,7 +95,7 @@ class Result:
     residual : float, array of float or None
         The norm of F at x; infinite for a diverged row.
     residual_kind : str or None
-        "true" where F is known, None where there is no residual.
+        "true" where F is known, "estimated" from fresh samples, None where there is no residual.
     history : History
         What was recorded on the way.
     state : dict of arrays
@@ -104,11 +104,15 @@ class Result:
         Names and parameters.
     seed : int
         Where all randomness came from.
-    plan, certificate
-        None: reserved.
+    plan, certificate, calibration
+        What the front doors planned, claim and saw; None from `solve`. From a file they are plain dicts.
+    why, sense : str or None
+        Why a front door chose the method, and in which sense eps (or the plan's bound) was delivered.
+    warnings, notes : tuple of str
+        What speaks against the assumptions, and what a reader might overlook.
     """
 
-    x: Array
+    x: Any
     success: Any
     status: Any
     nit: Any
@@ -123,6 +127,10 @@ class Result:
     seed: int
     plan: Any = None
     certificate: Any = None
+    calibration: Any = None
+    why: str | None = None
+    sense: str | None = None
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -174,7 +182,10 @@ class Result:
         """Write the result to one file (npz with a JSON header), atomically."""
         arrays = {f"state/{name}": value for name, value in self.state.items()}
         arrays |= {f"history/{name}": value for name, value in vars(self.history).items()}
-        arrays |= {"x": self.x, "success": np.asarray(self.success)}
+        blocks = self.x if isinstance(self.x, tuple) else (self.x,)
+        arrays |= {f"x/{i}": np.asarray(block) for i, block in enumerate(blocks)} | {
+            "success": np.asarray(self.success)
+        }
         arrays |= {name: np.asarray(getattr(self, name)) for name in ("nit", "nfev", "draws")}
         if self.residual is not None:
             arrays["residual"] = np.asarray(self.residual)
@@ -188,6 +199,11 @@ class Result:
             "method": self.method,
             "seed": self.seed,
             "notes": list(self.notes),
+            "warnings": list(self.warnings),
+            "why": self.why,
+            "sense": self.sense,
+            "blocks": len(blocks) if isinstance(self.x, tuple) else None,
+            **{name: _plain_facts(getattr(self, name)) for name in ("plan", "certificate", "calibration")},
         }
         return write_arrays(path, header, arrays)
 
@@ -210,8 +226,9 @@ class Result:
         def value(name: str) -> Any:
             return arrays[name] if shape else arrays[name][()]
 
+        blocks = tuple(arrays[f"x/{i}"] for i in range(header["blocks"] or 1))
         return cls(
-            x=arrays["x"],
+            x=blocks if header["blocks"] else blocks[0],
             success=value("success") if shape else bool(value("success")),
             status=statuses.reshape(shape) if shape else statuses[0],
             nit=value("nit") if shape else int(value("nit")),
@@ -225,13 +242,19 @@ class Result:
             method=header["method"],
             seed=header["seed"],
             notes=tuple(header["notes"]),
+            warnings=tuple(header["warnings"]),
+            **{name: header[name] for name in ("why", "sense", "plan", "certificate", "calibration")},
         )
 
     def __repr__(self) -> str:
-        return "\n".join(f"{name:>10}: {text}" for name, text in self._lines())
+        lines = list(self._lines())
+        width = max(10, *(len(name) for name, _ in lines))
+        return "\n".join(f"{name:>{width}}: {text}" for name, text in lines)
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         yield "method", f"{self.method['id']} on {self.problem['name']}"
+        if self.why is not None:
+            yield "why", self.why
         yield "status", self.message
         yield "success", _span(self.success, "d") if self.shape else str(bool(self.success))
         for name in ("nit", "nfev", "draws"):
@@ -240,13 +263,21 @@ class Result:
             yield "residual", "not known: the operator can only be sampled"
         else:
             yield "residual", f"{_span(self.residual, '.4g')} ({self.residual_kind})"
-        if self.shape:
-            yield "x", f"array of shape {self.x.shape}"
-        else:
-            with np.printoptions(precision=4, threshold=6, edgeitems=2):
-                yield "x", str(self.x)
+        if self.sense is not None:
+            yield "sense", self.sense
+        if self.certificate is not None:
+            claim = getattr(self.certificate, "claim", None)
+            yield "certificate", claim or f"upper {self.certificate['upper']}"
+        for block in self.x if isinstance(self.x, tuple) else (self.x,):
+            if self.shape or np.ndim(block) > 1:
+                yield "x", f"array of shape {block.shape}"
+            else:
+                with np.printoptions(precision=4, threshold=6, edgeitems=2):
+                    yield "x", str(block)
         for label, residual in self._by_configuration():
             yield label, f"mean residual {residual:.4g}"
+        for text in self.warnings:
+            yield "warning", text
         for note in self.notes:
             yield "note", note
 
@@ -285,6 +316,10 @@ def _span(values: Any, form: str) -> str:
     if low == high:
         return format(low, form)
     return f"{format(low, form)} to {format(high, form)}, median {np.median(values):.4g}"
+
+
+def _plain_facts(value: Any) -> Any:
+    return jsonable(value.to_dict()) if hasattr(value, "to_dict") else jsonable(value)
 
 
 def jsonable(value: Any) -> Any:

@@ -16,7 +16,7 @@ from dualanchor.core.types import Array, Rows
 from dualanchor.theory.schedules import Setting, tapered_at
 
 SHORT = 200  # rounds below which there is nothing to decide
-LONG = 50_000  # rounds above which samples are taken several at a time
+LONG = 10_000  # rounds above which samples are taken several at a time
 CAUTION = 1.5  # steps are at most so many times distance travelled / root of the sum of squares seen
 
 AVERAGE, RESTARTED, DUAL, CHOOSE = 0, 1, 2, 3
@@ -70,7 +70,7 @@ class Auto(Method):
     rounds : int
         Q.
     samples_per_round : int
-        Samples that each round takes the mean of; by name for a budget, as many as keep the rounds below 50,000.
+        Samples that each round takes the mean of; by name for a budget, as many as keep the rounds near 10,000.
 
     Notes
     -----

@@ -1,0 +1,111 @@
+"""What a user asks for at a front door, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from math import isfinite
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.method import Method
+from dualanchor.core.problem import Constants
+from dualanchor.run.checkpoint import Checkpoint
+
+FEWEST = 64
+"""Samples below which nothing is set aside for a certificate, and nothing spent on a look at the oracle."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The keywords that all front doors share; see `root`."""
+
+    door: str
+    eps: float | None = None
+    budget: int | None = None
+    L: float | None = None
+    M: float | None = None
+    mu: float = 0.0
+    sigma: float | None = None
+    D: float | None = None
+    method: Any = "auto"
+    guarantee: bool | None = None
+    confidence: float | None = None
+    max_samples: int = 10_000_000
+    certificate: bool = True
+    check: bool = True
+    seed: int = 0
+    reps: int = 1
+    callback: Callable[..., Any] | None = None
+    progress: Callable[..., Any] | None = None
+    checkpoint: Checkpoint | str | Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.eps is None) == (self.budget is None):
+            received = "neither" if self.eps is None else f"eps={self.eps} and budget={self.budget}"
+            raise self.bad("exactly one of eps and budget must be given", received, "Pass eps=0.05 or budget=10_000")
+        for name, positive in {"eps": True, "L": True, "M": True, "mu": False, "sigma": False, "D": False}.items():
+            self._number(name, positive)
+        for name, least in {"budget": 1, "max_samples": 1, "seed": 0, "reps": 1}.items():
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < least):
+                raise self.bad(f"{name} must be a whole number >= {least}", repr(value), f"Use {name}={max(1, least)}")
+        if self.confidence is not None and not (isinstance(self.confidence, Real) and 0 < self.confidence < 1):
+            raise self.bad("confidence must lie between 0 and 1", self.confidence, "Use confidence=0.95")
+        if not isinstance(self.method, (str, Method)):
+            raise ArgumentTypeError(
+                explain(f"{self.door}: method must be a name or a Method", repr(self.method), "Use method='auto'")
+            )
+        if self.L is None and self.M is not None and self.mu > 0:
+            object.__setattr__(self, "L", self.M**2 / self.mu)
+        if self.L is not None and self.mu > self.L:
+            raise self.bad("mu must be at most L", f"mu = {self.mu}, L = {self.L}", "Check which of the two is right")
+
+    @property
+    def certified(self) -> bool:
+        """Whether a theorem is wanted: always with eps, and with a budget if asked for."""
+        return self.eps is not None if self.guarantee is None else self.guarantee
+
+    @property
+    def level(self) -> float:
+        """Confidence of certificates."""
+        return 0.95 if self.confidence is None else float(self.confidence)
+
+    def constants(self, sigma: float | None = None, D: float | None = None) -> Constants:
+        """What is known, with what was found out where nothing was given."""
+        return Constants(
+            L=self.L,
+            mu=self.mu,
+            M=self.M,
+            sigma=self.sigma if self.sigma is not None else sigma,
+            D=self.D if self.D is not None else D,
+        )
+
+    def bad(self, rule: str, received: Any, remedy: str) -> ArgumentError:
+        """An error that names the door."""
+        return ArgumentError(explain(f"{self.door}: {rule}", received, remedy))
+
+    def _number(self, name: str, positive: bool) -> None:
+        value = getattr(self, name)
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise ArgumentTypeError(explain(f"{self.door}: {name} must be a number", repr(value), "Use a float"))
+        if not isfinite(value) or value < 0 or (positive and value == 0):
+            sign = "positive" if positive else "non-negative"
+            raise self.bad(f"{name} must be {sign} and finite", value, f"Use a {sign} number, or leave {name} out")
+
+
+NAMES = frozenset(field.name for field in fields(Ask)) - {"door"}
+
+
+def certificate_share(samples: int) -> int:
+    """What is set aside of so many samples for a certificate: a tenth, at least 256 where that is at most a quarter."""
+    return 0 if samples < FEWEST else max(samples // 10, min(256, samples // 4))
+
+
+def look_share(samples: int) -> int:
+    """What is spent of so many samples on a look at the oracle: a twentieth, from 64 up to 2,000; 0 if that is more."""
+    return 0 if samples < 20 * FEWEST else min(2000, samples // 20)

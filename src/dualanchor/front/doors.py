@@ -1,0 +1,172 @@
+"""`root`, `fixed_point`, `saddle` and `inclusion`: one solver behind all four."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentTypeError, explain, unknown_name
+from dualanchor.core.result import Result
+from dualanchor.front.answer import answer, constrained
+from dualanchor.front.ask import NAMES, Ask
+from dualanchor.front.shapes import Layout, as_oracle, require_arguments, saddle_oracle
+from dualanchor.prox import Resolvent
+
+
+def root(sample: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (), **keywords: Any) -> Result:
+    r"""Find x with F(x) = 0 from samples of F.
+
+    Parameters
+    ----------
+    sample : callable or Oracle
+        `sample(x, n, rng, *args)` returns the mean of n independent samples of F at x, in the shape of x, with all
+        randomness from `rng`.
+    x0 : array
+        The start, of any shape; the result has the same.
+    args : tuple
+        Passed on to `sample`.
+    eps : float
+        The residual to reach; exactly one of `eps` and `budget`. With L, sigma and D it is reached in root mean square,
+        by a theorem; without them, the run stops at the first point whose upper confidence bound is at most eps.
+    budget : int
+        Or: samples that may be spent in all, on looking, solving and certifying.
+    L : float, optional
+        F is 1/L-cocoercive in expectation. Without it there is no theorem: steps are found on the way.
+    M, mu : float, optional
+        F is M-Lipschitz and mu-strongly monotone; with mu > 0 they give L = M**2/mu.
+    sigma, D : float, optional
+        Root mean square noise of one sample; distance from x0 to a root, at most.
+    method : str or Method
+        "auto", the name of a method, or a Method.
+    guarantee : bool, optional
+        Whether a budget is to be spent by a theorem (tapered Dual-OHM, restarts) rather than by what works best.
+    confidence : float, optional
+        Of the certificate, 0.95 by default. With `eps` and known constants, the probability with which eps is to hold.
+    max_samples : int
+        With `eps` and unknown constants: where to give up.
+    certificate : bool
+        Whether to set samples aside for a certificate: a tenth, at least 256 where that can be had.
+    check : bool
+        Whether to spend a twentieth of the samples, at most 2,000, on a look at the oracle that may warn.
+    seed, reps : int
+        Where all randomness comes from; independent replications.
+    callback, progress, checkpoint
+        As in `solve`.
+
+    Returns
+    -------
+    Result
+        With `x`, `residual` (true or estimated), `certificate`, `plan`, `why` and `warnings`; print it.
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> def sample(x, n, rng):
+    ...     return x - 1 + rng.normal(size=(n, 3)).mean(axis=0)
+    >>> result = da.root(sample, x0=np.zeros(3), eps=0.1, L=1.0, sigma=np.sqrt(3), D=2.0)
+    >>> result.success, bool(np.linalg.norm(result.x - 1) < 0.2)
+    (True, True)
+    """
+    layout, start = Layout.of(x0, "root")
+    return _finish(answer(_ask("root", keywords), as_oracle(sample, layout, args, "root: sample"), start), layout)
+
+
+def fixed_point(sample: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (), **keywords: Any) -> Result:
+    """Find x = T(x) from samples of a map T that is nonexpansive in mean square.
+
+    `sample(x, n, rng, *args)` returns the mean of n samples of T at x. The residual, eps and sigma are those of
+    x - T(x); L is 2 and the largest step 1. Keywords as in `root`.
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> def sample(x, n, rng):  # a rotation about (1, 1)
+    ...     turned = np.array([-(x[1] - 1), x[0] - 1]) + 1
+    ...     return turned + 0.1 * rng.normal(size=2) / np.sqrt(n)
+    >>> result = da.fixed_point(sample, x0=np.zeros(2), budget=20_000)
+    >>> bool(np.linalg.norm(result.x - 1) < 0.1)
+    True
+    """
+    layout, start = Layout.of(x0, "fixed_point")
+    ask = _ask("fixed_point", {"L": 2.0, **keywords})
+    oracle = as_oracle(sample, layout, args, "fixed_point: sample", minus_identity=True)
+    return _finish(answer(ask, oracle, start), layout)
+
+
+def saddle(
+    sample_u: Callable[..., Any], sample_v: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (), **keywords: Any
+) -> Result:
+    """Minimise over u and maximise over v from samples of the gradients.
+
+    `sample_u(u, v, n, rng, *args)` returns the mean of n samples of the gradient in u, `sample_v` of that in v; both
+    get the same generator, one after the other. `x0` is the tuple (u0, v0); so is `x` in the result. Keywords as in
+    `root`; F is (gradient in u, minus gradient in v).
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> def grad_u(u, v, n, rng):
+    ...     return u + v + rng.normal(size=2) / np.sqrt(n)
+    >>> def grad_v(u, v, n, rng):
+    ...     return u - v + rng.normal(size=2) / np.sqrt(n)
+    >>> result = da.saddle(grad_u, grad_v, (np.ones(2), np.ones(2)), budget=50_000, L=2.0)
+    >>> u, v = result.x
+    >>> bool(np.abs(u).max() < 0.1 and np.abs(v).max() < 0.1)
+    True
+    """
+    layout, start = Layout.of(x0, "saddle", blocks=2)
+    return _finish(answer(_ask("saddle", keywords), saddle_oracle(sample_u, sample_v, layout, args), start), layout)
+
+
+def inclusion(
+    sample: Callable[..., Any], prox: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (), **keywords: Any
+) -> Result:
+    """Find x with 0 in F(x) + G(x): constraints, penalties, or any monotone G with a resolvent.
+
+    `prox(z, step)` is (I + step G)^-1 z: one of `dualanchor.prox`, or a function of a point in the shape of x0. The
+    residual, eps and the certificate are those of F(x) + g with a g in G(x), the KKT residual. Needs L. Other keywords
+    as in `root`.
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> def sample(x, n, rng):
+    ...     return x - np.array([2.0, 0.5]) + rng.normal(size=2) / np.sqrt(n)
+    >>> result = da.inclusion(sample, da.prox.box(0, 1), np.zeros(2), budget=20_000, L=1.0)
+    >>> np.round(result.x, 1)
+    array([1. , 0.5])
+    """
+    layout, start = Layout.of(x0, "inclusion")
+    ask = _ask("inclusion", keywords)
+    if ask.L is None:
+        raise ask.bad("L must be given", None, "Pass L, or M and mu > 0: the step in the prox follows from it")
+    require_arguments(prox, 2, "prox(z, step)", "inclusion: prox")
+    oracle = as_oracle(sample, layout, args, "inclusion: sample")
+    return _finish(constrained(ask, oracle, _flat_prox(prox, layout), start), layout)
+
+
+def _flat_prox(prox: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
+    if isinstance(prox, Resolvent) and len(layout.shapes[0]) == 1:
+        return prox
+
+    def rows(z: Any, step: Any) -> Any:
+        return np.stack([np.asarray(prox(layout.split(row), step), dtype=z.dtype).reshape(row.shape) for row in z])
+
+    return rows
+
+
+def _ask(door: str, keywords: dict[str, Any]) -> Ask:
+    for name in keywords:
+        if name not in NAMES:
+            raise unknown_name(f"{door}: keyword", name, [*NAMES, "args"])
+    try:
+        return Ask(door, **keywords)
+    except TypeError as error:
+        raise ArgumentTypeError(explain(f"{door}: keywords must fit", error, "See help(dualanchor.root)")) from error
+
+
+def _finish(result: Result, layout: Layout) -> Result:
+    return replace(result, x=layout.split(np.asarray(result.x)))

@@ -1,0 +1,155 @@
+"""Between the user's arrays and functions, of any shape, and the flat vectors that everything else works with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
+from dualanchor.core.oracle import Batch, Oracle
+from dualanchor.core.streams import Streams
+from dualanchor.core.types import Array
+from dualanchor.oracles.sampler import Sampler
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one array, or several blocks, lie in a flat vector."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    blocks: bool
+
+    @classmethod
+    def of(cls, x0: Any, owner: str, blocks: int | None = None) -> tuple[Layout, Array]:
+        """The layout of a start and its flat form; with `blocks`, a tuple of so many arrays is expected."""
+        if blocks is not None and (not isinstance(x0, (tuple, list)) or len(x0) != blocks):
+            raise ArgumentTypeError(
+                explain(f"{owner}: the start must be a tuple of {blocks} arrays", repr(x0)[:80], "Pass (u0, v0)")
+            )
+        parts = [_numbers(part, owner) for part in (x0 if blocks is not None else [x0])]
+        kind = np.result_type(*parts)
+        flat = np.concatenate([part.ravel() for part in parts]).astype(kind)
+        return cls(tuple(part.shape for part in parts), blocks is not None), flat
+
+    def split(self, flat: Array) -> Any:
+        """The array or the tuple of blocks that a flat vector (or (reps, d)) stands for."""
+        sizes = [int(np.prod(shape, dtype=int)) for shape in self.shapes]
+        parts = np.split(flat, np.cumsum(sizes)[:-1], axis=-1)
+        lead = flat.shape[:-1]
+        out = tuple(part.reshape((*lead, *shape)) for part, shape in zip(parts, self.shapes, strict=True))
+        return out if self.blocks else out[0][()]
+
+
+def _numbers(value: Any, owner: str) -> Array:
+    try:
+        array = np.array(value)
+    except ValueError:
+        array = np.array(None)
+    if array.dtype.kind in "iub":
+        array = array.astype(float)
+    if array.dtype.kind != "f":
+        raise ArgumentTypeError(
+            explain(f"{owner}: the start must be made of real numbers", repr(value)[:80], "Pass floats")
+        )
+    if array.size == 0 or not np.isfinite(array).all():
+        what = "an empty array" if array.size == 0 else "a start with NaN or infinity"
+        raise ArgumentError(explain(f"{owner}: the start must be finite numbers", what, "Start from numbers"))
+    return array
+
+
+def require_arguments(function: Any, count: int, form: str, owner: str) -> None:
+    """Raise unless a function can be called with so many positional arguments, as far as that can be seen."""
+    if not callable(function):
+        raise ArgumentTypeError(
+            explain(f"{owner} must be a function {form}", repr(type(function).__name__), "Pass a function")
+        )
+    try:
+        signature = inspect.signature(function)
+        signature.bind(*range(count))
+    except ValueError:
+        return
+    except TypeError as error:
+        raise ArgumentTypeError(
+            explain(f"{owner} must accept {form}", f"one with {signature}", "Add the missing arguments")
+        ) from error
+
+
+def as_oracle(sample: Any, layout: Layout, args: Sequence[Any], owner: str, minus_identity: bool = False) -> Oracle:
+    """The oracle of a user's function `sample(x, n, rng, *args)`, or an Oracle as it is."""
+    if isinstance(sample, Oracle):
+        return FixedPoint(sample) if minus_identity else sample
+    form = "sample(x, n, rng, *args)" if args else "sample(x, n, rng)"
+    require_arguments(sample, 3 + len(args), form, owner)
+
+    def mean(x: Array, n: int, rng: Any) -> Array:
+        value = _flat(sample(layout.split(x), n, rng, *args), layout, owner)
+        return x - value if minus_identity else value
+
+    return Sampler(mean)
+
+
+def saddle_oracle(
+    sample_u: Callable[..., Any], sample_v: Callable[..., Any], layout: Layout, args: Sequence[Any]
+) -> Oracle:
+    """The oracle of (gradient in u, minus gradient in v)."""
+    for name, function in (("sample_u", sample_u), ("sample_v", sample_v)):
+        require_arguments(function, 4 + len(args), f"{name}(u, v, n, rng)", f"saddle: {name}")
+    size = int(np.prod(layout.shapes[0], dtype=int))
+    first, second = Layout(layout.shapes[:1], False), Layout(layout.shapes[1:], False)
+
+    def mean(x: Array, n: int, rng: Any) -> Array:
+        u, v = layout.split(x)
+        down = _flat(sample_u(u, v, n, rng, *args), first, "saddle: sample_u")
+        up = _flat(sample_v(u, v, n, rng, *args), second, "saddle: sample_v")
+        out = np.empty(x.size, dtype=np.result_type(down, up))
+        out[:size], out[size:] = down, -up
+        return out
+
+    return Sampler(mean)
+
+
+class FixedPoint(Oracle):
+    """F = I - T for an oracle of T."""
+
+    def __init__(self, inner: Oracle) -> None:
+        self._inner = inner
+        self.replayable, self.components = inner.replayable, inner.components
+        self.operator_price, self.mixed_sizes = inner.operator_price, inner.mixed_sizes
+
+    def draw(self, streams: Streams, size: Any) -> Batch:
+        return self._inner.draw(streams, size)
+
+    def mean(self, x: Array, batch: Batch) -> Array:
+        return x - self._inner.mean(x, batch)
+
+    def take(self, rows: Any) -> FixedPoint:
+        return FixedPoint(self._inner.take(rows))
+
+    def full_batch(self) -> Batch:
+        return self._inner.full_batch()
+
+    def operator(self, x: Array) -> Array | None:
+        value = self._inner.operator(x)
+        return None if value is None else x - value
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "of": self._inner.describe()}
+
+    def is_replayable(self, x: Array, streams: Streams) -> bool:
+        return self._inner.is_replayable(x, streams)
+
+
+def _flat(value: Any, layout: Layout, owner: str) -> Array:
+    array = np.asarray(value)
+    (shape,) = layout.shapes
+    if array.shape != shape:
+        raise OracleError(
+            f"{owner} must return an array with the shape of the point",
+            f"shape {array.shape} for a point of shape {shape}",
+            "Return the mean over the n samples",
+        )
+    return array.ravel()
