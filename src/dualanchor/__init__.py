@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dualanchor._version import __version__
 
 if TYPE_CHECKING:
-    from dualanchor import problems, theory
+    from dualanchor import problems, prox, theory
     from dualanchor.advise.calibrate import calibrate
     from dualanchor.advise.calibration import Calibration
     from dualanchor.advise.certify import Certificate, certify
@@ -93,12 +93,18 @@ _HOME = {
     "Certificate": "advise.certify",
     "Calibration": "advise.calibration",
 }
-_MODULES = {"problems": "dualanchor.problems", "theory": "dualanchor.theory", "errors": "dualanchor.core.errors"}
+_MODULES = {
+    "problems": "dualanchor.problems",
+    "prox": "dualanchor.prox",
+    "theory": "dualanchor.theory",
+    "errors": "dualanchor.core.errors",
+}
 
 __all__ = [
     "__version__",
     "errors",
     "problems",
+    "prox",
     "theory",
     "root",
     "fixed_point",

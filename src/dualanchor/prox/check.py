@@ -1,0 +1,115 @@
+"""Whether a function can be a prox at all, judged at a few points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.problem import as_point
+from dualanchor.core.types import Array
+
+_AROUND = 8  # points made around a single one
+
+
+def check_prox(prox: Callable[[Any, Any], Any], points: Any, step: float = 1.0, *, tol: float = 1e-5) -> None:
+    r"""Raise if a prox cannot be a resolvent :math:`J_\alpha = (I + \alpha G)^{-1}` of a monotone G.
+
+    Looked at, for all pairs of points and at the given step: firm nonexpansiveness,
+    :math:`\|Jz - Jz'\|^2 \le \langle Jz - Jz', z - z'\rangle`; that the prox goes with its step,
+    :math:`J_\alpha z = J_{\alpha/2}\bigl(\tfrac12 z + \tfrac12 J_\alpha z\bigr)`; and for what says that it is a
+    projection, :math:`J J z = J z`, whatever the step. That finds most mistakes, but passing proves nothing.
+
+    Parameters
+    ----------
+    prox : callable
+        `prox(z, step)` for z of shape (m, d).
+    points : array of shape (d,) or (m, d)
+        Where; around a single point a few are made, always the same.
+    step : float
+        The step :math:`\alpha` that will be used.
+    tol : float
+        How much is forgiven, relative to the size of the points: a prox may be computed to some accuracy only.
+
+    Raises
+    ------
+    ArgumentError
+        With the inequality that fails, and by how much.
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> da.prox.check_prox(da.prox.l1(1.0), np.ones(3), step=0.5)
+    >>> da.prox.check_prox(lambda z, step: z - step * 5 * z, np.ones(3), step=0.5)
+    Traceback (most recent call last):
+        ...
+    dualanchor.core.errors.ArgumentError: the prox given is not firmly nonexpansive: ...
+    """
+    z = _points(points)
+    before = z.copy()
+    J = _value(prox, z, step)
+    if not np.array_equal(z, before):
+        raise _wrong("changes the point that it is given", "a point that was different afterwards", "Work on a copy")
+    scale = 1 + np.linalg.norm(z, axis=1) + np.linalg.norm(J, axis=1)
+    first, second = np.triu_indices(len(z), 1)
+    dJ, dz = J[first] - J[second], z[first] - z[second]
+    excess = (np.einsum("ij,ij->i", dJ, dJ) - np.einsum("ij,ij->i", dJ, dz)) / (scale[first] + scale[second]) ** 2
+    if excess.size and (worst := int(np.argmax(excess))) >= 0 and excess[worst] > tol:
+        square, inner = float(dJ[worst] @ dJ[worst]), float(dJ[worst] @ dz[worst])
+        raise _wrong(
+            "is not firmly nonexpansive: |Jz - Jz'|^2 <= <Jz - Jz', z - z'> must hold for all points z, z'",
+            f"{square:.4g} > {inner:.4g} for two points, with step {step:.4g}",
+            "Return (I + step G)^-1 z for a monotone G, such as the projection onto a convex set; a gradient step"
+            " is none, nor is the prox of a nonconvex function",
+        )
+    if getattr(prox, "is_projection", False):
+        again = max(_far(_value(prox, J, step), J, scale), _far(_value(prox, z, 2 * step), J, scale))
+        if again > tol:
+            raise _wrong(
+                "is not a projection: J(Jz) = Jz must hold, whatever the step",
+                f"points that differ by {again:.3g}, relative to their size",
+                "Do not declare it as a projection, or mend it",
+            )
+    halfway = _far(_value(prox, 0.5 * (z + J), 0.5 * step), J, scale)
+    if halfway > tol:
+        raise _wrong(
+            "does not go with its step: J(z, step) = J((z + J(z, step))/2, step/2) must hold for all z",
+            f"points that differ by {halfway:.3g}, relative to their size, with step {step:.4g}",
+            "Scale G by the step that is handed over: a penalty w|x| is a threshold of step * w",
+        )
+
+
+def _points(points: Any) -> Array:
+    shape = np.shape(points)
+    rows, width = (shape[0], shape[1]) if len(shape) == 2 else (None, None)
+    z = as_point(points, "check_prox: points", width, rows)
+    if z.ndim == 1 or len(z) == 1:
+        z = z.reshape(1, -1)
+        size = 1 + np.abs(z).max()
+        z = z + size * np.concatenate(
+            [np.zeros_like(z), np.random.default_rng(0).normal(size=(_AROUND, z.shape[1])).astype(z.dtype)]
+        )
+    return z
+
+
+def _value(prox: Callable[[Any, Any], Any], z: Array, step: float) -> Array:
+    value = np.asarray(prox(z, step))
+    if value.shape != z.shape or value.dtype.kind != "f":
+        raise _wrong(
+            "does not return points: prox(z, step) must have the shape of z, one row per point",
+            f"shape {value.shape}, dtype {value.dtype} for z of shape {z.shape}",
+            "Wrap a function of one point in dualanchor.prox.from_function",
+        )
+    if not np.isfinite(value).all():
+        raise _wrong("does not return numbers at every finite point", "nan or inf", "Mend it for such points")
+    return value
+
+
+def _far(value: Array, expected: Array, scale: Array) -> float:
+    return float((np.linalg.norm(value - expected, axis=1) / scale).max())
+
+
+def _wrong(rule: str, received: str, remedy: str) -> ArgumentError:
+    return ArgumentError(explain(f"the prox given {rule}", received, remedy))
