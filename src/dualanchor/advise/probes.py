@@ -1,0 +1,221 @@
+"""What a calibration does to an oracle: samples at x0, pairs of points, many directions at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dualanchor.core.errors import OracleError
+from dualanchor.core.oracle import Batch, Session
+from dualanchor.core.streams import Purpose, Streams
+from dualanchor.core.types import Array
+
+_HELD = 1 << 23  # numbers that the samples of one pair, or one set of directions, may take
+_LARGEST = 1e100  # larger samples cannot be squared twice
+
+
+@dataclass
+class AtStart:
+    """Single samples at x0 as they come in: mean, spread, and the means of a few groups. No sample is kept."""
+
+    dimension: int
+    groups: int
+    eps: float
+    count: int = 0
+    squares: float = 0.0
+    blocks: list[tuple[int, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.mean = np.zeros(self.dimension)
+        self._sums, self._sizes = np.zeros((self.groups, self.dimension)), np.zeros(self.groups, dtype=np.int64)
+
+    def add(self, values: Array) -> None:
+        """Take in samples of shape (n, d)."""
+        n, mean = len(values), values.mean(axis=0)
+        within = float(np.square(values - mean).sum())
+        if n > 1:
+            self.blocks.append((n, within / (n - 1)))
+        change, total = mean - self.mean, self.count + n
+        self.squares += within + float(change @ change) * self.count * n / total
+        self.mean = self.mean + change * (n / total)
+        for start in range(0, n, self.groups):
+            part = values[start : start + self.groups]
+            chosen = (self.count + start + np.arange(len(part))) % self.groups
+            self._sums[chosen] += part
+            self._sizes[chosen] += 1
+        self.count = total
+
+    @property
+    def variance(self) -> float:
+        """The unbiased estimate of the trace of the covariance of one sample; 0 where only rounding is seen."""
+        value = self.squares / max(1, self.count - 1)
+        return value if value > self.rounding**2 else 0.0
+
+    @property
+    def rounding(self) -> float:
+        """How far samples without noise can be apart."""
+        return 64 * self.eps * float(np.linalg.norm(self.mean))
+
+    @property
+    def group_means(self) -> Array:
+        """The means of the groups; sample i went into group i modulo their number."""
+        return self._sums / np.maximum(1, self._sizes)[:, None]
+
+
+@dataclass(frozen=True)
+class Pair:
+    r"""Samples at x0 and at y = x0 + `distance` times a unit vector v; one number per draw in each array.
+
+    With :math:`\delta = (\hat F(y) - \hat F(x_0))/\text{distance}`, where the noise is the same at both points if the
+    oracle can be asked again:
+
+    Attributes
+    ----------
+    inner : array
+        :math:`\langle \delta, v\rangle`, with mean :math:`\langle F(y) - F(x_0), y - x_0\rangle/\|y - x_0\|^2`.
+    square : array
+        :math:`\|\delta\|^2`.
+    leave_one_out : array
+        :math:`\langle \delta_i, \bar\delta_{-i}\rangle`, with mean :math:`\|F(y) - F(x_0)\|^2/\|y - x_0\|^2`.
+    growth : array
+        How much further the sample at y is from its mean than that at x0, squared; its mean is the difference of
+        the variances.
+    variance : float
+        The variance of one sample at y.
+    image : array of shape (d,)
+        The mean of :math:`\delta`.
+    rounding : float
+        What `inner` can be off by from rounding alone.
+    """
+
+    direction: Array
+    distance: float
+    inner: Array
+    square: Array
+    leave_one_out: Array
+    growth: Array
+    variance: float
+    image: Array
+    rounding: float
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Difference quotients along orthonormal directions (p, d), from two independent batches: images (2, p, d)."""
+
+    directions: Array
+    distance: float
+    images: Array
+    exact: bool
+
+
+class Probe:
+    """Samples around x0 within a number of operator evaluations.
+
+    Whether the same samples can be had at two points is tried out, at the cost of two evaluations, unless the oracle
+    says that they cannot.
+    """
+
+    def __init__(self, F: Session, x0: Array, samples: int, seed: int) -> None:
+        self.F, self.x0, self.samples = F, x0, samples
+        self.dimension = x0.shape[1]
+        self.norm = float(np.linalg.norm(x0))
+        self.eps = float(np.finfo(x0.dtype).eps)
+        self.alike = max(1e-6, 1e3 * self.eps)  # relative differences that are put down to rounding
+        # Replication 1 of the same purpose: x0 is one row, replication 0, so no sample depends on the directions.
+        self._rng = Streams(seed, np.ones(1, dtype=np.int64), Purpose.PILOT).generators()[0]
+        self.at_x0 = AtStart(self.dimension, min(32, max(8, samples // 16)), self.eps)
+        self.most = max(8, _HELD // self.dimension)
+        declared = F._oracle.replayable
+        self.replayable = declared is not False and self._same_again()
+        self.broken_promise = declared is True and not self.replayable
+
+    @property
+    def evals(self) -> int:
+        """Operator evaluations so far."""
+        return int(np.max(self.F.evals))
+
+    @property
+    def left(self) -> int:
+        """Operator evaluations that remain."""
+        return self.samples - self.evals
+
+    def random_direction(self) -> Array:
+        """A unit vector, uniform on the sphere."""
+        vector = self._rng.standard_normal(self.dimension)
+        return np.asarray(vector / np.linalg.norm(vector))
+
+    def random_directions(self, count: int) -> Array:
+        """Orthonormal vectors (count, d), uniform among all such sets."""
+        return np.linalg.qr(self._rng.standard_normal((self.dimension, count)))[0].T
+
+    def start(self, count: int) -> None:
+        """Single samples at x0."""
+        size = min(self.most, 32, max(4, count // 8))
+        while count > 0:
+            n = min(size, count)
+            self.at_x0.add(np.stack([self._sample(self.x0, self.F.draw(1)) for _ in range(n)]))
+            count -= n
+
+    def batches(self, count: int, size: int) -> Array:
+        """Means of `size` samples at x0, as the oracle gives them: (count, d)."""
+        return np.stack([self._sample(self.x0, self.F.draw(size)) for _ in range(count)])
+
+    def pair(self, direction: Array, distance: float, count: int) -> Pair:
+        """`count` single samples at x0 and as many at a point in this direction, the same ones if possible."""
+        count = min(count, self.most)
+        y = (self.x0 + distance * direction).astype(self.x0.dtype)
+        at_x, at_y = np.empty((count, self.dimension)), np.empty((count, self.dimension))
+        for i in range(count):
+            batch = self.F.draw(1)
+            at_x[i] = self._sample(self.x0, batch)
+            at_y[i] = self._sample(y, batch if self.replayable else self.F.draw(1))
+        self.at_x0.add(at_x)
+        step = y[0].astype(float) - self.x0[0]
+        length = float(np.linalg.norm(step))
+        change = (at_y - at_x) / length
+        mean = change.mean(axis=0)
+        square = np.einsum("ij,ij->i", change, change)
+        far_x, far_y = at_x - at_x.mean(axis=0), at_y - at_y.mean(axis=0)
+        bessel = count / (count - 1)
+        spread_x, spread_y = (bessel * np.einsum("ij,ij->i", far, far) for far in (far_x, far_y))
+        size = float(np.linalg.norm(at_x[0]) + np.linalg.norm(at_y[0])) / length
+        reach = float(np.sqrt(square.mean())) * (2 * self.norm + length) / length
+        return Pair(
+            direction=step / length,
+            distance=length,
+            inner=change @ (step / length),
+            square=square,
+            leave_one_out=(count * (change @ mean) - square) / (count - 1),
+            growth=spread_y - spread_x,
+            variance=float(spread_y.mean()),
+            image=mean,
+            rounding=32 * self.eps * (size + reach),
+        )
+
+    def along(self, directions: Array, distance: float, size: int) -> Directions:
+        """Difference quotients along several directions, from two batches that all directions share if possible."""
+        images = np.empty((2, *directions.shape))
+        for image in images:
+            batch = self.F.draw(size)
+            start = self._sample(self.x0, batch)
+            for j, direction in enumerate(directions):
+                y = (self.x0 + distance * direction).astype(self.x0.dtype)
+                image[j] = (self._sample(y, batch if self.replayable else self.F.draw(size)) - start) / distance
+        noise, signal = np.linalg.norm(images[0] - images[1]), np.linalg.norm(images)
+        return Directions(directions, distance, images, bool(noise <= self.alike * signal))
+
+    def _same_again(self) -> bool:
+        batch = self.F.draw(1)
+        return bool(np.array_equal(self._sample(self.x0, batch), self._sample(self.x0, batch)))
+
+    def _sample(self, x: Array, batch: Batch) -> Array:
+        value = self.F(x, batch)[0].astype(float)
+        if not (np.abs(value) <= _LARGEST).all():
+            raise OracleError(
+                "calibrate: samples must be finite and small enough to be squared",
+                f"{np.abs(value).max():.3g} at a distance of {np.linalg.norm(x - self.x0):.3g} from x0",
+                "Mend the oracle, start elsewhere, or stay nearer with a smaller radius",
+            )
+        return value

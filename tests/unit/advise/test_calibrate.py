@@ -1,0 +1,288 @@
+"""What a calibration counts, refuses and says."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import dualanchor as da
+from dualanchor.advise import calibrate as course
+from dualanchor.advise.estimates import lowest_direction
+
+
+def linear(A, b=1.0, sigma=0.5):
+    """A sampler of A x - b that takes its noise from the generator it is given."""
+    A = np.asarray(A, dtype=float)
+
+    def sample(x, n, rng):
+        return A @ x - b + sigma * rng.normal(size=(n, x.size)).mean(axis=0)
+
+    return sample
+
+
+def hidden(A, b=1.0, sigma=0.5, seed=0):
+    """The same with noise of its own: no batch can be had twice."""
+    own = np.random.default_rng(seed)
+    inner = linear(A, b, sigma)
+    return lambda x, n, rng: inner(x, n, own)
+
+
+class Counting:
+    """A sampler that counts what it is asked for."""
+
+    def __init__(self, sample):
+        self.sample, self.evals, self.calls = sample, 0, 0
+
+    def __call__(self, x, n, rng):
+        self.evals += n
+        self.calls += 1
+        return self.sample(x, n, rng)
+
+
+# -- counting ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [linear, hidden])
+@pytest.mark.parametrize("samples", [64, 65, 100, 255, 511, 777, 2000])
+def test_every_evaluation_is_counted_and_the_limit_is_kept(kind, samples):
+    for d in (1, 2, 7):
+        counting = Counting(kind(np.eye(d)))
+        found = da.calibrate(counting, np.zeros(d), samples=samples)
+        assert found.evals == counting.evals == samples == found.samples
+        assert counting.calls <= found.evals
+
+
+def test_draws_are_evaluations_less_repetitions():
+    once = da.calibrate(hidden(np.eye(3)), np.zeros(3), samples=500)
+    assert once.draws == once.evals - 1  # only the very first batch is asked for again
+    again = da.calibrate(linear(np.eye(3)), np.zeros(3), samples=500)
+    assert again.draws < again.evals
+
+
+def test_the_same_seed_gives_the_same_and_another_seed_other_numbers():
+    first, second, other = (da.calibrate(da.problems.affine(), samples=300, seed=seed) for seed in (3, 3, 4))
+    assert first == second
+    assert first.sigma != other.sigma
+
+
+def test_samples_are_independent_of_those_of_a_run():
+    problem, seen = da.problems.affine(dimension=2), []
+    sampler = da.Sampler(lambda x, n, rng: (seen.append(rng.normal()), x)[1])
+    da.calibrate(sampler, np.ones(2), samples=64)
+    pilot = set(seen)
+    seen.clear()
+    da.solve(da.Problem(sampler, np.ones(2), constants=problem.constants), "sgda", budget=64)
+    assert seen
+    assert not pilot & set(seen)
+
+
+def test_the_points_given_stay_untouched():
+    x0 = np.ones(4)
+    da.calibrate(linear(np.eye(4)), x0, samples=64)
+    np.testing.assert_array_equal(x0, np.ones(4))
+
+
+def test_a_result_is_a_point():
+    problem = da.problems.affine()
+    result = da.solve(problem, "sgda", budget=200)
+    assert da.calibrate(problem, result, samples=64).evals == 64
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------
+
+GOOD = linear(np.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "parts"),
+    [
+        (lambda: da.calibrate(GOOD, [0.0, 0.0], samples=63), ValueError, ("samples", "64", "63")),
+        (lambda: da.calibrate(GOOD, [0.0, 0.0], samples=1e3), TypeError, ("samples", "1000.0")),
+        (lambda: da.calibrate(GOOD, [0.0, 0.0], samples=True), TypeError, ("samples", "True")),
+        (lambda: da.calibrate(GOOD, [0.0, 0.0], seed=-1), ValueError, ("seed", "-1")),
+        (lambda: da.calibrate(GOOD, [0.0, 0.0], radius=0.0), ValueError, ("radius", "0.0", "positive")),
+        (lambda: da.calibrate(GOOD, [0.0, 0.0], radius=np.inf), ValueError, ("radius", "inf")),
+        (lambda: da.calibrate(GOOD, [0.0, 0.0], radius="far"), TypeError, ("radius", "'far'")),
+        (lambda: da.calibrate(GOOD, [0.0, 0.0], confidence=1.0), ValueError, ("confidence", "1.0")),
+        (lambda: da.calibrate(GOOD, [0.0, 0.0], confidence=None), TypeError, ("confidence", "None")),
+        (lambda: da.calibrate(GOOD), TypeError, ("calibrate", "Problem")),
+        (lambda: da.calibrate(GOOD, 1.0), ValueError, ("calibrate", "(d,)")),
+        (lambda: da.calibrate(GOOD, np.zeros((2, 2))), ValueError, ("one point", "2 points")),
+        (lambda: da.calibrate(GOOD, [0.0, np.nan]), ValueError, ("finite", "nan")),
+        (lambda: da.calibrate(da.problems.affine(), np.zeros(3)), ValueError, ("(20,)", "(3,)")),
+        (lambda: da.calibrate(3.0, [0.0]), TypeError, ("oracle", "float", "Sampler")),
+        (lambda: da.calibrate(lambda x: x, [0.0]), TypeError, ("(x, n, rng)",)),
+    ],
+)
+def test_bad_arguments_are_named(call, error, parts):
+    with pytest.raises(error) as caught:
+        call()
+    for part in parts:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        (lambda x, n, rng: np.full(2, np.nan), "NaN"),
+        (lambda x, n, rng: np.full(2, np.inf), "inf"),
+        (lambda x, n, rng: np.zeros(3), "shape (3,)"),
+        (lambda x, n, rng: 1 / 0, "ZeroDivisionError"),
+        (lambda x, n, rng: np.array(["a", "b"]), "dtype"),
+    ],
+)
+def test_a_broken_oracle_is_named(sample, message):
+    with pytest.raises(da.errors.OracleError, match=re.escape(message)):
+        da.calibrate(sample, np.zeros(2), samples=64)
+
+
+def test_an_oracle_that_is_defined_only_nearby_is_calibrated_there():
+    def sample(x, n, rng):
+        if np.abs(x).max() > 2:
+            raise ValueError("outside of the domain")
+        return x - 1 + 0.1 * rng.normal(size=(n, 3)).mean(axis=0)
+
+    found = da.calibrate(sample, np.zeros(3))
+    assert any("outside of the domain" in note for note in found.notes)
+    assert abs(found.sigma / (0.1 * 3**0.5) - 1) < 0.1
+    assert found.evals == 2000
+
+
+# -- what it says ------------------------------------------------------------------------------------------------
+
+
+def test_a_step_is_shrunk_and_never_enlarged():
+    found = da.calibrate(da.problems.huber_minimax())
+    assert found.local_L < 0.5  # far below the true constant of 12.1, and that is why
+    assert found.largest_step == 1 / (2 * max(found.local_L, found.local_L_mean))
+    assert found.shrink(0.05) == 0.05
+    assert found.shrink(1e6) == found.largest_step
+    assert found.constants() == da.Constants(sigma=found.sigma, D=found.D_guess)
+    assert found.constants().L is None
+
+
+def test_without_noise_it_says_so():
+    found = da.calibrate(lambda x, n, rng: x - 1, np.zeros(4))
+    assert found.sigma == 0 == found.sigma_interval[1]
+    assert "No noise seen at x0." in found.verdict
+    assert found.residual == pytest.approx(2.0)
+    assert found.D_guess == pytest.approx(2.0)
+    assert not found.warnings
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.5])
+def test_at_a_root_nothing_breaks(sigma):
+    found = da.calibrate(linear(np.diag([1.0, 2.0, 3.0]), b=0.0, sigma=sigma), np.zeros(3))
+    assert found.local_L == pytest.approx(3.0, rel=0.2)
+    assert not found.violations
+    assert not found.noise_grows
+    assert found.residual_interval[0] == 0
+
+
+def test_a_constant_operator_limits_nothing():
+    found = da.calibrate(linear(np.zeros((3, 3))), np.zeros(3))
+    assert found.local_L is None
+    assert found.largest_step is None
+    assert found.shrink(7.0) == 7.0
+    assert found.D_guess is None
+    assert found.D_at_least == 0
+
+
+def test_rotation_without_pull_is_not_cocoercive_but_monotone():
+    turn = np.array([[0.0, 1.0], [-1.0, 0.0]])
+    found = da.calibrate(linear(turn), np.zeros(2))
+    assert found.local_L == np.inf
+    assert found.local_M == pytest.approx(1.0)
+    assert found.largest_step == pytest.approx(0.5)
+    assert found.violations == 0
+    assert found.not_cocoercive == found.pairs
+    assert found.rotation == pytest.approx(1.0)
+    assert any("SEG or RAIN" in warning for warning in found.warnings)
+
+
+def test_samples_that_cannot_be_had_again_are_said_to_be_so():
+    found = da.calibrate(hidden(np.eye(5)), np.zeros(5))
+    assert not found.replayable
+    assert found.local_L is None
+    low, high = found.local_L_mean_interval
+    assert low < 1 < high
+    assert high > low  # exact with the same noise at both points
+    assert any("cannot be had at two points" in warning for warning in found.warnings)
+
+
+def test_an_oracle_that_declares_that_is_believed():
+    found = da.calibrate(da.Sampler(linear(np.eye(5)), replayable=False), np.zeros(5), samples=200)
+    assert not found.replayable
+    assert found.draws == found.evals
+
+
+def test_a_broken_promise_is_reported():
+    found = da.calibrate(da.Sampler(hidden(np.eye(2)), replayable=True), np.zeros(2), samples=200)
+    assert any("can be had again" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_single_precision_is_enough(dtype):
+    found = da.calibrate(da.problems.affine(mu=0.2), np.full(20, 3.0, dtype=dtype))
+    assert found.local_L == pytest.approx(1.0, rel=0.3)
+    assert not found.warnings
+
+
+def test_few_samples_leave_parts_out_and_say_so():
+    found = da.calibrate(da.problems.affine(), samples=64)
+    assert len(found.notes) == 2
+    assert found.sigma_at == ()
+    assert da.calibrate(da.problems.affine(), samples=2000).notes == ()
+
+
+def test_the_radius_sets_how_far_samples_are_taken():
+    farthest = 0.0
+
+    def sample(x, n, rng):
+        nonlocal farthest
+        farthest = max(farthest, float(np.linalg.norm(x)))
+        return x - 1
+
+    found = da.calibrate(sample, np.zeros(3), radius=0.5)
+    assert found.radius == 0.5
+    assert farthest == pytest.approx(2.0)
+    assert [distance for distance, _ in found.sigma_at] == pytest.approx([0.5, 1.0, 2.0])
+
+
+def test_it_prints_as_a_table_with_sentences_and_goes_into_json():
+    found = da.calibrate(da.problems.finite_sum_cocoercive())
+    text = repr(found)
+    assert "sigma at x0" in text
+    assert "L, local" in text
+    assert "Warning: variance grows" in text
+    assert len(text.splitlines()) < 20
+    facts = json.loads(json.dumps(found.to_dict()))
+    assert facts["sigma"] == found.sigma
+    assert facts["warnings"] == list(found.warnings)
+    assert {"largest_step", "D_at_least", "verdict"} <= facts.keys()
+    with pytest.raises(AttributeError):
+        found.sigma = 1.0
+
+
+def test_infinite_numbers_are_null_in_json():
+    found = da.calibrate(linear([[0.0, 1.0], [-1.0, 0.0]]), np.zeros(2), samples=200)
+    assert found.to_dict()["local_L"] is None
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+# -- pieces ------------------------------------------------------------------------------------------------------
+
+
+def test_the_parts_fit_into_every_limit():
+    for samples in range(course.FEWEST_SAMPLES, 700):
+        share = course._Shares.of(samples)
+        assert share.start + share.scale + 2 <= samples
+
+
+def test_the_lowest_direction_is_an_eigenvector_of_the_symmetric_part():
+    rng = np.random.default_rng(0)
+    J, directions = rng.normal(size=(6, 6)), rng.normal(size=(8, 6))  # dependent directions are no trouble
+    found = lowest_direction(directions, directions @ J.T)
+    least = np.linalg.eigvalsh(J + J.T)[0] / 2
+    assert found @ J @ found == pytest.approx(least)
