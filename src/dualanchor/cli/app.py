@@ -9,6 +9,7 @@ import click
 
 from dualanchor._version import __version__
 from dualanchor.cli.arguments import ASSIGNMENT, load_problem, named_errors, require_folder
+from dualanchor.cli.calibrate import calibrate
 from dualanchor.cli.certify import certify
 from dualanchor.cli.plan import plan
 
@@ -212,5 +213,6 @@ def _show(entries: list[Entry], name: str | None, as_json: bool) -> None:
         output.print_description(entries[0])
 
 
+app.add_command(calibrate)
 app.add_command(certify)
 app.add_command(plan)
