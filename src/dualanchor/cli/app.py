@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dualanchor._version import __version__
-from dualanchor.cli.arguments import ASSIGNMENT, load_problem, named_errors, require_folder
+from dualanchor.cli.arguments import ASSIGNMENT, load_problem, named_errors, plan_for, require_folder
 from dualanchor.cli.calibrate import calibrate
 from dualanchor.cli.certify import certify
 from dualanchor.cli.plan import plan
+from dualanchor.cli.verify import verify
 
 if TYPE_CHECKING:
     from dualanchor.core.registry import Entry
@@ -53,8 +55,13 @@ def problems(name: str | None, as_json: bool) -> None:
 
 @app.command()
 @click.argument("problem")
-@click.option("-m", "--method", default="s-dual-ohm", show_default=True, help="A name listed by `dualanchor methods`.")
+@click.option(
+    "-m",
+    "--method",
+    help="A name listed by `dualanchor methods`.  [default: s-dual-ohm, or with --eps what is planned]",
+)
 @click.option("-b", "--budget", type=int, help="Operator evaluations per replication.")
+@click.option("--eps", type=float, help="Or: the root mean square residual to reach, planned from the constants.")
 @click.option("-p", "parameters", type=ASSIGNMENT, multiple=True, help="A hyper-parameter: -p batch_size=10.")
 @click.option("-o", "options", type=ASSIGNMENT, multiple=True, help="An option of the problem: -o sigma=1.5.")
 @click.option("-r", "--reps", type=int, default=1, show_default=True, help="Independent replications.")
@@ -71,10 +78,12 @@ def problems(name: str | None, as_json: bool) -> None:
 def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **given: Any) -> None:
     """Run a method on PROBLEM, a name listed by `dualanchor problems` or `file.py:name` for a Problem of yours.
 
-    Step size and horizon default to the paper's choice for the problem and the budget.
+    Step size and horizon default to the paper's choice for the problem and the budget. With --eps a plan is made from
+    the problem's L, D, sigma and mu, and the run does what it says.
 
     \b
     Examples:
+      dualanchor solve affine --eps 0.02 --reps 20
       dualanchor solve worst-case-nonexpansive --budget 2000 --reps 40
       dualanchor solve huber-minimax -o sigma=1.5 -m sgda -p step_size=0.05 --budget 10000 --json
       dualanchor solve affine -p "batch_size=Tapered(50)" --budget 5000 --plot residual.png
@@ -92,7 +101,12 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
     budget = given["budget"]
     if budget is not None:
         Budget(budget)  # complain about a bad budget before anything is made from it
-    method = registered.make(given["method"], chosen, budget, dict(given["parameters"]))
+    plan = None
+    if given["eps"] is not None:
+        plan = plan_for(chosen, given["eps"], given["method"], budget, given["parameters"])
+        method, given["steps"] = plan.method(), given["steps"] or max(1, plan.stop)
+    else:
+        method = registered.make(given["method"] or "s-dual-ohm", chosen, budget, dict(given["parameters"]))
     rules = {Steps: given["steps"], Target: given["target"], WallTime: given["wall_time"]}
     stop = None
     for rule, value in rules.items():
@@ -110,6 +124,8 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
             checkpoint=given["checkpoint"],
             progress=progress,
         )
+    if plan is not None:
+        result = dataclasses.replace(result, plan=plan)
     if as_json:
         output.print_json(output.solve_summary(result, budget))
     else:
@@ -216,3 +232,4 @@ def _show(entries: list[Entry], name: str | None, as_json: bool) -> None:
 app.add_command(calibrate)
 app.add_command(certify)
 app.add_command(plan)
+app.add_command(verify)

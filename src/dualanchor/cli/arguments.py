@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from dualanchor.advise.plan import Plan
     from dualanchor.core.problem import Problem
 
 P = ParamSpec("P")
@@ -105,6 +106,31 @@ def load_problem(spec: str, options: dict[str, Any]) -> Problem:
             )
         )
     return value
+
+
+def plan_for(problem: Problem, eps: float, method: str | None, budget: int | None, parameters: Any) -> Plan:
+    """The plan of an accuracy for a problem, from its declared constants."""
+    from dualanchor.advise.plan import plan
+    from dualanchor.core.errors import ArgumentError, explain
+
+    options = {None: {}, "dual-ohm": {}, "restarted-dual-ohm": {}, "s-dual-ohm": {"batches": "constant"}}
+    if budget is not None or parameters:
+        received = "--budget" if budget is not None else "-p"
+        raise ArgumentError(explain("--eps plans everything itself", received, "Leave it out, or leave --eps out"))
+    if method not in options:
+        known = ", ".join(name for name in options if name)
+        raise ArgumentError(explain(f"--eps plans {known}", repr(method), "Leave --method out, or give a --budget"))
+    constants = problem.constants
+    missing = [name for name in ("L", "D", "sigma") if getattr(constants, name) is None]
+    if missing:
+        raise ArgumentError(
+            explain(
+                "--eps is planned from L, D and sigma",
+                f"{problem.name} without {', '.join(missing)}",
+                "Declare them in Constants(...), or call dualanchor.root, which needs less",
+            )
+        )
+    return plan(eps=eps, L=constants.L, D=constants.D, sigma=constants.sigma, mu=constants.mu, **options[method])
 
 
 def _from_file(path: Path, name: str) -> Any:

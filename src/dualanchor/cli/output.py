@@ -75,6 +75,7 @@ def solve_summary(result: Result, budget: int | None) -> dict[str, Any]:
         "final": final,
         "x": result.x if result.x.size <= MOST_NUMBERS else None,
         "notes": list(result.notes),
+        "plan": None if result.plan is None else result.plan.to_dict(),
     }
 
 
@@ -191,6 +192,8 @@ def print_study(study: Study) -> None:
             f"\n[bold]{escape(panel['title'])}[/bold]  budget {panel['budget']:,}, {len(study.results['seeds'])} seeds"
         )
         console.print(_panel_table(panel))
+    if any(row.get("ours") for panel in study.results["panels"].values() for row in panel["methods"].values()):
+        console.print("\n* this library's own, untuned; not in the paper")
     if claims := study.results["claims"]:
         table = _table(show_header=True)
         for heading in ("claim", "verdict", "evidence"):
@@ -215,7 +218,9 @@ def _panel_table(panel: dict[str, Any]) -> Table:
     for method, row in ranked:
         selected = ", ".join(f"{key}={_short(value)}" for key, value in row["selected"].items())
         table.add_row(
-            escape(method), escape(selected), *(_short(float(row["final"][key])) for key in ("mean", "p5", "p95"))
+            escape(method + "*" * bool(row.get("ours"))),
+            escape(selected),
+            *(_short(float(row["final"][key])) for key in ("mean", "p5", "p95")),
         )
     return table
 

@@ -40,6 +40,8 @@ class Entry:
         What the budget counts: "evals", operator evaluations, or "draws", fresh samples.
     budget_factor : int
         By how much the budget is multiplied: 2 reads a method that evaluates twice per step as charged once.
+    ours : bool
+        Whether it is shown beside the paper's methods as this library's own.
     """
 
     id: str
@@ -49,6 +51,7 @@ class Entry:
     like: str | None = None
     unit: str = "evals"
     budget_factor: int = 1
+    ours: bool = False
 
     def points(self) -> list[dict[str, Any]]:
         """Every combination of the grid's values; one empty point for a method without a grid."""
@@ -137,7 +140,7 @@ class _Reader:
     """Turns the tables of a panel file into a Panel, and knows where each field stands."""
 
     _KEYS = ("id", "title", "problem", "budget", "seeds_per_block", "options", "methods")
-    _ENTRY_KEYS = ("method", "grid", "fixed", "like", "unit", "budget_factor")
+    _ENTRY_KEYS = ("method", "grid", "fixed", "like", "unit", "budget_factor", "ours")
 
     def __init__(self, text: str, name: str, data: dict[str, Any]) -> None:
         self._text, self._name, self._data = text, name, data
@@ -187,7 +190,10 @@ class _Reader:
             self._fail("unit", f"of methods.{key} must be evals or draws", repr(unit), 'Write unit = "evals"')
         if not isinstance(factor, int) or factor < 1:
             self._fail("budget_factor", f"of methods.{key} must be a whole number >= 1", repr(factor), "Leave it out")
-        return Entry(key, table.get("method", key), grid, fixed, table.get("like"), unit, factor)
+        ours = table.get("ours", False)
+        if not isinstance(ours, bool):
+            self._fail("ours", f"of methods.{key} must be true or false", repr(ours), "Leave it out")
+        return Entry(key, table.get("method", key), grid, fixed, table.get("like"), unit, factor, ours)
 
     def _check_entries(self, panel: Panel) -> None:
         names = [entry.id for entry in panel.entries]

@@ -314,8 +314,9 @@ def _summary(
             "selected": selected[entry.id],
             "final": final_statistics(finals[entry.id]["residual"]),
             "evals": int(finals[entry.id]["evals"].max()),
+            "ours": entry.ours,
             "grid": []
-            if grid is None
+            if grid is None or not entry.grid
             else [
                 {"params": point, "mean": values.mean(), "per_seed": values}
                 for point, values in zip(entry.points(), grid["residual"], strict=True)

@@ -110,7 +110,14 @@ def _header(results: dict[str, Any], panels: Sequence[View], notes: Sequence[str
 def _summary(panels: Sequence[View]) -> Markup:
     if not panels:
         return element("p", "The study has no panels.", class_="note")
-    return tables.summary(panels)
+    return joined([tables.summary(panels), _ours(panels)], "\n")
+
+
+def _ours(panels: Sequence[View]) -> Markup:
+    """What the asterisk stands for, where there is one."""
+    if not any(row.get("ours") for view in panels for row in view.panel["methods"].values()):
+        return Markup("")
+    return element("p", "* This library's own methods, untuned; they are not in the paper.", class_="note")
 
 
 def _panel(view: View, pictures: Mapping[str, bytes]) -> Markup:
@@ -123,6 +130,7 @@ def _panel(view: View, pictures: Mapping[str, bytes]) -> Markup:
             chart(view, view.name, pictures[view.name]),
             element("h3", "Selected parameters and final residuals"),
             tables.methods(view),
+            _ours([view]),
             tables.grids(view),
         ],
         "\n",
