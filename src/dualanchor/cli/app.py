@@ -58,7 +58,7 @@ def problems(name: str | None, as_json: bool) -> None:
 @click.option(
     "-m",
     "--method",
-    help="A name listed by `dualanchor methods`.  [default: s-dual-ohm, or with --eps what is planned]",
+    help="A name listed by `dualanchor methods`.  [default: s-dual-ohm; with --eps as planned]",
 )
 @click.option("-b", "--budget", type=int, help="Operator evaluations per replication.")
 @click.option("--eps", type=float, help="Or: the root mean square residual to reach, planned from the constants.")

@@ -93,6 +93,8 @@ def print_result(result: Result, problem: Problem, budget: int | None) -> None:
         "evaluations": f"{summary['nfev']:,}" + (f" of {budget:,}" if budget else ""),
         "samples": f"{summary['draws']:,}",
     }
+    if result.plan is not None:
+        lines["plan"] = f"{result.plan.theorem}: root mean square residual <= {result.plan.bound:.4g}"
     if (first := _first_residual(result)) is not None:
         lines["residual at start"] = first
     if summary["final"] is None:

@@ -75,6 +75,9 @@ class Tapered(Schedule):
         if np.asarray(self.multiple).dtype.kind not in "iu" or np.min(self.multiple) < 1:
             raise ArgumentError(explain("Tapered: multiple must be an int >= 1", self.multiple, "Use multiple=1"))
 
+    def __repr__(self) -> str:
+        return f"Tapered(C={self.C}" + (")" if np.all(self.multiple == 1) else f", multiple={self.multiple})")
+
     def size(self, k: Any, horizon: Any) -> Any:
         if isinstance(k, int) and isinstance(horizon, int) and isinstance(self.C, numbers.Real):
             return _tapered(float(self.C), horizon, int(self.multiple))[k]
