@@ -87,10 +87,8 @@ def _points(points: Any) -> Array:
     z = as_point(points, "check_prox: points", width, rows)
     if z.ndim == 1 or len(z) == 1:
         z = z.reshape(1, -1)
-        size = 1 + np.abs(z).max()
-        z = z + size * np.concatenate(
-            [np.zeros_like(z), np.random.default_rng(0).normal(size=(_AROUND, z.shape[1])).astype(z.dtype)]
-        )
+        away = (1 + np.abs(z).max()) * np.random.default_rng(0).normal(size=(_AROUND, z.shape[1]))
+        z = z + np.concatenate([np.zeros_like(z), away, 0.1 * away[::-1]]).astype(z.dtype)  # far, and close together
     return z
 
 
