@@ -58,11 +58,13 @@ class PAGE(Estimator):
         return Cost(draws, np.where(coin, self.big_batch, 2 * self.small_batch))
 
     def estimate(self, k: int, s: State, F: Session, horizon: Any, coin: Rows) -> Array:
-        v = s.estimate.copy()
-        if coin.any():
+        v, tails = s.estimate.copy(), ~coin
+        if tails.all():
+            v += self.difference(F, s.x, s.previous, tails)
+        elif coin.all():
+            v[...] = self.fresh(F, s.x, coin)
+        else:
             v[coin] = self.fresh(F.at(coin), s.x[coin], coin)
-        if not coin.all():
-            tails = ~coin
             v[tails] += self.difference(F.at(tails), s.x[tails], s.previous[tails], tails)
         s.estimate, s.previous = v, s.x.copy()
         return v

@@ -83,18 +83,19 @@ class RAIN(TwoCall):
         return State(x=x0.copy(), mean=x0.copy())  # m_k / S_k; at k = 0 its weight is zero
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
-        gamma = self.growth
+        gamma, weight = self.growth, number(np.power(1 + self.growth, -float(k)))
         pull = number(self.anchor_weight * np.expm1(k * np.log1p(gamma)))  # lambda gamma S_k
-        half = s.x - self._move(s.x, s.mean, pull, F(s.x, F.draw(self.batch(k))))
-        move = self._move(half, s.mean, pull, F(half, F.draw(self.batch(k))))
-        # m_{k+1}/S_{k+1}: z_k enters with (1 + gamma)^k / S_{k+1}
-        s.mean += gamma / (1 + gamma - (1 + gamma) ** -float(k)) * (s.x - s.mean)
+        gap = s.x - s.mean
+        move = self._move(gap, pull, F(s.x, F.draw(self.batch(k))))
+        half = s.x - move
+        move = self._move(gap - move, pull, F(half, F.draw(self.batch(k))))
+        gap *= gamma / (1 + gamma - weight)  # m_{k+1}/S_{k+1}: z_k enters with (1 + gamma)^k / S_{k+1}
+        s.mean += gap
         s.x -= move
 
-    def _move(self, x: Array, mean: Array, pull: Any, G: Array) -> Array:
-        """Eta (G + r_k(x)), in one array of its own."""
-        move = x - mean
-        move *= pull
+    def _move(self, gap: Array, pull: Any, G: Array) -> Array:
+        """Eta (G + r_k), where r_k pulls back over the gap to the mean."""
+        move = pull * gap
         move += G
         move *= self.step_size
         return move

@@ -80,9 +80,11 @@ class HuberMinimax(NamedProblem):
 
     def _operator(self, z: Array) -> Array:
         half = z.shape[1] // 2
-        value = np.clip(z, -self.nu, self.nu)
+        value = np.maximum(z, -self.nu)
+        np.minimum(value, self.nu, out=value)
         value *= 1 - self.delta
         value += self.mu * z
-        value[:, :half] += self.delta * z[:, half:]
-        value[:, half:] -= self.delta * z[:, :half]
+        coupling = self.delta * z
+        value[:, :half] += coupling[:, half:]
+        value[:, half:] -= coupling[:, :half]
         return value

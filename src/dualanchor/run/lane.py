@@ -41,7 +41,6 @@ class Block:
     rows: slice
     method: Method
     session: Session
-    oracle: Oracle
 
 
 class Lane:
@@ -52,7 +51,6 @@ class Lane:
         method: Method,
         state: State,
         session: Session,
-        oracle: Oracle,
         coins: Streams,
         rows: IntArray,
         replications: int,
@@ -60,9 +58,9 @@ class Lane:
         self.method, self.state, self.session, self.rows = method, state, session, rows
         self.k = 0
         self.mark: Any = None  # counts and positions before a step that failed
-        self._oracle, self._coins, self._replications = oracle, coins, replications
+        self._oracle, self._coins, self._replications = session._oracle, coins, replications
         self._residual: tuple[int, Array | None] = (-1, None)
-        self._knows_operator = type(oracle).operator is not Oracle.operator
+        self._knows_operator = type(session._oracle).operator is not Oracle.operator
 
     def take(self, rows: Rows) -> Lane:
         """A lane of its own for a selection of the rows (a mask)."""
@@ -70,7 +68,6 @@ class Lane:
             self.method.take(rows),
             self.state.take(rows),
             self.session.take(rows),
-            self._oracle.take(rows),
             self._coins.take(rows),
             self.rows[rows],
             self._replications,
@@ -189,7 +186,7 @@ class Lane:
         """Rows in groups that fit the cache, whole configurations as far as possible."""
         rows, most = self.rows.size, max(1, _BLOCK // self.state.x.shape[1])
         if not self.rowwise or rows <= most or 2 * self._replications * self.state.x.shape[1] > _AHEAD:
-            return [Block(slice(0, rows), self.method, self.session, self._oracle)]
+            return [Block(slice(0, rows), self.method, self.session)]
         ends = [*(np.flatnonzero(np.diff(self.rows // self._replications)) + 1).tolist(), rows]
         cuts = [0]
         for end, following in zip(ends, [*ends[1:], ends[-1] + most + 1], strict=True):
@@ -199,9 +196,8 @@ class Lane:
                 cuts.append(end)
         blocks = []
         for start, end in pairwise(cuts):
-            some = np.arange(start, end)
-            method, session = self.method.take(some).settled(), self.session.take(some)
-            blocks.append(Block(slice(start, end), method, session, self._oracle.take(some)))
+            some: Any = slice(start, end)  # views, not copies
+            blocks.append(Block(some, self.method.take(some).settled(), self.session.take(some)))
         return blocks
 
     def _together(self, counts: Sequence[Counts]) -> Counts:
@@ -219,7 +215,7 @@ class Lane:
     def residual(self) -> Array | None:
         """The true residual of each row, outside of the budget; None where F is not known."""
         if self._residual[0] != self.k:
-            norms = [_norms(block.oracle, self.state.x[block.rows]) for block in self._blocks]
+            norms = [_norms(block.session._oracle, self.state.x[block.rows]) for block in self._blocks]
             known = None if any(one is None for one in norms) else np.concatenate(norms)
             self._residual = (self.k, known)
         return self._residual[1]

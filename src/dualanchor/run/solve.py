@@ -214,7 +214,7 @@ def _lane(method: Method, oracle: Oracle, start: Array, seed: int, replications:
         oracle, start, replications = oracle.take(rows), start[rows], replications[rows]
     streams = Streams(seed, replications, Purpose.NOISE, start.shape[1], start.dtype)
     rows, coins = np.arange(replications.size), streams.of(Purpose.COIN)
-    return Lane(method, method.init(start), Session(oracle, streams), oracle, coins, rows, count)
+    return Lane(method, method.init(start), Session(oracle, streams), coins, rows, count)
 
 
 def _check_ends(rule: Rule | None, lane: Lane) -> None:
