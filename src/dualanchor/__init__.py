@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dualanchor.experiments.compare import compare
     from dualanchor.front import fixed_point, inclusion, root, saddle
     from dualanchor.methods import list_methods
+    from dualanchor.methods.averaged import AveragedSGDA
     from dualanchor.methods.dual_ohm import DualOHM
     from dualanchor.methods.halpern_page import HalpernPAGE
     from dualanchor.methods.halpern_vr_finite import HalpernVRFinite
@@ -73,6 +74,7 @@ _HOME = {
     "Growing": "core.schedule",
     "list_methods": "methods",
     "RestartedDualOHM": "methods.restarted_dual_ohm",
+    "AveragedSGDA": "methods.averaged",
     # running it
     "plan": "advise.plan",
     "Plan": "advise.plan",
@@ -135,6 +137,7 @@ __all__ = [
     "Growing",
     "list_methods",
     "RestartedDualOHM",
+    "AveragedSGDA",
     "plan",
     "Plan",
     "solve",

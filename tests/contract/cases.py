@@ -32,6 +32,12 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "small_batch": [2, 11],
     "growth": [0.02],
     "anchor_weight": [0.05],
+    "weights": ["uniform"],
+    "contraction": [0.9],
+    "mu": [0.3],
+    "offset": [2.5],
+    "batch_scale": [0.1],
+    "first_stage": [13],
 }
 """Values by the name of the hyper-parameter; each makes a variant of every method that has it."""
 
@@ -46,9 +52,26 @@ STACKS: dict[str, list[Any]] = {
     "small_batch": [1, 11, 3],
     "growth": [0.001, 0.02, 0.1],
     "anchor_weight": [0.05, 0.01],
+    "contraction": [1.0, 0.9, 0.5],
+    "mu": [0.3, 0.05],
+    "offset": [1.0, 7.5],
+    "batch_scale": [0.001, 0.2, 0.01],
+    "first_stage": [8, 21, 11],
     "estimator": [da.PAGE(4, 1), da.PAGE(20, 11), da.PAGE(4, 2)],
 }
 """Values that configurations of one run differ in."""
+
+NEEDED: dict[str, Any] = {
+    "mu": 1e-9,  # so small that steps of any size are taken as they are
+    "batch_scale": 0.003,
+    "lengths": (10, 12),
+    "epochs": (2, 3),
+    "halvings": (1, 2),
+}
+"""Values that follow from constants or budgets which not every problem has; more than 400 steps of loops."""
+
+LOOPS: dict[str, Any] = {"anchor_weight": 1e-4}
+"""The same for methods with loops: an anchor so light that steps that are too large are felt."""
 
 STACKS_OF_SCHEDULES: dict[str, list[Any]] = {"batch_size": [da.Growing(0.1), da.Growing(1.0), da.Growing(0.5)]}
 STACKS_WITH_HORIZON: dict[str, list[Any]] = {"batch_size": [da.Tapered(3.0), da.Tapered(40.0), da.Tapered(300.0)]}
@@ -70,6 +93,9 @@ class Case(NamedTuple):
             first = max(1, horizon // 3)
             parameters.setdefault("horizons", (first + 1, max(2, horizon - first)))
             parameters.setdefault("batch_sizes", (2, da.Tapered(30.0)))
+        for name, value in {**NEEDED, **(LOOPS if "lengths" in self.parameters else {})}.items():
+            if name in self.parameters:
+                parameters.setdefault(name, value)
         return make(self.method.id, self.problem, None, parameters)
 
     @property

@@ -235,8 +235,22 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     return output[0]
 
 
+def averaged_sgda(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    G, y, path = fresh(m, S), x0, []
+    for k in range(steps):
+        y = y - m.step_size * G(k, y)
+        path.append(y)
+    return mean_of(path, m.weights) if path else x0
+
+
+def mean_of(path: list[Any], weights: str) -> Any:
+    """The mean of x_1, x_2, .., with weights 1, 2, .. or equal ones."""
+    return np.average(path, axis=0, weights=np.arange(1, len(path) + 1) if weights == "linear" else None)
+
+
 LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "auto": auto,
+    "averaged": averaged_sgda,
     "halpern-page": halpern_page,
     "halpern-page-fresh": halpern_page_fresh,
     "halpern-vr-finite": halpern_vr_finite,

@@ -43,4 +43,10 @@ CITATIONS = {
   booktitle = {International Conference on Artificial Intelligence and Statistics},
   year      = {2022}
 }""",
+    "polyak-juditsky": """@article{polyak1992acceleration,
+  title   = {Acceleration of stochastic approximation by averaging},
+  author  = {Polyak, Boris T. and Juditsky, Anatoli B.},
+  journal = {SIAM Journal on Control and Optimization},
+  year    = {1992}
+}""",
 }

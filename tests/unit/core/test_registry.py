@@ -28,7 +28,7 @@ def test_lists_are_sorted_and_complete():
     [
         (lambda: da.solve(da.problems.affine(dimension=4), "s-dual-omh", budget=9), "s-dual-ohm"),
         (lambda: da.solve(da.problems.affine(dimension=4), "SGDA", budget=9), "sgda"),
-        (lambda: make_method("dual-ohm", da.problems.affine(dimension=4), 9, {}), "s-dual-ohm"),
+        (lambda: make_method("s-dual-oh", da.problems.affine(dimension=4), 9, {}), "s-dual-ohm"),
         (lambda: make_method("sgda", da.problems.affine(dimension=4), 9, {"stepsize": 1.0}), "step_size"),
         (lambda: make_problem("huber_minimax", {}), "huber-minimax"),
         (lambda: make_problem("affine", {"dimensions": 3}), "dimension"),
