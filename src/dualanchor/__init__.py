@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dualanchor.front import fixed_point, inclusion, root, saddle
     from dualanchor.methods import list_methods
     from dualanchor.methods.averaged import AveragedSGDA
+    from dualanchor.methods.averaging import averaged
     from dualanchor.methods.dual_ohm import DualOHM
     from dualanchor.methods.halpern_page import HalpernPAGE
     from dualanchor.methods.halpern_vr_finite import HalpernVRFinite
@@ -75,6 +76,7 @@ _HOME = {
     "list_methods": "methods",
     "RestartedDualOHM": "methods.restarted_dual_ohm",
     "AveragedSGDA": "methods.averaged",
+    "averaged": "methods.averaging",
     # running it
     "plan": "advise.plan",
     "Plan": "advise.plan",
@@ -138,6 +140,7 @@ __all__ = [
     "list_methods",
     "RestartedDualOHM",
     "AveragedSGDA",
+    "averaged",
     "plan",
     "Plan",
     "solve",
