@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM
     from dualanchor.methods.seg import SEG
     from dualanchor.methods.sgda import SGDA
+    from dualanchor.methods.tapered_dual_ohm import TaperedDualOHM
     from dualanchor.oracles import AdditiveNoise, FiniteSum, Sampler
     from dualanchor.problems import list_problems
     from dualanchor.run import Budget, Checkpoint, Draws, Steps, Target, WallTime, solve
@@ -77,6 +78,7 @@ _HOME = {
     "RestartedDualOHM": "methods.restarted_dual_ohm",
     "AveragedSGDA": "methods.averaged",
     "averaged": "methods.averaging",
+    "TaperedDualOHM": "methods.tapered_dual_ohm",
     # running it
     "plan": "advise.plan",
     "Plan": "advise.plan",
@@ -141,6 +143,7 @@ __all__ = [
     "RestartedDualOHM",
     "AveragedSGDA",
     "averaged",
+    "TaperedDualOHM",
     "plan",
     "Plan",
     "solve",

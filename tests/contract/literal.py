@@ -251,6 +251,7 @@ def mean_of(path: list[Any], weights: str) -> Any:
 LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "auto": auto,
     "averaged": averaged_sgda,
+    "dual-ohm": dual_ohm,
     "halpern-page": halpern_page,
     "halpern-page-fresh": halpern_page_fresh,
     "halpern-vr-finite": halpern_vr_finite,
