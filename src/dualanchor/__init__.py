@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dualanchor.experiments.compare import compare
     from dualanchor.front import fixed_point, inclusion, root, saddle
     from dualanchor.methods import list_methods
+    from dualanchor.methods.anytime_dual_ohm import AnytimeDualOHM
     from dualanchor.methods.averaged import AveragedSGDA
     from dualanchor.methods.averaging import averaged
     from dualanchor.methods.dual_ohm import DualOHM
@@ -79,6 +80,7 @@ _HOME = {
     "AveragedSGDA": "methods.averaged",
     "averaged": "methods.averaging",
     "TaperedDualOHM": "methods.tapered_dual_ohm",
+    "AnytimeDualOHM": "methods.anytime_dual_ohm",
     # running it
     "plan": "advise.plan",
     "Plan": "advise.plan",
@@ -144,6 +146,7 @@ __all__ = [
     "AveragedSGDA",
     "averaged",
     "TaperedDualOHM",
+    "AnytimeDualOHM",
     "plan",
     "Plan",
     "solve",

@@ -248,7 +248,22 @@ def mean_of(path: list[Any], weights: str) -> Any:
     return np.average(path, axis=0, weights=np.arange(1, len(path) + 1) if weights == "linear" else None)
 
 
+def anytime_dual_ohm(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    x, N = x0, m.first_stage
+    while True:
+        C = m.batch_scale * N**2 * sum(1 / sqrt(i * (i - 1)) for i in range(2, N + 1))
+        y, T_old = x, x
+        for k in range(N - 1):
+            if steps == 0:
+                return x  # the stage is not finished
+            steps -= 1
+            T = y - m.step_size * S.F(y, S.draw(max(1, ceil(C / sqrt((N - k) * (N - k - 1))))))
+            y, T_old = y + (N - k - 1) / (N - k) * (T - T_old), T
+        x, N = y, 2 * N
+
+
 LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
+    "anytime-dual-ohm": anytime_dual_ohm,
     "auto": auto,
     "averaged": averaged_sgda,
     "dual-ohm": dual_ohm,

@@ -324,7 +324,7 @@ ORACLES = lines(
 
 NAMES = lines(
     ("method name", lambda: run("halpern-pag"), ValueError, "method", "'halpern-pag'", "Did you mean halpern-page"),
-    ("method like none", lambda: run("zzzz"), ValueError, "method", "'zzzz'", "Choose one of halpern-page"),
+    ("method like none", lambda: run("zzzz"), ValueError, "method", "'zzzz'", "Choose one of anytime-dual-ohm"),
     ("problem name", lambda: make_problem("afine", {}), ValueError, "problem", "'afine'", "Did you mean affine"),
     (
         "option",
