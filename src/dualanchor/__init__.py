@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM
     from dualanchor.methods.seg import SEG
     from dualanchor.methods.sgda import SGDA
+    from dualanchor.methods.sgda_decreasing import DecreasingSGDA
     from dualanchor.methods.tapered_dual_ohm import TaperedDualOHM
     from dualanchor.oracles import AdditiveNoise, FiniteSum, Sampler
     from dualanchor.problems import list_problems
@@ -81,6 +82,7 @@ _HOME = {
     "averaged": "methods.averaging",
     "TaperedDualOHM": "methods.tapered_dual_ohm",
     "AnytimeDualOHM": "methods.anytime_dual_ohm",
+    "DecreasingSGDA": "methods.sgda_decreasing",
     # running it
     "plan": "advise.plan",
     "Plan": "advise.plan",
@@ -147,6 +149,7 @@ __all__ = [
     "averaged",
     "TaperedDualOHM",
     "AnytimeDualOHM",
+    "DecreasingSGDA",
     "plan",
     "Plan",
     "solve",

@@ -262,6 +262,13 @@ def anytime_dual_ohm(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         x, N = y, 2 * N
 
 
+def sgda_decreasing(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    G, x = fresh(m, S), x0
+    for k in range(steps):
+        x = x - min(m.step_size, 1 / (m.mu * (k + m.offset))) * G(k, x)
+    return x
+
+
 LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "anytime-dual-ohm": anytime_dual_ohm,
     "auto": auto,
@@ -276,5 +283,6 @@ LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "s-ohm": ohm,
     "seg": seg,
     "sgda": sgda,
+    "sgda-decreasing": sgda_decreasing,
 }
 """The literal loop of every registered method."""
