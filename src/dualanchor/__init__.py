@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dualanchor.methods.averaged import AveragedSGDA
     from dualanchor.methods.averaging import averaged
     from dualanchor.methods.dual_ohm import DualOHM
+    from dualanchor.methods.eag import EAG
     from dualanchor.methods.halpern_page import HalpernPAGE
     from dualanchor.methods.halpern_vr_finite import HalpernVRFinite
     from dualanchor.methods.ohm import OHM
@@ -83,6 +84,7 @@ _HOME = {
     "TaperedDualOHM": "methods.tapered_dual_ohm",
     "AnytimeDualOHM": "methods.anytime_dual_ohm",
     "DecreasingSGDA": "methods.sgda_decreasing",
+    "EAG": "methods.eag",
     # running it
     "plan": "advise.plan",
     "Plan": "advise.plan",
@@ -150,6 +152,7 @@ __all__ = [
     "TaperedDualOHM",
     "AnytimeDualOHM",
     "DecreasingSGDA",
+    "EAG",
     "plan",
     "Plan",
     "solve",

@@ -262,6 +262,14 @@ def anytime_dual_ohm(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         x, N = y, 2 * N
 
 
+def eag(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    G, z = fresh(m, S), x0
+    for k in range(steps):
+        half = z + (x0 - z) / (k + 2) - m.step_size * G(k, z)
+        z = z + (x0 - z) / (k + 2) - m.step_size * G(k, half)
+    return z
+
+
 def sgda_decreasing(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     G, x = fresh(m, S), x0
     for k in range(steps):
@@ -274,6 +282,7 @@ LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "auto": auto,
     "averaged": averaged_sgda,
     "dual-ohm": dual_ohm,
+    "eag-c": eag,
     "halpern-page": halpern_page,
     "halpern-page-fresh": halpern_page_fresh,
     "halpern-vr-finite": halpern_vr_finite,

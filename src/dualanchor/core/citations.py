@@ -49,4 +49,11 @@ CITATIONS = {
   journal = {SIAM Journal on Control and Optimization},
   year    = {1992}
 }""",
+    "eag": """@inproceedings{yoon2021accelerated,
+  title     = {Accelerated Algorithms for Smooth Convex-Concave Minimax Problems with {$O(1/k^2)$} Rate
+               on Squared Gradient Norm},
+  author    = {Yoon, TaeHo and Ryu, Ernest K.},
+  booktitle = {International Conference on Machine Learning},
+  year      = {2021}
+}""",
 }
