@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dualanchor.methods.averaging import averaged
     from dualanchor.methods.dual_ohm import DualOHM
     from dualanchor.methods.eag import EAG
+    from dualanchor.methods.feg import FEG
     from dualanchor.methods.halpern_page import HalpernPAGE
     from dualanchor.methods.halpern_vr_finite import HalpernVRFinite
     from dualanchor.methods.ohm import OHM
@@ -85,6 +86,7 @@ _HOME = {
     "AnytimeDualOHM": "methods.anytime_dual_ohm",
     "DecreasingSGDA": "methods.sgda_decreasing",
     "EAG": "methods.eag",
+    "FEG": "methods.feg",
     # running it
     "plan": "advise.plan",
     "Plan": "advise.plan",
@@ -153,6 +155,7 @@ __all__ = [
     "AnytimeDualOHM",
     "DecreasingSGDA",
     "EAG",
+    "FEG",
     "plan",
     "Plan",
     "solve",

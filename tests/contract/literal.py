@@ -270,6 +270,15 @@ def eag(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     return z
 
 
+def feg(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    G, z, a = fresh(m, S), x0, m.step_size
+    for k in range(steps):
+        b = 1 / (k + 1)
+        half = z + b * (x0 - z) - (1 - b) * a * G(k, z)
+        z = z + b * (x0 - z) - a * G(k, half)
+    return z
+
+
 def sgda_decreasing(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     G, x = fresh(m, S), x0
     for k in range(steps):
@@ -283,6 +292,7 @@ LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "averaged": averaged_sgda,
     "dual-ohm": dual_ohm,
     "eag-c": eag,
+    "feg": feg,
     "halpern-page": halpern_page,
     "halpern-page-fresh": halpern_page_fresh,
     "halpern-vr-finite": halpern_vr_finite,

@@ -56,4 +56,10 @@ CITATIONS = {
   booktitle = {International Conference on Machine Learning},
   year      = {2021}
 }""",
+    "feg": """@inproceedings{lee2021fast,
+  title     = {Fast Extra Gradient Methods for Smooth Structured Nonconvex-Nonconcave Minimax Problems},
+  author    = {Lee, Sucheol and Kim, Donghwan},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2021}
+}""",
 }
