@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dualanchor.methods.anytime_dual_ohm import AnytimeDualOHM
     from dualanchor.methods.averaged import AveragedSGDA
     from dualanchor.methods.averaging import averaged
+    from dualanchor.methods.dual_feg import DualFEG
     from dualanchor.methods.dual_ohm import DualOHM
     from dualanchor.methods.eag import EAG
     from dualanchor.methods.feg import FEG
@@ -87,6 +88,7 @@ _HOME = {
     "DecreasingSGDA": "methods.sgda_decreasing",
     "EAG": "methods.eag",
     "FEG": "methods.feg",
+    "DualFEG": "methods.dual_feg",
     # running it
     "plan": "advise.plan",
     "Plan": "advise.plan",
@@ -156,6 +158,7 @@ __all__ = [
     "DecreasingSGDA",
     "EAG",
     "FEG",
+    "DualFEG",
     "plan",
     "Plan",
     "solve",

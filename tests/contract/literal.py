@@ -279,6 +279,18 @@ def feg(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     return z
 
 
+def dual_feg(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    G, N, a = fresh(m, S), m.horizon - 1, m.step_size
+    z, w = x0, np.zeros_like(x0)
+    for k in range(steps):
+        here = G(k, z)
+        half = z - a * w - a * here
+        there = G(k, half)
+        z = half - (N - k - 1) / (N - k) * a * (there - here)
+        w = (N - k - 1) / (N - k) * w - there / (N - k)
+    return z
+
+
 def sgda_decreasing(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     G, x = fresh(m, S), x0
     for k in range(steps):
@@ -290,6 +302,7 @@ LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "anytime-dual-ohm": anytime_dual_ohm,
     "auto": auto,
     "averaged": averaged_sgda,
+    "dual-feg": dual_feg,
     "dual-ohm": dual_ohm,
     "eag-c": eag,
     "feg": feg,

@@ -62,4 +62,10 @@ CITATIONS = {
   booktitle = {Advances in Neural Information Processing Systems},
   year      = {2021}
 }""",
+    "h-duality": """@article{yoon2024optimal,
+  title   = {Optimal Acceleration for Minimax and Fixed-Point Problems is Not Unique},
+  author  = {Yoon, TaeHo and Kim, Jaeyeon and Suh, Jaewook J. and Ryu, Ernest K.},
+  journal = {arXiv preprint arXiv:2404.13228},
+  year    = {2024}
+}""",
 }
