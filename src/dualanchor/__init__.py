@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dualanchor.methods.feg import FEG
     from dualanchor.methods.halpern_page import HalpernPAGE
     from dualanchor.methods.halpern_vr_finite import HalpernVRFinite
+    from dualanchor.methods.oc_halpern import OCHalpern
     from dualanchor.methods.ohm import OHM
     from dualanchor.methods.rain import RAIN
     from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM
@@ -89,6 +90,7 @@ _HOME = {
     "EAG": "methods.eag",
     "FEG": "methods.feg",
     "DualFEG": "methods.dual_feg",
+    "OCHalpern": "methods.oc_halpern",
     # running it
     "plan": "advise.plan",
     "Plan": "advise.plan",
@@ -159,6 +161,7 @@ __all__ = [
     "EAG",
     "FEG",
     "DualFEG",
+    "OCHalpern",
     "plan",
     "Plan",
     "solve",

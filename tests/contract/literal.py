@@ -291,6 +291,18 @@ def dual_feg(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     return z
 
 
+def phi(k: int, contraction: float) -> float:
+    return sum(contraction ** (-2 * i) for i in range(k + 1))
+
+
+def oc_halpern(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    G, x = estimate(m, S), x0
+    for k in range(steps):
+        w = 1 / phi(k + 1, m.contraction)
+        x = w * x0 + (1 - w) * (x - m.step_size * G(k, x))
+    return x
+
+
 def sgda_decreasing(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     G, x = fresh(m, S), x0
     for k in range(steps):
@@ -309,6 +321,7 @@ LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "halpern-page": halpern_page,
     "halpern-page-fresh": halpern_page_fresh,
     "halpern-vr-finite": halpern_vr_finite,
+    "oc-halpern": oc_halpern,
     "rain": rain,
     "restarted-dual-ohm": restarted_dual_ohm,
     "s-dual-ohm": dual_ohm,

@@ -68,4 +68,10 @@ CITATIONS = {
   journal = {arXiv preprint arXiv:2404.13228},
   year    = {2024}
 }""",
+    "oc-halpern": """@inproceedings{park2022exact,
+  title     = {Exact Optimal Accelerated Complexity for Fixed-Point Iterations},
+  author    = {Park, Jisun and Ryu, Ernest K.},
+  booktitle = {International Conference on Machine Learning},
+  year      = {2022}
+}""",
 }
