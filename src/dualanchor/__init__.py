@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dualanchor.methods.averaged import AveragedSGDA
     from dualanchor.methods.averaging import averaged
     from dualanchor.methods.dual_feg import DualFEG
+    from dualanchor.methods.dual_oc_halpern import DualOCHalpern
     from dualanchor.methods.dual_ohm import DualOHM
     from dualanchor.methods.eag import EAG
     from dualanchor.methods.feg import FEG
@@ -91,6 +92,7 @@ _HOME = {
     "FEG": "methods.feg",
     "DualFEG": "methods.dual_feg",
     "OCHalpern": "methods.oc_halpern",
+    "DualOCHalpern": "methods.dual_oc_halpern",
     # running it
     "plan": "advise.plan",
     "Plan": "advise.plan",
@@ -162,6 +164,7 @@ __all__ = [
     "FEG",
     "DualFEG",
     "OCHalpern",
+    "DualOCHalpern",
     "plan",
     "Plan",
     "solve",

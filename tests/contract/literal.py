@@ -303,6 +303,15 @@ def oc_halpern(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     return x
 
 
+def dual_oc_halpern(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    G, N = estimate(m, S), m.horizon
+    x, T_before = x0, x0
+    for k in range(steps):
+        T = x - m.step_size * G(k, x)
+        x, T_before = x + (1 - 1 / phi(N - k - 1, m.contraction)) * (T - T_before), T
+    return x
+
+
 def sgda_decreasing(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     G, x = fresh(m, S), x0
     for k in range(steps):
@@ -315,6 +324,7 @@ LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "auto": auto,
     "averaged": averaged_sgda,
     "dual-feg": dual_feg,
+    "dual-oc-halpern": dual_oc_halpern,
     "dual-ohm": dual_ohm,
     "eag-c": eag,
     "feg": feg,
