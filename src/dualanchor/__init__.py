@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dualanchor.methods.oc_halpern import OCHalpern
     from dualanchor.methods.ohm import OHM
     from dualanchor.methods.rain import RAIN
+    from dualanchor.methods.rain_double_loop import RAINDoubleLoop
     from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM
     from dualanchor.methods.seg import SEG
     from dualanchor.methods.sgda import SGDA
@@ -93,6 +94,7 @@ _HOME = {
     "DualFEG": "methods.dual_feg",
     "OCHalpern": "methods.oc_halpern",
     "DualOCHalpern": "methods.dual_oc_halpern",
+    "RAINDoubleLoop": "methods.rain_double_loop",
     # running it
     "plan": "advise.plan",
     "Plan": "advise.plan",
@@ -165,6 +167,7 @@ __all__ = [
     "DualFEG",
     "OCHalpern",
     "DualOCHalpern",
+    "RAINDoubleLoop",
     "plan",
     "Plan",
     "solve",

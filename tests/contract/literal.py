@@ -312,6 +312,25 @@ def dual_oc_halpern(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     return x
 
 
+def rain_double_loop(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    M, z, anchors, G, k = 1 / (4 * m.step_size), x0, [], fresh(m, S), 0
+    for s, (T, N, K) in enumerate(zip(m.lengths, m.epochs, m.halvings, strict=True)):
+        anchors.append((m.anchor_weight * 2**s, z))
+        M_s = M + sum(weight for weight, _ in anchors)
+        epochs = [(T, 1 / (4 * M_s))] * N + [(2 ** (r + 2) * T, 1 / (2 ** (r + 3) * M_s)) for r in range(1, K + 1)]
+        for length, eta in epochs:
+            halves = []
+            for _ in range(length):
+                if k == steps:
+                    return z
+                half = z - eta * (G(k, z) + sum(weight * (z - anchor) for weight, anchor in anchors))
+                z = z - eta * (G(k, half) + sum(weight * (half - anchor) for weight, anchor in anchors))
+                halves.append(half)
+                k += 1
+            z = np.mean(halves, axis=0)
+    return z
+
+
 def sgda_decreasing(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     G, x = fresh(m, S), x0
     for k in range(steps):
@@ -333,6 +352,7 @@ LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "halpern-vr-finite": halpern_vr_finite,
     "oc-halpern": oc_halpern,
     "rain": rain,
+    "rain-double-loop": rain_double_loop,
     "restarted-dual-ohm": restarted_dual_ohm,
     "s-dual-ohm": dual_ohm,
     "s-ohm": ohm,
