@@ -58,6 +58,8 @@ class Plan:
         Predicted time, where latency and cost of a sample were given.
     rejected : tuple of (str, float)
         Other results that apply, and how many samples they would need.
+    note : str or None
+        What else was done, such as longer steps for larger batches.
     """
 
     theorem: str
@@ -74,6 +76,7 @@ class Plan:
     budget: int | None
     seconds: float | None = None
     rejected: tuple[tuple[str, float], ...] = ()
+    note: str | None = None
     asked: dict[str, Any] = field(default_factory=dict)
 
     def method(self) -> Method:
@@ -123,6 +126,7 @@ class Plan:
             "eps": self.eps,
             "budget": self.budget,
             "seconds": self.seconds,
+            "note": self.note,
             "stages": [
                 {
                     "horizon": run.horizon,
@@ -171,6 +175,8 @@ class Plan:
             ("samples", ("" if self.exact else "≤ ") + _count(self.samples)),
             ("bound", f"root mean square residual ≤ {self.bound:.4g}" + (f" (eps = {self.eps:g})" if self.eps else "")),
         ]
+        if self.note is not None:
+            lines.append(("note", self.note))
         if self.seconds is not None:
             lines.append(("time", f"about {self.seconds:.4g} s predicted"))
         if self.halved is not None and self.samples:
@@ -221,6 +227,7 @@ def plan(
     affine: bool = False,
     cocoercive_in_expectation: bool = True,
     sharp_only: bool = False,
+    L_mean: float | None = None,
     workers: int | None = None,
     latency: float | None = None,
     sample_cost: float | None = None,
@@ -257,6 +264,10 @@ def plan(
         Whether Assumption 3.2 holds; without it only strongly monotone (or affine) operators have a theorem.
     sharp_only : bool
         Whether mu is only known as dist(x, roots) <= |F(x)|/mu, which is enough for restarts.
+    L_mean : float, optional
+        The mean operator is 1/L_mean-cocoercive, L_mean <= L. A mean of B samples then has the constant
+        L/B + (1 - 1/B) L_mean, so larger batches take longer steps and need fewer rounds. The plan has the fewest
+        rounds at no more than two percent above the least cost, or takes the least time where rounds cost time.
     workers : int, optional
         How many compute a batch together; with it, or with `latency`, the least time is sought instead.
     latency, sample_cost : float, optional
@@ -281,13 +292,17 @@ def plan(
     asked = {
         "eps": eps, "budget": budget, "L": L, "M": M, "D": D, "sigma": sigma, "mu": mu, "step_size": step_size,
         "batches": batches, "bound": bound, "affine": affine, "cocoercive_in_expectation": cocoercive_in_expectation,
-        "sharp_only": sharp_only,
+        "sharp_only": sharp_only, "L_mean": L_mean,
         "workers": workers, "latency": latency, "sample_cost": sample_cost, "round_variance": round_variance,
     }  # fmt: skip
     _check(asked)
     L = _cocoercivity(L, M, mu)
     asked |= {"L": L, "M": None}
     step = 2 / L if step_size is None else float(step_size)
+    if L_mean is not None and L_mean > L:
+        raise _bad("L_mean must be at most L", f"L_mean = {L_mean}, L = {L}", "Check which of the two is right")
+    if L_mean is not None and step_size is not None:
+        raise _bad("L_mean chooses the step itself", f"step_size = {step_size}", "Leave step_size out")
     if step > 2 / L * (1 + 1e-12):
         raise _bad("step_size must satisfy 0 < step_size <= 2/L = " + f"{2 / L:.6g}", step, "Use a smaller step")
     P = workers or 1
@@ -303,22 +318,59 @@ def plan(
             "cocoercive_in_expectation=False, mu = 0",
             "Pass mu, or affine=True",
         )
-    if eps is not None:
-        choices = _for_accuracy(eps, setting, L, mu, asked)
-    else:
+
+    def choices_for(setting: Setting, L: float) -> list[Plan]:
+        if eps is not None:
+            return _for_accuracy(eps, setting, L, mu, asked)
         assert budget is not None
-        choices = _for_budget(budget, setting, L, mu, asked)
+        return _for_budget(budget, setting, L, mu, asked)
 
     def worth(one: Plan) -> tuple[float, float]:
         time = one.samples / P + round_cost * one.rounds
         return (time, one.bound) if eps is not None else (one.bound, time)
 
-    choices.sort(key=worth)
+    choices = sorted(choices_for(setting, L), key=worth)
     best = choices[0]
+    if L_mean is not None and best.rounds > 1:
+        best = _with_longer_steps(best, setting, L, L_mean, choices_for, worth, latency is not None)
     seconds = None
     if sample_cost is not None:
         seconds = best.rounds * (latency or 0.0) + best.samples / P * sample_cost
     return replace(best, seconds=seconds, rejected=tuple((one.theorem, one.samples) for one in choices[1:]))
+
+
+def _with_longer_steps(
+    best: Plan,
+    setting: Setting,
+    L: float,
+    L_mean: float,
+    choices_for: Callable[[Setting, float], list[Plan]],
+    worth: Callable[[Plan], tuple[float, float]],
+    timed: bool,
+) -> Plan:
+    """The plan with batches of at least b = 1, 2, 4, .. and steps of 2/L_b that has the fewest rounds at no cost."""
+    tried, b = [best], 2
+    while b < 2**40:
+        L_b, size = float(bounds.batch_cocoercivity(b, L, L_mean)), b * setting.multiple
+        cost = setting.round_cost / b  # in units of one sample of each worker, b of which make a batch
+        longer = replace(setting, step_size=2 / L_b, multiple=size, round_cost=cost)
+        try:
+            tried.append(min(choices_for(longer, L_b), key=worth))
+        except ArgumentError:  # a budget that does not pay for such batches
+            break
+        if tried[-1].rounds <= 1 or worth(tried[-1])[0] > 2 * worth(best)[0]:
+            break
+        b *= 2
+    first, least = best, min(worth(one)[0] for one in tried)
+    best = min(
+        (one for one in tried if worth(one)[0] <= 1.02 * least), key=lambda one: worth(one) if timed else one.rounds
+    )
+    if best is first:
+        return first
+    smallest = best.batches["first"]
+    saved = f"{first.rounds - best.rounds:,} of {first.rounds:,} rounds"
+    note = f"batches of at least {smallest:,} admit the step {best.step_size:.4g}, which saves {saved}"
+    return replace(best, assumptions=(*best.assumptions, "the mean operator is 1/L_mean-cocoercive"), note=note)
 
 
 # -- candidates --------------------------------------------------------------------------------------------------
@@ -497,10 +549,10 @@ def _private(round_variance: float | Callable[[int], float], setting: Setting, a
 
 def _check(asked: dict[str, Any]) -> None:
     rules = {
-        "eps": (0.0, True), "L": (0.0, True), "M": (0.0, True), "step_size": (0.0, True), "sample_cost": (0.0, True),
-        "D": (0.0, False), "sigma": (0.0, False), "mu": (0.0, False), "latency": (0.0, False),
+        "eps": True, "L": True, "M": True, "L_mean": True, "step_size": True, "sample_cost": True,
+        "D": False, "sigma": False, "mu": False, "latency": False,
     }  # fmt: skip
-    for name, (_, positive) in rules.items():
+    for name, positive in rules.items():
         if (value := asked[name]) is not None:
             _require(name, value, positive)
     for name in ("budget", "workers"):

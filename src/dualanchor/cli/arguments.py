@@ -113,12 +113,12 @@ def plan_for(problem: Problem, eps: float, method: str | None, budget: int | Non
     from dualanchor.advise.plan import plan
     from dualanchor.core.errors import ArgumentError, explain
 
-    options = {None: {}, "dual-ohm": {}, "restarted-dual-ohm": {}, "s-dual-ohm": {"batches": "constant"}}
+    plans = (None, "dual-ohm", "restarted-dual-ohm", "s-dual-ohm")
     if budget is not None or parameters:
         received = "--budget" if budget is not None else "-p"
         raise ArgumentError(explain("--eps plans everything itself", received, "Leave it out, or leave --eps out"))
-    if method not in options:
-        known = ", ".join(name for name in options if name)
+    if method not in plans:
+        known = ", ".join(name for name in plans if name)
         raise ArgumentError(explain(f"--eps plans {known}", repr(method), "Leave --method out, or give a --budget"))
     constants = problem.constants
     missing = [name for name in ("L", "D", "sigma") if getattr(constants, name) is None]
@@ -130,7 +130,8 @@ def plan_for(problem: Problem, eps: float, method: str | None, budget: int | Non
                 "Declare them in Constants(...), or call dualanchor.root, which needs less",
             )
         )
-    return plan(eps=eps, L=constants.L, D=constants.D, sigma=constants.sigma, mu=constants.mu, **options[method])
+    batches = "constant" if method == "s-dual-ohm" else "tapered"
+    return plan(eps=eps, L=constants.L, D=constants.D, sigma=constants.sigma, mu=constants.mu, batches=batches)
 
 
 def _from_file(path: Path, name: str) -> Any:

@@ -20,6 +20,7 @@ from dualanchor.cli.arguments import named_errors
 @click.option("--step-size", type=float, help="At most 2/L.  [default: 2/L]")
 @click.option("--batches", type=click.Choice(["tapered", "constant"]), default="tapered", show_default=True)
 @click.option("--bound", type=click.Choice(["sharp", "paper"]), default="sharp", show_default=True)
+@click.option("--L-mean", "L_mean", type=float, help="The mean operator is 1/L_mean-cocoercive, L_mean <= L.")
 @click.option("--affine", is_flag=True, help="F is affine.")
 @click.option("--no-a2", is_flag=True, help="F is cocoercive, but not in expectation (no Assumption 3.2).")
 @click.option("--workers", type=int, help="How many compute a batch together.")

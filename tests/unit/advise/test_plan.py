@@ -182,3 +182,27 @@ def test_bad_input_names_the_argument_and_the_rule(changes, words):
 def test_a_word_is_not_a_number():
     with pytest.raises(da.errors.ArgumentTypeError, match="eps must be a number"):
         da.plan(eps="small", **UNIT)
+
+
+def test_batches_take_longer_steps_where_the_mean_operator_is_gentler():
+    constants = {"L": 1.0, "D": 141.0, "sigma": 15.0}
+    plain = da.plan(eps=0.5, **constants)
+    for options in ({}, {"latency": 1.0, "sample_cost": 1e-3}):
+        wide = da.plan(eps=0.5, L_mean=0.02, **constants, **options)
+        smallest = wide.batches["first"]
+        assert wide.rounds < plain.rounds / 5
+        assert wide.samples <= 1.02 * plain.samples or options
+        assert wide.step_size <= 2 / bounds.batch_cocoercivity(smallest, 1.0, 0.02) * (1 + 1e-12)
+        run = wide.stages[0]
+        sizes = (
+            np.full(run.horizon - 1, run.batch_size)
+            if isinstance(run.batch_size, int)
+            else run.batch_size.size(np.arange(run.horizon - 1), run.horizon)
+        )
+        assert sizes.min() == smallest
+        assert bounds.theorem_a(wide.step_size, 141.0, 15.0, sizes) ** 0.5 <= 0.5
+        assert "saves" in wide.note
+    assert da.plan(eps=0.5, L_mean=1.0, **constants).samples <= 1.02 * plain.samples
+    assert da.plan(budget=20_000, L_mean=0.02, **constants).bound < da.plan(budget=20_000, **constants).bound
+    with pytest.raises(da.errors.ArgumentError, match="L_mean must be at most L"):
+        da.plan(eps=0.5, L_mean=2.0, **constants)
