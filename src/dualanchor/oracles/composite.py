@@ -56,6 +56,11 @@ class Composite(Oracle):
     (array([[1. , 0.5]]), array([[0., 0.]]))
     """
 
+    def __new__(cls, oracle: Any = None, *others: Any, **named: Any) -> Any:
+        # A run tells by the class whether residuals are known. A copy comes without arguments and keeps its class.
+        unknown = cls is Composite and isinstance(oracle, Oracle) and type(oracle).operator is Oracle.operator
+        return super().__new__(_OfUnknown if unknown else cls)
+
     def __init__(self, oracle: Oracle, prox: Callable[[Array, Any], Any], step_size: float) -> None:
         if not isinstance(oracle, Oracle):
             raise ArgumentTypeError(
@@ -118,7 +123,7 @@ class Composite(Oracle):
     def describe(self) -> dict[str, Any]:
         known = getattr(self._prox, "describe", None)
         prox = known() if known else getattr(self._prox, "__qualname__", type(self._prox).__name__)
-        return {**super().describe(), "oracle": self._inner.describe(), "prox": prox, "step_size": self.step_size}
+        return {"type": "Composite", "oracle": self._inner.describe(), "prox": prox, "step_size": self.step_size}
 
     def take(self, rows: Rows) -> Self:
         inner = self._inner.take(rows)
@@ -127,6 +132,12 @@ class Composite(Oracle):
         part = copy(self)
         part._inner = inner
         return part
+
+
+class _OfUnknown(Composite):
+    """The composite of an oracle that can only be sampled."""
+
+    operator = Oracle.operator  # type: ignore[assignment]
 
 
 class CompositeProblem(Problem):

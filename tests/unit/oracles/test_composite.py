@@ -1,6 +1,7 @@
 """The backward-forward oracle of an inclusion 0 in F(x) + G(x), and the problem made of it."""
 
 import json
+from copy import copy
 from functools import cache
 
 import numpy as np
@@ -329,6 +330,22 @@ def test_a_sampler_within():
     assert one.primal(result.x).sum() == pytest.approx(1.0)
     for x in calls:  # F is asked only at points of the set
         assert da.prox.simplex().contains(x)
+
+
+def test_rows_that_diverge_where_the_operator_is_not_known():
+    def sample(x, n, rng):
+        return -5 * x if x[0] > 2 else x
+
+    oracle = Composite(da.Sampler(sample, replayable=True), da.prox.none(), 1.0)
+    assert isinstance(oracle, Composite)
+    assert oracle.describe()["type"] == "Composite"
+    start = np.array([[3.0, 3.0], [0.5, 0.5], [0.1, 0.1]])
+    result = da.solve(da.Problem(oracle, np.zeros(2)), da.SGDA(0.9), budget=2000, reps=3, x0=start)
+    assert [status.name for status in result.status] == ["DIVERGED", "BUDGET", "BUDGET"]
+    assert result.residual is None
+    assert copy(oracle).operator(start) is None
+    nested = Composite(Composite(sums(), da.prox.l1(1.0), STEP), da.prox.none(), STEP)
+    np.testing.assert_array_equal(copy(nested).operator(np.ones((1, D))), nested.operator(np.ones((1, D))))
 
 
 def test_single_precision_is_kept():
