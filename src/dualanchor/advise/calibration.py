@@ -107,7 +107,7 @@ class Calibration:
 
     @property
     def D_at_least(self) -> float:
-        """(a/2) |F(x0)| with a = `largest_step` and the lower end for |F(x0)|: a bound as long as a <= 2/L."""
+        """(a/2) ‖F(x0)‖ with a = `largest_step` and the lower end for ‖F(x0)‖: a bound as long as a <= 2/L."""
         return 0.5 * (self.largest_step or 0.0) * self.residual_interval[0]
 
     def constants(self) -> Constants:

@@ -251,7 +251,7 @@ def plan(
     sigma : float
         Root mean square noise of one sample, at most.
     mu : float
-        F is mu-strongly monotone, or dist(x, roots) <= |F(x)|/mu; 0 if not known.
+        F is mu-strongly monotone, or dist(x, roots) <= ‖F(x)‖/mu; 0 if not known.
     step_size : float, optional
         At most 2/L, which is the default.
     batches : {"tapered", "constant"}
@@ -263,7 +263,7 @@ def plan(
     cocoercive_in_expectation : bool
         Whether Assumption 3.2 holds; without it only strongly monotone (or affine) operators have a theorem.
     sharp_only : bool
-        Whether mu is only known as dist(x, roots) <= |F(x)|/mu, which is enough for restarts.
+        Whether mu is only known as dist(x, roots) <= ‖F(x)‖/mu, which is enough for restarts.
     L_mean : float, optional
         The mean operator is 1/L_mean-cocoercive, L_mean <= L. A mean of B samples then has the constant
         L/B + (1 - 1/B) L_mean, so larger batches take longer steps and need fewer rounds. The plan has the fewest
