@@ -119,7 +119,6 @@ class RAINDoubleLoop(TwoCall):
     compared = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._require_positive("anchor_weight")
         for name, least in (("lengths", 1), ("epochs", 1), ("halvings", 0)):
             values = tuple(getattr(self, name))
@@ -138,6 +137,7 @@ class RAINDoubleLoop(TwoCall):
                     "Give as many of each",
                 )
             )
+        super().__post_init__()
 
     @cached_property
     def plan(self) -> list[Epoch]:
