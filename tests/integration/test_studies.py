@@ -60,9 +60,14 @@ def test_the_paper_s_panels_are_as_printed():
     for name in PAPER:
         panel = paper_panel(name)
         assert panel.budget == sizes[name]
-        points = {entry.id: len(entry.points()) for entry in panel.entries}
+        points = {entry.id: len(entry.points()) for entry in panel.entries if not entry.ours}
         expected = {"s-dual-ohm": 5, "s-ohm": 1, "s-ohm-tuned": 5, "sgda": 5, "seg": 5, "rain": 80, "halpern-page": 20}
         assert points == expected | ({"halpern-vr-finite": 1} if name == "exp2" else {})
+        assert {entry.id: entry.grid for entry in panel.entries if entry.ours} == {
+            "averaged": {},
+            "dual-ohm": {},
+            "auto": {},
+        }
     assert paper_panel("exp1").problem.describe() == {
         "name": "worst-case-nonexpansive",
         "dimension": 2001,
@@ -306,15 +311,18 @@ def test_compare_on_a_problem_of_ones_own(tmp_path):
 @pytest.mark.slow
 def test_compare_takes_every_method_that_can_run():
     comparison = da.compare(da.problems.affine(dimension=4), budget=40, seeds=2, jobs=1)
-    assert set(comparison.methods) == {"s-dual-ohm", "s-ohm", "sgda", "seg", "rain", "halpern-page"}
+    paper = {"s-dual-ohm", "s-ohm", "sgda", "seg", "rain", "halpern-page"}
+    assert set(comparison.methods) == paper | {"averaged", "dual-ohm", "auto"}
+    assert comparison.methods["averaged"]["grid"]  # averaging is tuned like the others
     assert comparison.best == next(iter(comparison.methods))
-    assert repr(comparison).count("\n") == 6
+    assert repr(comparison).count("\n") == 9
     assert set(comparison.to_frame().method) == set(comparison.methods)
 
 
 def test_quick_takes_points_of_the_paper_s_grids():
     for coarse, panel in zip(panels_for([], True), panels_for([], False), strict=True):
-        for few, entry in zip(coarse.entries, panel.entries, strict=True):
+        theirs = [entry for entry in panel.entries if not entry.ours]
+        for few, entry in zip(coarse.entries, theirs, strict=True):
             assert all(point in entry.points() for point in few.points())
             assert few.points()[0] == entry.points()[0]
             assert all(1 <= len(few.grid[name]) <= 3 for name in entry.grid)

@@ -258,11 +258,12 @@ def _alike(piece: Piece, pieces: Sequence[Piece]) -> int:
 
 
 def quick(panel: Panel) -> Panel:
-    """The panel with coarse grids: of each parameter the first, the middle and the last value.
+    """The panel with the paper's methods only and coarse grids: of each parameter the first, middle and last value.
 
     A grid of three parameters or more keeps the first and the middle value of all but its first parameter.
     """
-    return replace(panel, entries=tuple(replace(entry, grid=_coarse(entry.grid)) for entry in panel.entries))
+    entries = (replace(entry, grid=_coarse(entry.grid)) for entry in panel.entries if not entry.ours)
+    return replace(panel, entries=tuple(entries))
 
 
 def _coarse(grid: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:

@@ -58,9 +58,9 @@ KNOWN = {
     "halpern-page": Look("Halpern-PAGE", BLACK, (1.0, 1.3), "X"),
     "halpern-vr-finite": Look("Halpern-VR-Finite", GREY, (8.0, 2.0), "p"),
     # This library's own, untuned; the asterisk is explained where they are shown.
-    "averaged": Look("averaged*", "#8C6D1F", (1.0, 2.2), "<"),
-    "dual-ohm": Look("Dual-OHM, tapered*", "#A3306B", (7.0, 1.2, 1.0, 1.2), ">"),
-    "auto": Look("auto*", "#3B3B98", (3.5, 1.2, 1.0, 1.2, 1.0, 1.2), "*"),
+    "averaged": Look("averaged*", "#8C6D1F", (1.5, 3.0), "8"),
+    "dual-ohm": Look("Dual-OHM, tapered*", "#A3306B", (7.0, 1.2, 1.0, 1.2), "H"),
+    "auto": Look("auto*", "#3B3B98", (4.0, 1.0, 1.0, 1.0), "d"),
 }
 
 _SPARE_COLOURS = (BLUE, GREEN, PURPLE, BLACK, ORANGE, SKY, GREY)
