@@ -42,6 +42,7 @@ class Kind(IntEnum):
 _PER_BLOCK = 16384  # numbers in a block, at most, unless a single vector has more
 _FIRST = 256  # and in the first one
 _KEPT = 1 << 21  # blocks of vectors are kept up to so many numbers in all, and one of any size
+_NEAR = 4096  # rows whose positions are as near as this read one stretch together
 _MULTIPLES = 8  # so many multiples of a sequence are kept
 _NOTHING = object()
 
@@ -129,8 +130,13 @@ class Streams:
         sequence, position = self._sequences[key], self.position
         self.position = position + size
         if isinstance(position, int):
-            return np.broadcast_to(sequence.window(position, size, self._slots), (self.rows, size))
-        return self._each(position, lambda part, at: sequence.window(at, size, part))
+            values = sequence.window(position, size, self._slots)
+            return values if len(values) == self.rows else np.broadcast_to(values, (self.rows, size))
+        first, last = int(position.min()), int(position.max())
+        if last - first > _NEAR:
+            return self._each(position, lambda part, at: sequence.window(at, size, part))
+        near = sequence.window(first, last - first + size, None)  # of all replications; each row reads where it is
+        return near[self._row_slots()[:, None], (position - first)[:, None] + np.arange(size)]
 
     def uniforms(self, start: int, size: int) -> Array:
         """Numbers `start` to `start + size - 1` of each row's sequence on [0, 1); moves no position."""
@@ -181,9 +187,13 @@ class Streams:
 
         return _Sequence(block, self._distinct.size, shape, dtype)
 
+    def _row_slots(self) -> IntArray:
+        if self._slots is not None:
+            return self._slots
+        return np.zeros(self.rows, np.int64) if self._distinct.size == 1 else np.arange(self.rows)
+
     def _each(self, positions: IntArray, read: Callable[[IntArray, int], Array]) -> Array:
-        one = self._distinct.size == 1
-        slots = np.zeros(self.rows, int) if one else np.arange(self.rows) if self._slots is None else self._slots
+        slots = self._row_slots()
         out: Array | None = None
         for position in np.unique(positions):
             chosen = positions == position

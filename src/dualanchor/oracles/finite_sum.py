@@ -163,13 +163,13 @@ class FiniteSum(Oracle):
 
     def mean(self, x: Array, batch: Batch) -> Array:
         if batch.data is _FULL:
-            return self.operator(x)
+            return self._kernel.weighted(x, np.full((x.shape[0], self._n), 1.0 / self._n))
         if isinstance(batch.data, _Counts):
             return self._kernel.weighted(x, batch.data.counts / batch.size)
         return self._kernel.mean(x, batch.data)
 
     def operator(self, x: Array) -> Array:
-        return self._kernel.weighted(x, np.full((x.shape[0], self._n), 1.0 / self._n))
+        return self._kernel.whole(x)
 
     def describe(self) -> dict[str, Any]:
         digest = hashlib.sha256()
@@ -188,13 +188,19 @@ class FiniteSum(Oracle):
 
 
 class _Kernel:
-    """How components are summed: over a list of indices, or over all with weights."""
+    """How components are summed: over a list of indices, or over all n with weights."""
+
+    n: int
 
     def mean(self, x: Array, indices: IntArray) -> Array:
         raise NotImplementedError
 
     def weighted(self, x: Array, weights: Array) -> Array:
         raise NotImplementedError
+
+    def whole(self, x: Array) -> Array:
+        """All with the same weight, for recording: here rows may be multiplied together."""
+        return self.weighted(x, np.full((x.shape[0], self.n), 1.0 / self.n))
 
     def take(self, rows: Rows) -> _Kernel:
         return self
@@ -204,7 +210,7 @@ class _Components(_Kernel):
     """A user's component function, called once per row."""
 
     def __init__(self, component: Callable[[Array, IntArray], Any], n: int) -> None:
-        self._component, self._n = component, n
+        self._component, self.n = component, n
 
     def mean(self, x: Array, indices: IntArray) -> Array:
         return each_row(lambda row: self._values(x[row], indices[row]).mean(axis=0), x, "FiniteSum: component")
@@ -234,10 +240,16 @@ class _RankOne(_Kernel):
 
     def __init__(self, u: Array, v: Array, targets: Array | None, instance: IntArray | None) -> None:
         self._u, self._v, self._targets, self._instance = u, v, targets, instance
+        self.n = u.shape[1]
 
     def mean(self, x: Array, indices: IntArray) -> Array:
         u = _gather(self._u, self._instance, indices)
         v = u if self._v is self._u else _gather(self._v, self._instance, indices)
+        if indices.shape[1] == 1:
+            inner = np.einsum("ij,ij->i", v[:, 0], x)[:, None]
+            if self._targets is not None:
+                inner -= _gather(self._targets, self._instance, indices)
+            return inner * u[:, 0]
         inner = np.matmul(v, x[:, :, None])[:, :, 0]
         if self._targets is not None:
             inner -= _gather(self._targets, self._instance, indices)
@@ -254,6 +266,18 @@ class _RankOne(_Kernel):
             out[row] = (weights[row] * inner) @ self._u[at]
         return out
 
+    def whole(self, x: Array) -> Array:
+        out = np.empty_like(x)
+        instance = np.zeros(len(x), int) if self._instance is None else self._instance
+        for at in np.unique(instance):
+            rows = instance == at
+            inner = x[rows] @ self._v[at].T
+            if self._targets is not None:
+                inner -= self._targets[at]
+            inner /= self.n
+            out[rows] = inner @ self._u[at]
+        return out
+
     def take(self, rows: Rows) -> _Kernel:
         if self._instance is None:
             return self
@@ -265,6 +289,7 @@ class _Linear(_Kernel):
 
     def __init__(self, matrices: Array, offsets: Array | None, instance: IntArray | None) -> None:
         self._matrices, self._offsets, self._instance = matrices, offsets, instance
+        self.n = matrices.shape[1]
 
     def mean(self, x: Array, indices: IntArray) -> Array:
         A = _gather(self._matrices, self._instance, indices).mean(axis=1)
