@@ -10,7 +10,16 @@ import pytest
 import dualanchor as da
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/quickstart.md", "docs/concepts.md", "docs/certificates.md", "docs/reproduction.md"]
+PAGES = [
+    "README.md",
+    "docs/quickstart.md",
+    "docs/concepts.md",
+    "docs/certificates.md",
+    "docs/reproduction.md",
+    "docs/planning.md",
+    "docs/choosing.md",
+]
+SHOWING = ["docs/planning.md", "docs/choosing.md"]  # what a block prints stands below it
 
 
 def blocks(page):
@@ -24,6 +33,39 @@ def test_python_in_documents_runs(page, tmp_path, monkeypatch):
     space = {}
     for number, block in enumerate(blocks(page)):
         exec(compile(block, f"{page}, block {number}", "exec"), space)
+
+
+@pytest.mark.parametrize("page", SHOWING)
+def test_documents_show_what_their_examples_print(page, capsys):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    shown = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, flags=re.DOTALL)
+    assert any(output for _, output in shown)
+    space = {}
+    for number, (block, output) in enumerate(shown):
+        exec(compile(block, f"{page}, block {number}", "exec"), space)
+        assert capsys.readouterr().out == output, f"{page}, block {number}"
+
+
+def test_planning_page_has_the_costs_of_today():
+    options = [{"bound": "paper"}, {"batches": "constant"}, {}, {"affine": True}, {"mu": 0.1}]
+    table = (ROOT / "docs/planning.md").read_text(encoding="utf-8").split("<!-- costs -->")[1].split("<!-- end -->")[0]
+    lines = table.strip().splitlines()[2:]
+    for eps, line in zip((0.1, 0.01, 0.001), lines, strict=True):
+        plans = [da.plan(eps=eps, L=1.0, D=1.0, sigma=1.0, **option) for option in options]
+        counts = [f"{p.samples:,}" if p.samples < 1e9 else f"{p.samples:.3g}" for p in plans]
+        cells = [f"{count} ({p.rounds:,})" for count, p in zip(counts, plans, strict=True)]
+        assert line == "| " + " | ".join([f"{eps:g}", *cells]) + " |"
+
+
+def test_planning_page_shows_what_the_command_prints():
+    pytest.importorskip("click")
+    from click.testing import CliRunner
+
+    from dualanchor.cli.app import app
+
+    text = (ROOT / "docs/planning.md").read_text(encoding="utf-8")
+    command = re.search(r"`dualanchor (plan --eps .*?)`", text)[1]
+    assert CliRunner().invoke(app, command.split()).output in text
 
 
 def test_readme_shows_what_the_first_example_prints(capsys):
