@@ -12,7 +12,7 @@ def in_blocks(monkeypatch):
     """Make small problems run in blocks of a few rows and stretches of a few steps."""
 
     def switch(on):
-        monkeypatch.setattr("dualanchor.run.lane._BLOCK", 8 * 5 if on else 1 << 14)
+        monkeypatch.setattr("dualanchor.run.lane._BLOCK", 8 * 5 if on else 1 << 15)
         monkeypatch.setattr("dualanchor.run.lane._AHEAD", 8 * 3 * 7 if on else 1 << 19)
         monkeypatch.setattr("dualanchor.run.loop._SECONDS", 1e9)
 

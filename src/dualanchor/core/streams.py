@@ -250,6 +250,7 @@ class _Sequence:
         self._values, self._items = np.empty(0), [np.empty(0)]  # (length, replications, ..), and entry by entry
         self._loaded: object = _NOTHING  # the selection for which the block in hand is known to be filled
         self._multiples: OrderedDict[float, _Sequence] = OrderedDict()
+        self._latest: tuple[float, Any] = (float("nan"), None)  # equal to no scale
 
     def item(self, position: int, slots: IntArray | None) -> Array:
         """Entry `position` for the given replications (None: all, in order)."""
@@ -260,6 +261,8 @@ class _Sequence:
 
     def times(self, scale: float) -> _Sequence:
         """The sequence times a number; multiplied once, however often it is read."""
+        if scale == self._latest[0]:
+            return self._latest[1]
         if scale not in self._multiples:
             if len(self._multiples) >= _MULTIPLES:
                 self._multiples.popitem(last=False)
@@ -269,7 +272,8 @@ class _Sequence:
 
             self._multiples[scale] = _Sequence(block, self._replications, self._shape, self._dtype)
         self._multiples.move_to_end(scale)
-        return self._multiples[scale]
+        self._latest = scale, self._multiples[scale]
+        return self._latest[1]
 
     def window(self, position: int, size: int, slots: IntArray | None) -> Array:
         """Entries `position` to `position + size - 1`, along the second axis."""

@@ -18,7 +18,7 @@ from dualanchor.core.streams import Streams, shared
 from dualanchor.core.types import Array, Counts, IntArray, Rows
 from dualanchor.run.outcome import Ended
 
-_BLOCK = 1 << 14  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
+_BLOCK = 1 << 15  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
 _AHEAD = 1 << 19  # numbers of one noise vector per step and replication that are read again by every block
 
 
