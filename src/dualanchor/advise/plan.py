@@ -14,9 +14,11 @@ import numpy as np
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
 from dualanchor.core.method import Method
 from dualanchor.core.schedule import Stages, Tapered
+from dualanchor.methods.averaged import AveragedSGDA
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM
 from dualanchor.methods.sgda import SGDA
+from dualanchor.methods.tapered_dual_ohm import TaperedDualOHM
 from dualanchor.theory import bounds
 from dualanchor.theory.bounds import A1, A2, COCOERCIVE, STRONG
 from dualanchor.theory.complexity import TABLE
@@ -30,6 +32,8 @@ from dualanchor.theory.schedules import (
     tapered_for_accuracy,
     tapered_for_budget,
 )
+
+AVERAGING = "Averaging of affine operators"
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,6 +87,8 @@ class Plan:
         """The method, ready for `solve`; stop it after `stop` steps if that is less than `horizon - 1`."""
         if self.rounds == 0:
             return DualOHM(self.step_size, horizon=1)
+        if self.theorem == AVERAGING:
+            return AveragedSGDA(self.step_size, weights="uniform")
         if self.theorem.startswith("Theorem C"):
             return SGDA(self.step_size, batch_size=self._batches())
         if len(self.stages) > 1:
@@ -91,7 +97,9 @@ class Plan:
                 horizons=tuple(run.horizon for run in self.stages),
                 batch_sizes=tuple(run.batch_size for run in self.stages),
             )
-        return DualOHM(self.step_size, horizon=self.horizon, batch_size=self.stages[0].batch_size)
+        sizes = self.stages[0].batch_size
+        kind = DualOHM if isinstance(sizes, int) else TaperedDualOHM
+        return kind(self.step_size, horizon=self.horizon, batch_size=sizes)
 
     def _batches(self) -> Any:
         if len(self.stages) == 1:
@@ -385,6 +393,10 @@ def _for_accuracy(
         one_shot = tapered_for_accuracy if tapered else constant_for_accuracy
         run = one_shot(eps, setting, thorough)
         choices.append(_one_shot(run, setting, asked))
+        if setting.bound == "affine" and setting.multiple == 1 and run.horizon > 1:
+            steps = 2 * setting.sigma**2 / eps**2
+            steps = max(1, ceil(steps + sqrt(steps**2 + (2 * setting.A(1) / eps) ** 2)))
+            choices.append(_averaged(steps, setting, asked))
         if mu > 0 and setting.bound == "sharp" and run.horizon > 1:
             stages = restarts_for_accuracy(eps, setting, mu, tapered, thorough)
             if len(stages) > 1:
@@ -404,6 +416,8 @@ def _for_budget(budget: int, setting: Setting, L: float, mu: float, asked: dict[
     if asked["cocoercive_in_expectation"] or setting.bound == "affine":
         run = tapered_for_budget(budget, setting) if tapered else constant_for_budget(budget, setting)
         choices.append(_one_shot(run, setting, asked))
+        if setting.bound == "affine" and setting.multiple == 1:
+            choices.append(_averaged(budget, setting, asked))
     if mu > 0 and setting.D > 0:
         choices += _stages_within(budget, setting, L, mu, asked)
     if not choices:
@@ -446,6 +460,17 @@ def _one_shot(run: Run, setting: Setting, asked: dict[str, Any]) -> Plan:
     if run.horizon == 1:
         theorem, assumptions = "the start itself: |F(x0)| <= 2D/step_size", (COCOERCIVE,)
     return _made(theorem, assumptions, (run,), setting, asked)
+
+
+def _averaged(steps: int, setting: Setting, asked: dict[str, Any]) -> Plan:
+    """The mean of SGDA's iterates, equally weighted, for an affine operator: one sample in each of so many rounds."""
+    value = sqrt(float(bounds.averaged_affine(steps, setting.step_size, setting.D, setting.sigma, weights="uniform")))
+    while asked["eps"] is not None and value > asked["eps"]:  # rounding only
+        steps += max(1, steps >> 50)
+        value = sqrt(
+            float(bounds.averaged_affine(steps, setting.step_size, setting.D, setting.sigma, weights="uniform"))
+        )
+    return _made(AVERAGING, (A1, "F is affine"), (Run(steps + 1, 1, steps, value),), setting, asked)
 
 
 def _restarted(stages: list[Run], setting: Setting, asked: dict[str, Any]) -> Plan:

@@ -69,7 +69,7 @@ class AnytimeDualOHM(Running, Anchored):
     That of `DualOHM` in stages :math:`N_j = 2^j N_0`, k counted from the start of the stage, where z is 0 again:
 
     .. math:: z_{k+1} = \frac{(N_j-k-1) z_k - \alpha G_k}{N_j-k}, \quad y_{k+1} = y_k - \alpha G_k - z_{k+1}, \quad
-        B_k = \max\Bigl\{1, \Bigl\lceil \frac{b N_j^2 H_{N_j}}{\sqrt{(N_j-k)(N_j-k-1)}} \Bigr\rceil\Bigr\}
+        B_k = \max\left\{1, \left\lceil \frac{b N_j^2 H_{N_j}}{\sqrt{(N_j-k)(N_j-k-1)}} \right\rceil\right\}
 
     with :math:`\alpha` = `step_size`, b = `batch_scale`, :math:`N_0` = `first_stage`,
     :math:`H_N = \sum_{m=2}^N 1/\sqrt{m(m-1)} \approx \ln N`, and :math:`x = y_{N_j-1}` of the last finished stage.
@@ -79,7 +79,7 @@ class AnytimeDualOHM(Running, Anchored):
     Assumptions 3.1 and 3.2, :math:`0 < \alpha \le 2/L`, at the end of each stage:
     :math:`\mathbb E \|F(x)\|^2 \le (P_j + \sqrt{P_j^2 + 2\sigma^2/b})^2 / N_j^2` with :math:`P_j = D_j/\alpha`,
     :math:`D_0 = D` and :math:`D_{j+1}^2 = D_j^2 + \frac{\alpha^2\sigma^2}{2} \sum_k 1/B_k` over the rounds of stage
-    j: in the number Q of samples :math:`O(\log^2 Q / Q)`, for any b. `stage_bounds` has the numbers. Not in the
+    j: in the number Q of samples :math:`O(\log^2 Q\,\log\log Q / Q)`, for any b. `stage_bounds` has the numbers. Not in the
     paper.
 
     Cost

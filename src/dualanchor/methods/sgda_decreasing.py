@@ -25,7 +25,7 @@ class DecreasingSGDA(SGDA):
     Update
     ------
     .. math:: x_{k+1} = x_k - \alpha_k F_{B_k}(x_k), \qquad
-        \alpha_k = \min\Bigl\{\alpha, \frac{1}{\mu (k + k_0)}\Bigr\}
+        \alpha_k = \min\left\{\alpha, \frac{1}{\mu (k + k_0)}\right\}
 
     with :math:`\alpha` = `step_size`, :math:`\mu` = `mu`, :math:`k_0` = `offset` and :math:`B_k` from `batch_size`.
 

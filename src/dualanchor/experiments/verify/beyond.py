@@ -334,6 +334,18 @@ def sgda_average(lab: Lab) -> Iterator[Finding]:
         yield mean_at_most(f"{case.name}, a = {case.step_size:g}, K = {K}", values, bound)
 
 
+@checks(INEQUALITY, bounds.averaged_affine)
+def averaged_affine(lab: Lab) -> Iterator[Finding]:
+    """Affine F: E|F(mean)|^2 <= 16/(n+1)^2 (D^2/a^2 + n sigma^2/B) for weights 1 .. n, 4/n^2 (..) for equal ones."""
+    for case, n in ((scalar(step_size=2.0), 30), (scalar(step_size=0.5), 40), (spiral(), 40)):
+        e = case.noise(lab.rng, n, lab.reps, SIGMA / np.sqrt(2))
+        y = follow(SGDA(case.step_size), noisy(case.F, e), case.start(lab.reps), n).x[1:]
+        for weights, w in (("linear", np.arange(1, n + 1.0)), ("uniform", np.ones(n))):
+            mean = np.einsum("k,kij->ij", w / w.sum(), np.asarray(y))
+            bound = bounds.averaged_affine(n, case.step_size, case.D, SIGMA, 2, weights=weights)
+            yield mean_at_most(f"{case.name}, a = {case.step_size:g}, {weights} weights", square(case.F(mean)), bound)
+
+
 # -- the certificate ---------------------------------------------------------------------------------------------
 
 
