@@ -175,7 +175,7 @@ class Result:
         return pandas.DataFrame({"configuration": row // replications, "replication": row % replications, **columns})
 
     def plot(self, ax: Any = None) -> Any:
-        """Plot the recorded residuals against samples; returns the matplotlib axes."""
+        """Plot residuals, recorded or estimated, against samples, and the certificate; returns the matplotlib axes."""
         return plotter()(self, ax)
 
     def save(self, path: str | Path) -> Path:
@@ -205,6 +205,8 @@ class Result:
             "blocks": len(blocks) if isinstance(self.x, tuple) else None,
             **{name: _plain_facts(getattr(self, name)) for name in ("plan", "certificate", "calibration")},
         }
+        if hasattr(self.certificate, "claim"):
+            header["certificate"]["claim"] = self.certificate.claim
         return write_arrays(path, header, arrays)
 
     @classmethod
@@ -226,7 +228,7 @@ class Result:
         def value(name: str) -> Any:
             return arrays[name] if shape else arrays[name][()]
 
-        blocks = tuple(arrays[f"x/{i}"] for i in range(header["blocks"] or 1))
+        blocks = tuple(arrays[f"x/{i}"][()] for i in range(header["blocks"] or 1))
         return cls(
             x=blocks if header["blocks"] else blocks[0],
             success=value("success") if shape else bool(value("success")),
@@ -257,8 +259,12 @@ class Result:
             yield "why", self.why
         yield "status", self.message
         yield "success", _span(self.success, "d") if self.shape else str(bool(self.success))
-        for name in ("nit", "nfev", "draws"):
-            yield name, _span(getattr(self, name), ",")
+        if self.why is None:
+            yield from ((name, _span(getattr(self, name), ",")) for name in ("nit", "nfev", "draws"))
+        else:
+            yield "rounds", _span(self.nit, ",")
+            again = f" evaluations of {_span(self.draws, ',')} samples"
+            yield "samples", _span(self.nfev, ",") + ("" if np.array_equal(self.nfev, self.draws) else again)
         if self.residual is None:
             yield "residual", "not known: the operator can only be sampled"
         else:
@@ -266,8 +272,8 @@ class Result:
         if self.sense is not None:
             yield "sense", self.sense
         if self.certificate is not None:
-            claim = getattr(self.certificate, "claim", None)
-            yield "certificate", claim or f"upper {self.certificate['upper']}"
+            loaded = isinstance(self.certificate, dict)
+            yield "certificate", str(self.certificate.get("claim")) if loaded else self.certificate.claim
         for block in self.x if isinstance(self.x, tuple) else (self.x,):
             if self.shape or np.ndim(block) > 1:
                 yield "x", f"array of shape {block.shape}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from math import ceil, log, sqrt
-from typing import Any
+from math import ceil, hypot, log, sqrt
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,101 +19,80 @@ from dualanchor.advise.plan import Plan, plan
 from dualanchor.core.errors import AssumptionWarning
 from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle, Session
-from dualanchor.core.problem import Problem
+from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.result import Result, Status
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
-from dualanchor.front.ask import Ask, certificate_share, look_share
-from dualanchor.front.stages import FIRST, until_certified
+from dualanchor.front.ask import FEWEST, Ask, certificate_share, look_share
+from dualanchor.front.doubts import contradicted
+from dualanchor.front.stages import FIRST, SHORTEST, delivered, until_certified
 from dualanchor.methods import make
-from dualanchor.methods.auto import Auto
-from dualanchor.oracles.composite import Composite, composite_constants
-from dualanchor.prox import check_prox
+from dualanchor.methods.auto import LONG, Auto
 from dualanchor.run.solve import solve
 from dualanchor.run.stop import Steps
-from dualanchor.theory.bounds import composite_modulus
 
-PLANNED = {
-    "dual-ohm": {},
-    "s-dual-ohm": {"batches": "constant"},
-    "restarted-dual-ohm": {},
+PLANNED: dict[str, dict[str, Any]] = {
+    "dual-ohm": {"mu": 0.0},
+    "s-dual-ohm": {"mu": 0.0, "batches": "constant"},
+    "restarted-dual-ohm": {"sharp_only": True},
 }
-"""Methods that an eps can be planned for, and how."""
+"""Methods that an eps can be planned for, and what keeps the plan from choosing another."""
+
+_NOT_COCOERCIVE = "M without mu: F may not be cocoercive, which is outside the theorems; extragradient steps"
+_PACKAGE = str(Path(__file__).parents[1])
 
 
-def answer(ask: Ask, oracle: Oracle, x0: Array, sharp_only: bool = False) -> Result:
+class Inside(NamedTuple):
+    """What a composite problem adds: how sharp it is, and how far one sample's noise moves its start."""
+
+    modulus: float
+    spread: float
+
+
+def answer(ask: Ask, oracle: Oracle, x0: Array, inside: Inside | None = None) -> Result:
     """Solve for a root of the oracle's F from x0, of shape (d,) or (reps, d), as it was asked."""
-    return _Answer(ask, oracle, x0, sharp_only).result()
-
-
-def constrained(ask: Ask, oracle: Oracle, prox: Callable[[Array, Any], Any], x0: Array) -> Result:
-    """Solve 0 in F(x) + G(x) by backward-forward steps: a root-finding problem in z, with x = prox(z)."""
-    assert ask.L is not None
-    step = 2 / ask.L
-    check_prox(prox, x0, step)
-    composite = Composite(oracle, prox, step)
-    first = int(np.clip((ask.budget or 3200) // 50, 1, 4096))
-    streams = Streams(ask.seed, np.arange(ask.reps), Purpose.START, x0.size, x0.dtype)
-    z0 = composite.start(np.tile(x0, (ask.reps, 1)), streams, first)
-    known = composite_constants(ask.constants(), step, first)
-    inner = replace(
-        ask,
-        L=known.L,
-        M=None,
-        mu=float(composite_modulus(step, ask.mu)),
-        D=known.D,
-        budget=None if ask.budget is None else ask.budget - first,
-    )
-    found = answer(inner, composite, z0[0] if ask.reps == 1 else z0, sharp_only=True)
-    x = composite.primal(np.atleast_2d(found.x))
-    return replace(
-        found,
-        x=x[0] if ask.reps == 1 else x,
-        nfev=found.nfev + first,
-        draws=found.draws + first,
-        state={**found.state, "z": np.atleast_2d(found.x)},
-        notes=(
-            *found.notes,
-            "residual and certificate are those of F(x) + g with g in G(x), at x = prox(z)",
-            f"{first:,} samples went into the start z0 = x0 - step F(x0)",
-        ),
-    )
+    return _Answer(ask, oracle, x0, inside).result()
 
 
 class _Answer:
     """One question on its way to an answer; counts what is spent outside of the run itself."""
 
-    def __init__(self, ask: Ask, oracle: Oracle, x0: Array, sharp_only: bool) -> None:
-        self.ask, self.oracle, self.x0, self.sharp_only = ask, oracle, x0, sharp_only
+    def __init__(self, ask: Ask, oracle: Oracle, x0: Array, inside: Inside | None) -> None:
+        self.ask, self.oracle, self.x0, self.inside = ask, oracle, x0, inside
         self.calibration: Calibration | None = None
-        self.extra = 0  # samples spent on looking and certifying
+        self.evals = self.draws = 0  # spent on looking
         self.notes: list[str] = []
         self.warnings: list[str] = []
+        self.doubts: list[str] = []  # warnings that leave no theorem
 
     def result(self) -> Result:
         ask = self.ask
         if ask.method != "auto":
             return self._named()
-        if ask.eps is not None and ask.certified:
-            known = None not in (ask.L, ask.sigma, ask.D)
-            if not known:
-                return self._until_certified()
-            return self._planned() if ask.confidence is None else self._boosted()
-        if ask.eps is not None:
-            return self._until_certified()
-        if ask.certified:
-            return self._planned_for_budget()
-        return self._untuned()
+        if ask.budget is not None:
+            return self._planned_for_budget() if ask.certified else self._untuned()
+        if ask.missing:
+            return self._until_certified(f"{', '.join(ask.missing)} not known")
+        if not ask.certified:
+            return self._until_certified("no theorem asked for")
+        return self._planned() if ask.confidence is None else self._boosted()
 
     # -- routes ----------------------------------------------------------------------------------------------
 
     def _planned(self, **options: Any) -> Result:
         """All constants are known: the cheapest theorem that applies."""
-        chosen = self._plan(eps=self.ask.eps, **options)
-        self._look(look_share(chosen.samples))
-        why = f"eps, L, sigma and D are known: {chosen.theorem} needs the fewest samples of what is proved"
-        result = self._run(chosen.method(), stop=Steps(max(1, chosen.stop)) if chosen.stop else None)
-        return self._certified(result, why, max(256, chosen.samples // 10), chosen, self._by_theorem(chosen))
+        ask = self.ask
+        chosen = self._plan(eps=ask.eps, **options)
+        last = max(256, chosen.samples // 10) if ask.certificate else 0
+        look = look_share(chosen.samples)
+        if (total := chosen.samples + last + look) > ask.max_samples:
+            if options:
+                raise ask.bad(f"{ask.method} takes {total:,} samples for eps = {ask.eps:g}", *self._within(options))
+            return self._until_certified(f"{chosen.theorem} would take {total:,} samples, more than max_samples")
+        self._look(look)
+        why = f"eps, L, sigma and D are known; what is proved with the fewest samples: {chosen.theorem}"
+        result = self._run(chosen.method(), stop=_after(chosen))
+        return self._concluded(result, why, last, chosen, self._by_theorem(chosen))
 
     def _boosted(self) -> Result:
         """The accuracy with high probability: independent runs, the best of them chosen on fresh samples."""
@@ -123,35 +104,34 @@ class _Answer:
         delta = 1 - ask.level
         runs = max(1, ceil(log(2 / delta) / log(4)))
         each = self._plan(eps=ask.eps / 3)
-        judged = ceil(36 * ask.sigma**2 * (1 + sqrt(2 * log(2 * runs / delta))) ** 2 / ask.eps**2)
+        judged = max(1, ceil(36 * ask.sigma**2 * (1 + sqrt(2 * log(2 * runs / delta))) ** 2 / ask.eps**2))
         alone = self._plan(eps=ask.eps * sqrt(delta))
-        if alone.samples <= runs * (each.samples + judged):
+        several = runs * (each.samples + judged)
+        chosen, cost = (alone, alone.samples) if alone.samples <= several else (each, several)
+        last = max(256, chosen.samples // 10) if ask.certificate else 0
+        if (total := cost + look_share(cost) + last) > ask.max_samples:
+            return self._until_certified(f"a theorem would take {total:,} samples, more than max_samples")
+        self._look(look_share(cost))
+        claim = f"|F(x)| <= {ask.eps:g} with probability {ask.level:g}, by {chosen.theorem}"
+        if chosen is alone:
             why = f"one run planned for eps times the root of {delta:.3g} (Markov) costs less than several"
-            sense = f"|F(x)| <= {ask.eps:g} with probability {ask.level:g}, by {alone.theorem} and Markov's inequality"
-            result = self._run(alone.method(), stop=Steps(max(1, alone.stop)) if alone.stop else None)
-            return self._certified(result, why, max(256, alone.samples // 10), alone, sense)
-        result = solve(
-            Problem(self.oracle, self.x0, constants=ask.constants(), name=ask.door),
-            each.method(),
-            stop=Steps(max(1, each.stop)) if each.stop else None,
-            seed=ask.seed,
-            reps=list(range(runs)),
-            record=0,
-            progress=ask.progress,
-            checkpoint=ask.checkpoint,
-            check=False,
-        )
-        streams = Streams(ask.seed, np.arange(runs), Purpose.SELECTION, result.x.shape[1], result.x.dtype)
-        F = Session(self.oracle, streams)
-        size = max(1, judged)
-        best = int(np.argmin(np.linalg.norm(F(result.x, F.draw(size)), axis=1)))
-        self.extra += runs * size + int(result.nfev.sum() - result.nfev[best])
+            result = self._run(alone.method(), stop=_after(alone))
+            return self._concluded(result, why, last, alone, f"{claim} and Markov's inequality")
         why = (
-            f"{runs} independent runs planned for eps/3, the best chosen on {size:,} fresh samples each: "
+            f"{runs} independent runs planned for eps/3, the best chosen on {judged:,} fresh samples each: "
             f"fails with probability at most {delta:.3g}"
         )
-        sense = f"|F(x)| <= {ask.eps:g} with probability {ask.level:g}, by {each.theorem} and selection"
-        return self._certified(_row(result, best), why, max(256, each.samples // 10), each, sense)
+        result = self._run(each.method(), stop=_after(each), reps=list(range(runs)))
+        best = 0
+        if Status.INTERRUPTED not in result.status:
+            streams = Streams(ask.seed, np.arange(runs), Purpose.SELECTION, result.x.shape[1], result.x.dtype)
+            F = Session(self.oracle, streams)
+            with np.errstate(over="ignore", invalid="ignore"):
+                norms = np.linalg.norm(F(result.x, F.draw(judged)), axis=1)
+            best = int(np.argmin(np.where(np.isfinite(norms), norms, np.inf)))
+            self._charge(runs * judged, runs * judged)
+        self._charge(*(int(spent.sum() - spent[best]) for spent in (result.nfev, result.draws)))
+        return self._concluded(_row(result, best), why, last, each, f"{claim} and selection, for sub-Gaussian noise")
 
     def _planned_for_budget(self) -> Result:
         """A budget to be spent by a theorem."""
@@ -159,105 +139,142 @@ class _Answer:
         if ask.L is None:
             raise ask.bad("a guarantee needs L, or M and mu > 0", None, "Pass L, or leave guarantee out")
         assert ask.budget is not None
-        spend = ask.budget - self._reserved(ask.budget)
-        look = look_share(ask.budget)
-        if look == 0 and (ask.sigma is None or ask.D is None):
+        unknown = [name for name in ask.missing if name != "L"]
+        last, look = self._reserved(ask.budget), look_share(ask.budget)
+        if look == 0 and unknown:
             raise ask.bad("so small a budget needs sigma and D for a guarantee", ask.budget, "Pass sigma and D")
-        self._look(look, needed=ask.sigma is None or ask.D is None)
-        chosen = self._plan(budget=spend - self.extra)
-        self.notes += self._guessed()
-        why = f"a guarantee within the budget: {chosen.theorem} has the smallest proved bound, {chosen.bound:.4g}"
-        result = self._run(chosen.method(), stop=Steps(max(1, chosen.stop)) if chosen.stop else None)
-        return self._certified(result, why, self._reserved(ask.budget), chosen, self._by_theorem(chosen))
+        self._look(look, needed=bool(unknown))
+        if self._constants().D is None:
+            raise ask.bad("D could not be estimated: F does not visibly change around x0", None, "Pass D")
+        chosen = self._plan(budget=ask.budget - last - self.evals)
+        why = f"a guarantee within the budget; the smallest proved bound: {chosen.theorem}"
+        sense = self._by_theorem(chosen)
+        if unknown:
+            sense += f", if {' and '.join(unknown)} are as estimated near x0"
+        result = self._run(chosen.method(), stop=_after(chosen))
+        return self._concluded(result, why, last, chosen, sense)
 
     def _untuned(self) -> Result:
         """A budget to be spent by what works best."""
         ask = self.ask
         assert ask.budget is not None
-        reserved = self._reserved(ask.budget)
-        self._look(look_share(ask.budget), needed=ask.L is None and ask.M is None)
-        spend = ask.budget - reserved - self.extra
-        if ask.L is None and ask.M is not None:  # mu = 0: F may not be cocoercive
-            method = make("seg", Problem(self.oracle, self._one(), constants=ask.constants()), spend, {})
-            why = "M without mu: F may not be cocoercive, which is outside the theorems; extragradient steps"
-        else:
-            problem = Problem(self.oracle, self._one(), constants=ask.constants())
-            method = Auto.for_problem(problem, spend, step_size=self._step())
-            why = "a budget and no guarantee asked for: averaging, or Dual-OHM where that is seen to be biased"
-        return self._certified(self._run(method, budget=spend), why, reserved, None, None)
+        unknown = ask.L is None and ask.M is None
+        if unknown and ask.budget < 2 * FEWEST:
+            raise ask.bad(f"without L a budget of at least {2 * FEWEST} is needed", ask.budget, "Pass L, or spend more")
+        last = self._reserved(ask.budget - FEWEST if unknown else ask.budget)
+        self._look(look_share(ask.budget), needed=unknown)
+        spend = ask.budget - last - self.evals
+        why = "a budget and no guarantee asked for: averaging, or Dual-OHM where that is seen to be biased"
+        if ask.L is None and ask.M is not None:
+            why = _NOT_COCOERCIVE
+        return self._concluded(self._run(self._default()(spend), budget=spend), why, last, None, None)
 
     def _named(self) -> Result:
         """A method of the user's choice."""
         ask = self.ask
         name = ask.method if isinstance(ask.method, str) else None
         if ask.eps is not None and name in PLANNED:
-            missing = [word for word in ("L", "sigma", "D") if getattr(ask, word) is None]
-            if missing:
-                raise ask.bad(f"{name} is planned from L, sigma and D", f"no {', '.join(missing)}", "Pass them")
+            if ask.missing:
+                raise ask.bad(f"{name} is planned from L, sigma and D", f"no {', '.join(ask.missing)}", "Pass them")
             return self._planned(**PLANNED[name])
-        total = ask.max_samples if ask.budget is None else ask.budget
-        reserved = self._reserved(total)
-        self._look(look_share(total))
-        spend = total - reserved - self.extra
-        problem = Problem(self.oracle, self._one(), constants=ask.constants())
-        method = make(name, problem, spend, {}) if name is not None else ask.method
-        result = self._certified(self._run(method, budget=spend), "the method asked for", reserved, None, None)
-        return result if ask.eps is None else self._judged(result)
 
-    def _until_certified(self) -> Result:
-        """An accuracy without all constants: stages, and a certificate after each, until one is good enough."""
+        def method(samples: int) -> Method:
+            return ask.method if name is None else make(name, self._problem(), samples, {})
+
+        if ask.eps is not None and (name is not None or ask.method.horizon is None):
+            return self._until_certified("the method asked for", method)
+        total = ask.max_samples if ask.budget is None else ask.budget
+        last = self._reserved(total)
+        self._look(look_share(total))
+        self._try_replay(method(total - last - self.evals))
+        spend = total - last - self.evals
+        result = self._run(method(spend), budget=spend)
+        return self._concluded(result, "the method asked for", last, None, None)
+
+    def _until_certified(self, reason: str, method: Callable[[int], Method] | None = None) -> Result:
+        """An accuracy that no theorem is asked for: stages, and a certificate after each, until one is good enough."""
         ask = self.ask
         assert ask.eps is not None
-        self._look(FIRST if ask.L is not None else 4 * FIRST, needed=ask.L is None)
+        unknown = ask.L is None and ask.M is None
+        least = SHORTEST + FEWEST + (FEWEST if unknown else 0)
+        if ask.max_samples < least:
+            raise ask.bad(f"max_samples must pay for a first certificate, {least}", ask.max_samples, "Allow more")
+        most = 4 * FIRST if ask.L is None else FIRST
+        self._look(min(most, ask.max_samples // 8 // FEWEST * FEWEST), needed=unknown and method is None)
+        if method is not None:
+            self._try_replay(method(FIRST))
+        why = f"{reason}: stages of {'it' if method else 'the untuned default'}, a certificate after each"
+        if method is None and ask.L is None and ask.M is not None:
+            why = f"{_NOT_COCOERCIVE}; stages of it, a certificate after each"
         result, certificate, sense = until_certified(
             self.oracle,
-            np.atleast_2d(self.x0) if np.ndim(self.x0) == 2 else np.tile(self.x0, (ask.reps, 1)),
+            self.x0 if self.x0.ndim == 2 else np.tile(self.x0, (ask.reps, 1)),
             eps=ask.eps,
-            step=self._step(),
-            confidence=ask.level,
-            most=ask.max_samples - self.extra,
+            method=method or self._default(),
+            most=ask.max_samples - self.evals,
             ask=ask,
-        )
-        missing = [word for word in ("L", "sigma", "D") if getattr(ask, word) is None]
-        why = (
-            f"{', '.join(missing) or 'no guarantee'} not known: stages of the untuned default, a certificate after each"
         )
         return self._finished(result, why, certificate, None, sense)
 
     # -- parts -----------------------------------------------------------------------------------------------
 
+    def _default(self) -> Callable[[int], Method]:
+        """The method for so many samples where no theorem is asked for."""
+        if self.ask.L is None and self.ask.M is not None:
+            return lambda samples: make("seg", self._problem(), samples, {})
+        step = self._step()
+
+        def auto(samples: int) -> Method:
+            several = max(1, samples // LONG)
+            return Auto(step, max(1, samples // several), several)
+
+        return auto
+
     def _plan(self, **target: Any) -> Plan:
-        known = self.ask.constants(*self._found())
-        return plan(
-            **{
-                "L": known.L,
-                "D": known.D,
-                "sigma": known.sigma,
-                "mu": known.mu,
-                "sharp_only": self.sharp_only,
-                **target,
-            }
-        )
+        known = self._constants()
+        mu = known.mu if self.inside is None else self.inside.modulus
+        given = {"L": known.L, "D": known.D, "sigma": known.sigma, "mu": mu, "sharp_only": self.inside is not None}
+        return plan(**{**given, **target})
 
-    def _found(self) -> tuple[float | None, float | None]:
-        return (None, None) if self.calibration is None else (self.calibration.sigma, self.calibration.D_guess)
+    def _within(self, options: dict[str, Any]) -> tuple[str, str]:
+        """What a theorem has to say about max_samples: what was received, and a remedy, for an error."""
+        most = self.ask.max_samples
+        reached = self._plan(budget=max(1, most - look_share(most) - self._reserved(most)), **options).bound
+        return f"max_samples = {most:,}", f"Within that the bound is {reached:.4g}: ask for no less, or allow more"
 
-    def _guessed(self) -> list[str]:
-        missing = [word for word in ("sigma", "D") if getattr(self.ask, word) is None]
-        return [f"{' and '.join(missing)} estimated from samples near x0: the bound rests on that"] if missing else []
+    def _constants(self) -> Constants:
+        """What was given, with what was seen where nothing was."""
+        seen = self.calibration
+        known = self.ask.constants() if seen is None else self.ask.constants(seen.sigma, seen.D_guess)
+        if self.inside is None or self.ask.D is None or known.sigma is None:
+            return known
+        return replace(known, D=hypot(self.ask.D, self.inside.spread * known.sigma))  # x0 is that far, z0 is moved
 
     def _look(self, samples: int, needed: bool = False) -> None:
         """Spend samples on a look at the oracle, if there is a reason to."""
-        if samples < 64 and needed:
-            samples = 64
+        samples = max(samples, FEWEST) if needed else samples
         if not samples or not (self.ask.check or needed):
             return
-        self.calibration = calibrate(self.oracle, self._one(), samples, seed=self.ask.seed)
-        self.extra += self.calibration.evals
-        self.warnings += self.calibration.warnings
-        for text in self.calibration.warnings:
-            if text in self.calibration.defects or text.startswith("not monotone"):
-                warnings.warn(text, AssumptionWarning, stacklevel=6)
+        seen = calibrate(self.oracle.take(np.arange(1)), self._one(), samples, seed=self.ask.seed)
+        self.calibration = seen
+        self._charge(seen.evals, seen.draws)
+        against = contradicted(self.ask, seen, self.inside is None)
+        self.doubts = [*seen.defects, *(text for text in seen.warnings if text.startswith("not ")), *against]
+        self.warnings += [*seen.warnings, *against]
+        for text in self.doubts:
+            warnings.warn(text, AssumptionWarning, stacklevel=_users_level())
+
+    def _try_replay(self, method: Method) -> None:
+        """Ask for one sample twice, and pay for it, where a method needs to know whether that works."""
+        if "replay" in method.needs and self.oracle.replayable is None:
+            x = self._one()[None]
+            pilot = Streams(self.ask.seed, np.zeros(1, int), Purpose.PILOT, x.size, x.dtype)
+            self.oracle.take(np.arange(1)).is_replayable(x, pilot)
+            self._charge(2, 1)
+
+    def _charge(self, evals: int, draws: int) -> None:
+        self.evals += evals
+        self.draws += draws
 
     def _step(self) -> float:
         """The longest step: 1/L, shrunk by what was seen; without L by that alone."""
@@ -270,45 +287,103 @@ class _Answer:
 
     def _run(self, method: Method, **limits: Any) -> Result:
         ask = self.ask
-        problem = Problem(self.oracle, self._one(), constants=ask.constants(), name=ask.door)
-        start = None if self.x0.ndim == 1 else self.x0
-        return solve(
-            problem,
-            method,
-            seed=ask.seed,
-            reps=ask.reps,
-            x0=start,
-            check=False,
-            callback=ask.callback,
-            progress=ask.progress,
-            checkpoint=ask.checkpoint,
-            **{name: value for name, value in limits.items() if value is not None},
-        )
+        options = {
+            "seed": ask.seed,
+            "reps": ask.reps,
+            "x0": None if self.x0.ndim == 1 else self.x0,
+            "check": False,
+            "callback": ask.callback,
+            "progress": ask.progress,
+            "checkpoint": ask.checkpoint,
+        }
+        return solve(self._problem(), method, **{**options, **limits})
+
+    def _problem(self) -> Problem:
+        return Problem(self.oracle, self._one(), constants=self._constants(), name=self.ask.door)
 
     def _reserved(self, samples: int) -> int:
         return certificate_share(samples) if self.ask.certificate else 0
 
-    def _certified(self, result: Result, why: str, samples: int, chosen: Plan | None, sense: str | None) -> Result:
-        whole = all(one is not Status.INTERRUPTED for one in np.atleast_1d(result.status))
-        finite = np.isfinite(np.asarray(result.x)).all()
-        certificate = None
-        if self.ask.certificate and whole and finite and samples >= FEWEST_SAMPLES:
-            x = np.atleast_2d(result.x)
-            streams = Streams(self.ask.seed, np.arange(len(x)), Purpose.CERTIFICATE, x.shape[1], x.dtype)
-            certificate = certificate_from_session(
-                Session(self.oracle, streams), x, samples, confidence=self.ask.level, single=result.shape == ()
-            )
-            self.extra += certificate.samples
-        elif not whole:
-            sense = None
+    # -- what may be claimed ---------------------------------------------------------------------------------
+
+    def _concluded(self, result: Result, why: str, samples: int, chosen: Plan | None, sense: str | None) -> Result:
+        """A run's result with its certificate; `sense` is what a theorem claims where nothing speaks against it."""
+        eps = self.ask.eps
+        certificate, result = self._certificate(result, samples)
+        result = self._unless_grown(result, certificate)
+        doubt = None if chosen is None else self._doubt(result, chosen, certificate)
+        if doubt is not None:
+            sense = f"no theorem applies: {doubt}"
+        if eps is not None and (chosen is None or doubt is not None):
+            upper = np.full(result.shape, np.inf) if certificate is None else certificate.upper
+            sense = delivered(upper, eps, self.ask.level) + ("" if doubt is None else f"; {sense}")
+            result = _only_where(np.asarray(upper) <= eps, result)
         return self._finished(result, why, certificate, chosen, sense)
+
+    def _unless_grown(self, result: Result, certificate: Certificate | None) -> Result:
+        """The result, without success where it ended far above its start."""
+        if certificate is None:
+            return result
+        start = (self.calibration.residual_interval[1] if self.calibration is not None else 0.0) or np.inf
+        kept = np.isfinite(certificate.residual) & (np.asarray(certificate.residual) <= 10 * start)
+        if not kept.all():
+            largest = float(np.max(certificate.residual))
+            self.warnings.append(
+                f"the residual grew to {largest:.3g}: the step is too large for this operator (is L right?), or F is "
+                "not monotone"
+            )
+        return _only_where(kept, result)
+
+    def _doubt(self, result: Result, chosen: Plan, certificate: Certificate | None) -> str | None:
+        """Why the plan's theorem says nothing about this result, if so."""
+        if self.doubts:
+            return self.doubts[0]
+        if not all(one in (Status.HORIZON, Status.STEPS) for one in np.atleast_1d(result.status)):
+            return f"a run {result.message}"
+        squared = -1.0 if certificate is None else float(np.mean(certificate.squared))
+        if squared > (10 * chosen.bound) ** 2:  # at most one time in a hundred if the theorem applied
+            found = f"the residual is about {sqrt(squared):.4g}, far above the bound of {chosen.bound:.4g}"
+            self.warnings.append(f"{found}: check L, sigma and D")
+            return found
+        return None
+
+    def _certificate(self, result: Result, samples: int) -> tuple[Certificate | None, Result]:
+        """A certificate on fresh samples, infinite for rows that diverged, and the result with its samples counted."""
+        x, statuses = np.atleast_2d(result.x), np.atleast_1d(result.status)
+        sound = np.isfinite(x).all(axis=1) & [one is not Status.DIVERGED for one in statuses]
+        if samples < FEWEST_SAMPLES or not sound.any() or Status.INTERRUPTED in statuses:
+            return None, result
+        streams = Streams(self.ask.seed, np.arange(len(x)), Purpose.CERTIFICATE, x.shape[1], x.dtype)
+        F = Session(self.oracle, streams)
+        try:
+            made = certificate_from_session(
+                F if sound.all() else F.take(sound),
+                x[sound],
+                samples,
+                confidence=self.ask.level,
+                single=not result.shape,
+            )
+        except KeyboardInterrupt:
+            self.notes.append("interrupted while the certificate was being made, so there is none")
+            return None, result
+        if not sound.all():
+            everywhere: dict[str, Any] = {
+                name: np.full(len(x), np.inf) for name in ("residual", "upper", "squared", "sigma")
+            }
+            for name, values in everywhere.items():
+                values[sound] = getattr(made, name)
+            made = replace(made, **everywhere)
+        used = made.samples * sound if result.shape else made.samples
+        self.notes.append(f"{made.samples:,} samples went into the certificate")
+        return made, replace(result, nfev=result.nfev + used, draws=result.draws + used)
 
     def _finished(
         self, result: Result, why: str, certificate: Certificate | None, chosen: Plan | None, sense: str | None
     ) -> Result:
-        changes: dict[str, Any] = {}
         if result.residual is None and certificate is not None:
-            changes = {"residual": certificate.residual, "residual_kind": "estimated"}
+            result = replace(result, residual=certificate.residual, residual_kind="estimated")
+        if self.calibration is not None:
+            self.notes.append(f"{self.calibration.evals:,} samples went into a look at the oracle")
         return replace(
             result,
             why=why,
@@ -318,18 +393,9 @@ class _Answer:
             calibration=self.calibration,
             warnings=tuple(self.warnings),
             notes=(*result.notes, *self.notes),
-            nfev=result.nfev + self.extra,
-            draws=result.draws + self.extra,
-            **changes,
+            nfev=result.nfev + self.evals,
+            draws=result.draws + self.draws,
         )
-
-    def _judged(self, result: Result) -> Result:
-        """Success for an eps that no theorem stands behind: what the certificate says."""
-        assert self.ask.eps is not None
-        if result.certificate is None:
-            return replace(result, success=np.zeros(result.shape, bool) if result.shape else False)
-        good = result.certificate.holds_for(self.ask.eps)
-        return replace(result, success=good, sense=f"|F(x)| <= {self.ask.eps:g} with confidence {self.ask.level:g}")
 
     def _by_theorem(self, chosen: Plan) -> str:
         return f"root mean square residual <= {chosen.bound:.4g}, by {chosen.theorem}"
@@ -338,18 +404,33 @@ class _Answer:
         return self.x0 if self.x0.ndim == 1 else self.x0[0]
 
 
+def _only_where(good: Array, result: Result) -> Result:
+    """The result, with success only where it is good."""
+    success = np.asarray(result.success) & good
+    return replace(result, success=success if result.shape else bool(success))
+
+
+def _after(chosen: Plan) -> Steps | None:
+    return Steps(chosen.stop) if chosen.stop else None
+
+
+def _users_level() -> int:
+    """The stack level of the first caller outside of the package, for a warning."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def _row(result: Result, row: int) -> Result:
     """One replication of a result, as a result of its own."""
-    single = {
-        name: value[row] for name in ("x", "nit", "nfev", "draws", "success") for value in [getattr(result, name)]
-    }
     return replace(
         result,
-        x=single["x"],
-        nit=int(single["nit"]),
-        nfev=int(single["nfev"]),
-        draws=int(single["draws"]),
-        success=bool(single["success"]),
+        x=result.x[row],
+        nit=int(result.nit[row]),
+        nfev=int(result.nfev[row]),
+        draws=int(result.draws[row]),
+        success=bool(result.success[row]),
         status=result.status[row],
         residual=None if result.residual is None else float(result.residual[row]),
         history=result.history.of(row),

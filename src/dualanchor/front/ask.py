@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import isfinite
 from numbers import Integral, Real
 from pathlib import Path
@@ -12,7 +12,11 @@ from typing import Any
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
 from dualanchor.core.method import Method
 from dualanchor.core.problem import Constants
+from dualanchor.core.result import Result
+from dualanchor.core.types import Array
+from dualanchor.methods import registry
 from dualanchor.run.checkpoint import Checkpoint
+from dualanchor.run.loop import as_callback
 
 FEWEST = 64
 """Samples below which nothing is set aside for a certificate, and nothing spent on a look at the oracle."""
@@ -58,6 +62,8 @@ class Ask:
             raise ArgumentTypeError(
                 explain(f"{self.door}: method must be a name or a Method", repr(self.method), "Use method='auto'")
             )
+        if isinstance(self.method, str):
+            registry.get(self.method)  # an unknown name is turned down before anything is spent
         if self.L is None and self.M is not None and self.mu > 0:
             object.__setattr__(self, "L", self.M**2 / self.mu)
         if self.L is not None and self.mu > self.L:
@@ -67,6 +73,11 @@ class Ask:
     def certified(self) -> bool:
         """Whether a theorem is wanted: always with eps, and with a budget if asked for."""
         return self.eps is not None if self.guarantee is None else self.guarantee
+
+    @property
+    def missing(self) -> list[str]:
+        """Constants that the theorems ask for and nobody gave."""
+        return [name for name in ("L", "sigma", "D") if getattr(self, name) is None]
 
     @property
     def level(self) -> float:
@@ -82,6 +93,17 @@ class Ask:
             sigma=self.sigma if self.sigma is not None else sigma,
             D=self.D if self.D is not None else D,
         )
+
+    def showing(self, view: Callable[[Array], Any]) -> Ask:
+        """The same, with a callback that is shown x through `view`."""
+        if self.callback is None:
+            return self
+        call = as_callback(self.callback)
+
+        def shown(intermediate_result: Result) -> bool:
+            return call(replace(intermediate_result, x=view(intermediate_result.x)))
+
+        return replace(self, callback=shown)
 
     def bad(self, rule: str, received: Any, remedy: str) -> ArgumentError:
         """An error that names the door."""

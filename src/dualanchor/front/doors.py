@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentTypeError, explain, unknown_name
+from dualanchor.core.errors import ArgumentTypeError, OracleError, explain, unknown_name
 from dualanchor.core.result import Result
-from dualanchor.front.answer import answer, constrained
+from dualanchor.front.answer import answer
 from dualanchor.front.ask import NAMES, Ask
+from dualanchor.front.constrained import constrained
 from dualanchor.front.shapes import Layout, as_oracle, require_arguments, saddle_oracle
 from dualanchor.prox import Resolvent
 
@@ -71,7 +72,8 @@ def root(sample: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (), **key
     (True, True)
     """
     layout, start = Layout.of(x0, "root")
-    return _finish(answer(_ask("root", keywords), as_oracle(sample, layout, args, "root: sample"), start), layout)
+    ask = _ask("root", keywords, layout)
+    return _shaped(layout, lambda: answer(ask, as_oracle(sample, layout, args, "root: sample"), start))
 
 
 def fixed_point(sample: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (), **keywords: Any) -> Result:
@@ -91,9 +93,9 @@ def fixed_point(sample: Callable[..., Any], x0: Any, *, args: Sequence[Any] = ()
     True
     """
     layout, start = Layout.of(x0, "fixed_point")
-    ask = _ask("fixed_point", {"L": 2.0, **keywords})
+    ask = _ask("fixed_point", {"L": 2.0, **keywords}, layout)
     oracle = as_oracle(sample, layout, args, "fixed_point: sample", minus_identity=True)
-    return _finish(answer(ask, oracle, start), layout)
+    return _shaped(layout, lambda: answer(ask, oracle, start))
 
 
 def saddle(
@@ -118,7 +120,8 @@ def saddle(
     True
     """
     layout, start = Layout.of(x0, "saddle", blocks=2)
-    return _finish(answer(_ask("saddle", keywords), saddle_oracle(sample_u, sample_v, layout, args), start), layout)
+    ask = _ask("saddle", keywords, layout)
+    return _shaped(layout, lambda: answer(ask, saddle_oracle(sample_u, sample_v, layout, args), start))
 
 
 def inclusion(
@@ -140,12 +143,12 @@ def inclusion(
     array([1. , 0.5])
     """
     layout, start = Layout.of(x0, "inclusion")
-    ask = _ask("inclusion", keywords)
+    ask = _ask("inclusion", keywords, layout)
     if ask.L is None:
         raise ask.bad("L must be given", None, "Pass L, or M and mu > 0: the step in the prox follows from it")
     require_arguments(prox, 2, "prox(z, step)", "inclusion: prox")
     oracle = as_oracle(sample, layout, args, "inclusion: sample")
-    return _finish(constrained(ask, oracle, _flat_prox(prox, layout), start), layout)
+    return _shaped(layout, lambda: constrained(ask, oracle, _flat_prox(prox, layout), start))
 
 
 def _flat_prox(prox: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
@@ -158,15 +161,22 @@ def _flat_prox(prox: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
     return rows
 
 
-def _ask(door: str, keywords: dict[str, Any]) -> Ask:
+def _ask(door: str, keywords: dict[str, Any], layout: Layout) -> Ask:
     for name in keywords:
         if name not in NAMES:
             raise unknown_name(f"{door}: keyword", name, [*NAMES, "args"])
     try:
-        return Ask(door, **keywords)
+        return Ask(door, **keywords).showing(layout.split)
     except TypeError as error:
         raise ArgumentTypeError(explain(f"{door}: keywords must fit", error, "See help(dualanchor.root)")) from error
 
 
-def _finish(result: Result, layout: Layout) -> Result:
-    return replace(result, x=layout.split(np.asarray(result.x)))
+def _shaped(layout: Layout, solved: Callable[[], Result]) -> Result:
+    """What `solved` returns, or leaves in an error, with x as the user has it."""
+    try:
+        result = solved()
+    except OracleError as error:
+        if error.result is not None:
+            error.result = replace(error.result, x=layout.split(error.result.x))
+        raise
+    return replace(result, x=layout.split(result.x))

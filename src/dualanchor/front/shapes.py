@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
 from dualanchor.core.oracle import Batch, Oracle
+from dualanchor.core.result import Result
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array
 from dualanchor.oracles.sampler import Sampler
@@ -26,6 +28,7 @@ class Layout:
     @classmethod
     def of(cls, x0: Any, owner: str, blocks: int | None = None) -> tuple[Layout, Array]:
         """The layout of a start and its flat form; with `blocks`, a tuple of so many arrays is expected."""
+        x0 = x0.x if isinstance(x0, Result) else x0
         if blocks is not None and (not isinstance(x0, (tuple, list)) or len(x0) != blocks):
             raise ArgumentTypeError(
                 explain(f"{owner}: the start must be a tuple of {blocks} arrays", repr(x0)[:80], "Pass (u0, v0)")
@@ -37,11 +40,12 @@ class Layout:
 
     def split(self, flat: Array) -> Any:
         """The array or the tuple of blocks that a flat vector (or (reps, d)) stands for."""
-        sizes = [int(np.prod(shape, dtype=int)) for shape in self.shapes]
-        parts = np.split(flat, np.cumsum(sizes)[:-1], axis=-1)
         lead = flat.shape[:-1]
-        out = tuple(part.reshape((*lead, *shape)) for part, shape in zip(parts, self.shapes, strict=True))
-        return out if self.blocks else out[0][()]
+        if not self.blocks:
+            return flat.reshape((*lead, *self.shapes[0]))[()]
+        sizes = [prod(shape) for shape in self.shapes]
+        parts = np.split(flat, np.cumsum(sizes)[:-1], axis=-1)
+        return tuple(part.reshape((*lead, *shape))[()] for part, shape in zip(parts, self.shapes, strict=True))
 
 
 def _numbers(value: Any, owner: str) -> Array:
@@ -69,9 +73,10 @@ def require_arguments(function: Any, count: int, form: str, owner: str) -> None:
         )
     try:
         signature = inspect.signature(function)
-        signature.bind(*range(count))
-    except ValueError:
+    except (TypeError, ValueError):  # built-in functions need not tell
         return
+    try:
+        signature.bind(*range(count))
     except TypeError as error:
         raise ArgumentTypeError(
             explain(f"{owner} must accept {form}", f"one with {signature}", "Add the missing arguments")
@@ -97,8 +102,9 @@ def saddle_oracle(
 ) -> Oracle:
     """The oracle of (gradient in u, minus gradient in v)."""
     for name, function in (("sample_u", sample_u), ("sample_v", sample_v)):
-        require_arguments(function, 4 + len(args), f"{name}(u, v, n, rng)", f"saddle: {name}")
-    size = int(np.prod(layout.shapes[0], dtype=int))
+        more = ", *args" if args else ""
+        require_arguments(function, 4 + len(args), f"{name}(u, v, n, rng{more})", f"saddle: {name}")
+    size = prod(layout.shapes[0])
     first, second = Layout(layout.shapes[:1], False), Layout(layout.shapes[1:], False)
 
     def mean(x: Array, n: int, rng: Any) -> Array:

@@ -1,24 +1,29 @@
-"""An accuracy without constants: stages of the untuned default, each judged on fresh samples."""
+"""An accuracy without constants: stages of a method, each judged on fresh samples."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dualanchor.advise.certify import Certificate, certificate_from_session
+from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle, Session
 from dualanchor.core.problem import Problem
 from dualanchor.core.result import History, Result, Status
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.front.ask import Ask
-from dualanchor.methods.auto import LONG, Auto
 from dualanchor.run.checkpoint import Checkpoint
+from dualanchor.run.loop import as_callback
 from dualanchor.run.solve import solve
 
 FIRST = 256  # samples of the first stage
 SHARE = 4  # a stage's first certificate takes one sample for so many of the stage
+SHORTEST, FEWEST = 32, 64  # samples of a stage and of a certificate, at least
+_FAR = 1e6  # times the samples: further than anybody would go
 _STAGE = 1 << 32  # stage j of replication r reads the streams of replication j * this + r
 
 
@@ -26,173 +31,220 @@ class Certified(NamedTuple):
     """What came out, its certificate, and in which sense eps was delivered."""
 
     result: Result
-    certificate: Certificate
+    certificate: Certificate | None
     sense: str
 
 
 def until_certified(
-    oracle: Oracle, x0: Array, *, eps: float, step: float, confidence: float, most: int, ask: Ask
+    oracle: Oracle, x0: Array, *, eps: float, method: Callable[[int], Method], most: int, ask: Ask
 ) -> Certified:
     """Run stages of growing length, each from where the one before ended, until an upper bound is at most eps.
 
-    The failure probability is split over the certificates of a row, the i-th gets 1/(i(i+1)) of it, so that none of
-    them is wrong with the overall confidence. Every stage and every certificate has fresh samples of its own.
+    `method` makes the method for a stage of so many samples; no row spends more than `most` samples in all. The failure
+    probability is split over the certificates of a row, the i-th gets 1/(i(i+1)) of it, so that none of them is wrong
+    with the overall confidence. Every stage and every certificate has fresh samples of its own, and what a row does
+    depends on that row alone: it would do the same by itself.
     """
-    rows = x0.shape[0]
-    run = _Rows(x0, eps, 1 - confidence)
-    length, stage = FIRST, 0
+    run = _Rows(oracle, x0, eps, most, ask)
+    callback = None if ask.callback is None else as_callback(ask.callback)
     while run.active.size:
-        here = run.active
-        length = int(min(length, max(32, (most - run.spent[here].max()) * SHARE // (SHARE + 1))))
-        if stage and run.spent[here].max() + length + length // SHARE > most:
-            break
-        several = max(1, length // LONG)
-        result = solve(
-            Problem(oracle, x0[0], name=ask.door),
-            Auto(step, max(1, length // several), several),
-            seed=ask.seed,
-            reps=(stage * _STAGE + here).tolist(),
-            x0=run.x[here],
-            record=0,
-            check=False,
-            progress=ask.progress,
-            checkpoint=_numbered(ask.checkpoint, stage),
-        )
-        run.after(here, result)
-        if any(one is Status.INTERRUPTED for one in result.status):
-            run.status[here] = Status.INTERRUPTED
-            break
-        if ask.callback is not None and ask.callback(run.x[0] if rows == 1 else run.x):
-            run.status[here] = Status.CALLBACK
-            break
-        run.judge(oracle, ask.seed, stage, here, max(64, length // SHARE), most)
-        length, stage = int(length * run.growth()), stage + 1
-    return run.outcome(ask, confidence)
+        for here, stage, length in list(run.groups()):
+            result = solve(
+                Problem(oracle.take(here), x0[0], name=ask.door),
+                method(length),
+                budget=length,
+                seed=ask.seed,
+                reps=(stage * _STAGE + here).tolist(),
+                x0=run.x[here],
+                record=0,
+                check=False,
+                progress=ask.progress,
+                checkpoint=_numbered(ask.checkpoint, stage, None if ask.reps == 1 else int(here[0])),
+            )
+            run.after(here, result)
+            if any(one is Status.INTERRUPTED for one in result.status):
+                run.end(Status.INTERRUPTED)
+                break
+            if callback is not None and callback(run.result(result.method, Status.RUNNING)):
+                run.end(Status.CALLBACK)
+                break
+            try:
+                run.judge(here, length)
+            except KeyboardInterrupt:
+                run.end(Status.INTERRUPTED)
+                break
+    return Certified(run.result(result.method), run.certificate(), run.sense())
 
 
 class _Rows:
     """Where each replication stands."""
 
-    def __init__(self, x0: Array, eps: float, delta: float) -> None:
+    def __init__(self, oracle: Oracle, x0: Array, eps: float, most: int, ask: Ask) -> None:
         rows = x0.shape[0]
-        self.x, self.best, self.eps, self.delta = x0.copy(), x0.copy(), eps, delta
-        self.upper, self.residual, self.squared = (np.full(rows, np.inf) for _ in range(3))
-        self.sigma, self.width = np.full(rows, np.nan), np.full(rows, np.inf)
-        self.level, self.used = np.full(rows, np.nan), np.zeros(rows, int)
-        self.spent, self.nit, self.tests = (np.zeros(rows, int) for _ in range(3))
-        self.last = np.full(rows, np.inf)  # estimate after the latest stage
+        self.oracle, self.ask, self.eps, self.most = oracle, ask, eps, most
+        self.x, self.best = x0.copy(), x0.copy()
+        self.stage, self.doublings = np.zeros(rows, int), np.zeros(rows, int)  # doublings: of length, in halves
+        self.upper, self.residual, self.squared, self.sigma = (np.full(rows, np.inf) for _ in range(4))
+        self.last, self.width = np.full(rows, np.inf), np.full(rows, np.inf)  # of the latest certificate
+        self.spent, self.drawn, self.nit, self.tests, self.used = (np.zeros(rows, int) for _ in range(5))
         self.status = np.full(rows, Status.BUDGET, dtype=object)
-        self.lines: list[tuple[Array, Array, Array, Array]] = []
+        self.made: Certificate | None = None
+        self.lines: list[tuple[Array, Array, Array, Array, Array]] = []
 
     @property
     def active(self) -> Array:
-        """Rows that have neither succeeded nor diverged."""
-        return np.flatnonzero(self.status == Status.BUDGET)
+        """Rows that go on: not certified, not diverged, and able to pay for another stage with its certificate."""
+        running = np.array([one is Status.BUDGET for one in self.status])
+        lengths = self._lengths()
+        return np.flatnonzero(running & (lengths >= SHORTEST) & ((self.stage == 0) | (4 * lengths >= self._wanted())))
+
+    def groups(self) -> Iterator[tuple[Array, int, int]]:
+        """Active rows that do the same next, with the number of their stage and its length."""
+        here = self.active
+        keys = np.stack([self.stage[here], self._lengths()[here], self.tests[here]], axis=1)
+        for key in np.unique(keys, axis=0):
+            yield here[(keys == key).all(axis=1)], int(key[0]), int(key[1])
+
+    def _wanted(self) -> Array:
+        return np.rint(FIRST * 2 ** (self.doublings / 2)).astype(int)
+
+    def _lengths(self) -> Array:
+        """What each row would spend on its next stage: what is wanted, halved as often as it takes to pay for it."""
+        left, lengths = self.most - self.spent, self._wanted()
+        while (costly := (lengths >= SHORTEST) & (lengths + _judging(lengths) > left)).any():
+            lengths = np.where(costly, lengths // 2, lengths)
+        return lengths
 
     def after(self, here: Array, result: Result) -> None:
         self.spent[here] += result.nfev
+        self.drawn[here] += result.draws
         self.nit[here] += result.nit
         gone = np.array([one is Status.DIVERGED for one in result.status])
         self.status[here[gone]] = Status.DIVERGED
         self.x[here[~gone]] = result.x[~gone]
 
-    def judge(self, oracle: Oracle, seed: int, stage: int, here: Array, samples: int, most: int) -> None:
+    def end(self, status: Status) -> None:
+        self.status[[one is Status.BUDGET for one in self.status]] = status
+
+    def judge(self, here: Array, length: int) -> None:
         """Certify each row on fresh samples, and once more with as many as it seems to take where that is few."""
-        here = here[self.status[here] == Status.BUDGET]
-        self._certify(oracle, seed, 2 * stage, here, samples)
-        open_rows = here[self.status[here] == Status.BUDGET]
-        self.lines.append((here, self.nit[here], self.spent[here], self.last[here]))
-        gap, width = self.eps - self.last[open_rows], self.width[open_rows]
+        here = self._unsettled(here)
+        samples = int(_judging(length))
+        self._certify(here, 0, samples)
+        rows = self._unsettled(here)
+        gap, width = self.eps - self.last[rows], self.width[rows]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # widths fall like one over the root
             needed = 1.3 * samples * (width / np.where(gap > 0.2 * self.eps, gap, np.nan)) ** 2
-        worth = np.isfinite(needed) & (needed <= 6 * samples * SHARE) & (self.spent[open_rows] + 1.25 * needed <= most)
-        counts = np.ceil(1.25 ** np.ceil(np.log(np.maximum(needed[worth], samples)) / np.log(1.25))).astype(int)
-        for count in np.unique(counts):  # rows that need about as many are certified together
-            self._certify(oracle, seed, 2 * stage + 1, open_rows[worth][counts == count], int(count))
+        worth = needed <= 6 * samples * SHARE
+        powers = np.ceil(np.log(np.maximum(needed[worth], samples)) / np.log(1.25))
+        rows, counts = rows[worth], np.ceil(1.25**powers).astype(int)
+        payable = self.spent[rows] + counts <= self.most
+        for count in np.unique(counts[payable]):  # rows that need about as many are certified together
+            self._certify(rows[payable & (counts == count)], 1, int(count))
+        self.stage[here] += 1
+        self.doublings[here] += self._growth(self.last[here])
 
-    def _certify(self, oracle: Oracle, seed: int, number: int, rows: Array, samples: int) -> None:
+    def _unsettled(self, rows: Array) -> Array:
+        return rows[[one is Status.BUDGET for one in self.status[rows]]]
+
+    def _certify(self, rows: Array, number: int, samples: int) -> None:
         if not rows.size:
             return
-        self.tests[rows] += 1
-        tests = int(self.tests[rows].max())
-        level = 1 - self.delta / (tests * (tests + 1))
-        streams = Streams(seed, number * _STAGE + rows, Purpose.CERTIFICATE, self.x.shape[1], self.x.dtype)
-        made = certificate_from_session(Session(oracle, streams), self.x[rows], samples, confidence=level)
+        tests = int(self.tests[rows[0]]) + 1  # the same for all of them
+        level = 1 - (1 - self.ask.level) / (tests * (tests + 1))
+        replications = (2 * self.stage[rows] + number) * _STAGE + rows
+        streams = Streams(self.ask.seed, replications, Purpose.CERTIFICATE, self.x.shape[1], self.x.dtype)
+        F = Session(self.oracle.take(rows), streams)
+        made = self.made = certificate_from_session(F, self.x[rows], samples, confidence=level)
+        self.tests[rows] = tests
         self.spent[rows] += made.samples
-        self.last[rows], self.sigma[rows], self.width[rows] = made.residual, made.sigma, made.upper - made.residual
-        better = rows[made.upper < self.upper[rows]]
-        picked = np.isin(rows, better)
-        self.best[better], self.upper[better] = self.x[better], made.upper[picked]
-        self.residual[better], self.squared[better] = made.residual[picked], made.squared[picked]
-        self.level[better], self.used[better] = level, made.samples
+        self.drawn[rows] += made.samples
+        self.last[rows], self.width[rows] = made.residual, made.upper - made.residual
+        self.lines.append((rows, self.nit[rows], self.drawn[rows], self.spent[rows], made.residual))
+        picked = made.upper < self.upper[rows]
+        better = rows[picked]
+        self.best[better], self.used[better] = self.x[better], made.samples
+        for name in ("upper", "residual", "squared", "sigma"):
+            getattr(self, name)[better] = getattr(made, name)[picked]
         self.status[rows[made.upper <= self.eps]] = Status.TARGET
 
-    def growth(self) -> float:
-        """How much longer the next stage is: errors fall at best like one over the root of the samples."""
-        if not self.active.size:
-            return 1.0
-        ratio = float(np.median(self.last[self.active])) / (0.6 * self.eps)
-        return float(np.clip(ratio**2, 2.0, 4.0)) if np.isfinite(ratio) else 2.0
+    def _growth(self, residual: Array) -> Array:
+        """How often the next stage doubles, in halves: errors fall at best like one over the root of the samples."""
+        with np.errstate(divide="ignore"):
+            doublings = 4 * np.log2(residual / (0.6 * self.eps))
+        return np.clip(np.nan_to_num(np.ceil(doublings), posinf=2.0), 2, 4).astype(int)
 
-    def outcome(self, ask: Ask, confidence: float) -> Certified:
-        single = ask.reps == 1
-        done = self.status == Status.TARGET
-        certificate = Certificate(
-            residual=float(self.residual[0]) if single else self.residual,
-            upper=float(self.upper[0]) if single else self.upper,
-            squared=float(self.squared[0]) if single else self.squared,
-            sigma=float(self.sigma[0]) if single else self.sigma,
-            confidence=confidence,
-            samples=int(self.used.max()),
-            groups=32,
-            rule="min",
-            notes=("the confidence is that of all certificates made on the way together",),
-        )
-        if done.all():
-            sense = f"|F(x)| <= {self.eps:g} with confidence {confidence:g}, by certificate"
-        else:
-            worst = float(np.max(self.upper[~done]))
-            more = (
-                ""
-                if not np.isfinite(worst)
-                else (f"; about {max(2.0, (worst / self.eps) ** 2):.2g} times the samples would be needed")
-            )
-            sense = f"not reached: |F(x)| <= {worst:.4g} with confidence {confidence:g} is what is certified{more}"
-        columns = [np.concatenate(parts) if parts else np.zeros(0) for parts in zip(*self.lines, strict=True)] or [
-            np.zeros(0)
-        ] * 4
-        history = History(
-            row=columns[0].astype(int),
-            k=columns[1].astype(int),
-            draws=columns[2].astype(int),
-            evals=columns[2].astype(int),
-            residual=columns[3],
-        )
+    # -- what came out ---------------------------------------------------------------------------------------
 
-        def one(values: Any) -> Any:
-            return values[0].item() if single else values
+    def result(self, method: dict[str, Any], status: Status | None = None) -> Result:
+        """The result as it stands; `status` instead of that of rows under way."""
+        single = self.ask.reps == 1
+        statuses = self.status.copy()
+        if status is not None:
+            statuses[[one is Status.BUDGET for one in statuses]] = status
+        done = np.array([one is Status.TARGET for one in statuses])
+        x = np.where((np.isfinite(self.upper) if status is None else done)[:, None], self.best, self.x)
 
-        result = Result(
-            x=self.best[0] if single else self.best,
-            success=one(done),
-            status=self.status[0] if single else self.status,
-            nit=one(self.nit),
-            nfev=one(self.spent),
-            draws=one(self.spent),
+        def shaped(values: Any) -> Any:
+            return values[0].item() if single else values.copy()
+
+        columns = [np.concatenate(parts) for parts in zip(*self.lines, strict=True)] or [np.zeros(0)] * 5
+        row, k, draws, evals = (column.astype(int) for column in columns[:4])
+        return Result(
+            x=x[0] if single else x,
+            success=shaped(done),
+            status=statuses[0] if single else statuses,
+            nit=shaped(self.nit),
+            nfev=shaped(self.spent),
+            draws=shaped(self.drawn),
             residual=None,
             residual_kind=None,
-            history=history,
-            state={"x": self.best},
-            problem={"name": ask.door, "dimension": self.x.shape[1]},
-            method={"id": "auto", "title": Auto.title, "citation": Auto.citation, "anytime": True, "parameters": {}},
-            seed=ask.seed,
+            history=History(row=row, k=k, draws=draws, evals=evals, residual=columns[4]),
+            state={"x": x},
+            problem={"name": self.ask.door, "dimension": self.x.shape[1]},
+            method={**method, "parameters": {}},
+            seed=self.ask.seed,
         )
-        return Certified(result, certificate, sense)
+
+    def certificate(self) -> Certificate | None:
+        """The smallest bound of each row; all bounds hold together with the confidence asked for."""
+        if self.made is None:
+            return None
+        numbers = {name: getattr(self, name) for name in ("upper", "residual", "squared", "sigma")}
+        if self.ask.reps == 1:
+            numbers = {name: float(values[0]) for name, values in numbers.items()}
+        note = "the confidence is that of all certificates made on the way together"
+        notes = (note, *(one for one in self.made.notes if "samples were used" not in one))
+        return replace(self.made, **numbers, confidence=self.ask.level, samples=int(self.used.max()), notes=notes)
+
+    def sense(self) -> str:
+        """In which sense eps was delivered, or what is known instead and what it would take."""
+        said, worst = delivered(self.upper, self.eps, self.ask.level), float(np.max(self.upper))
+        factor = max(2.0, (worst / self.eps) ** 2)  # bounds fall at best like one over the root of the samples
+        return said if worst <= self.eps or factor > _FAR else f"{said}; it may take {factor:.2g} times the samples"
 
 
-def _numbered(checkpoint: Any, stage: int) -> Any:
-    """A file of its own for each stage; a finished stage is read back from it."""
+def delivered(upper: Any, eps: float, confidence: float) -> str:
+    """What certificates say about eps: that it holds, or what holds instead."""
+    upper, level = np.atleast_1d(upper), f"with confidence {confidence:g}"
+    missed = upper > eps
+    if not missed.any():
+        return f"|F(x)| <= {eps:g} {level}, by certificate"
+    count = "not reached" if missed.all() else f"not reached by {np.count_nonzero(missed)} of {missed.size}"
+    worst = float(np.max(upper))
+    if not np.isfinite(worst):
+        return f"{count}: nothing could be certified"
+    return f"{count}: |F(x)| <= {worst:.4g} {level} is certified"
+
+
+def _judging(length: Any) -> Any:
+    """Samples of the first certificate after a stage of this length."""
+    return np.maximum(FEWEST, length // SHARE)
+
+
+def _numbered(checkpoint: Any, stage: int, row: int | None) -> Any:
+    """A file of its own for each stage and group of rows; a finished stage is read back from it."""
     if checkpoint is None:
         return None
     given = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-    return Checkpoint(f"{given.path}.{stage}", given.seconds)
+    return Checkpoint(f"{given.path}.{stage}" + ("" if row is None else f".{row}"), given.seconds)

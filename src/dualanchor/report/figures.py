@@ -147,12 +147,13 @@ def _saved(figure: Any) -> dict[str, bytes]:
 
 
 def plot_result(result: Result, ax: Any = None) -> Any:
-    """Plot recorded residuals against operator evaluations: the mean, and the 5th to 95th percentile band.
+    """Plot residuals against operator evaluations: the mean, and the 5th to 95th percentile band; and the certificate.
 
     Parameters
     ----------
     result : Result
-        A result with a recorded residual; configurations become one curve each.
+        A result with residuals, recorded or estimated on the way, or with a certificate; configurations become one
+        curve each.
     ax : matplotlib axes, optional
         Where to draw; a new figure if left out.
     """
@@ -161,32 +162,50 @@ def plot_result(result: Result, ax: Any = None) -> Any:
     except ImportError:
         raise missing_extra("matplotlib", "plot", "Result.plot") from None
     history = result.history
-    if not history.residual.size:
+    if not history.residual.size and result.certificate is None:
         raise ArgumentError(
             explain(
-                "Result.plot shows recorded residuals",
+                "Result.plot shows recorded residuals, or a certificate",
                 "a result without any",
-                "Solve a problem whose operator is known, with record=64",
+                "Solve a problem whose operator is known, with record=64, or use a front door such as root",
             )
         )
     if ax is None:
         _, ax = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
     replications = result.shape[-1] if result.shape else 1
     configuration = history.row // replications
-    for number in np.unique(configuration):
+    by_stages = bool(history.residual.size) and result.residual_kind == "estimated"  # rows go their own ways
+    for row in np.unique(history.row) if by_stages else ():
+        own = history.of(row)
+        ax.plot(own.evals, own.residual, "C0.-", linewidth=1, label="" if row else "estimates after stages")
+    for number in np.unique(configuration) if history.residual.size and not by_stages else ():
         chosen = configuration == number
         evals, mean, low, high = _over_rows(history.evals[chosen], history.k[chosen], history.residual[chosen])
         label = result.labels()[number]
         (line,) = ax.plot(evals, mean, label=label)
         if replications > 1:
             ax.fill_between(evals, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-    ax.set_yscale("log")
+    if result.certificate is not None:
+        _add_certificate(ax, result)
+    ax.set_yscale("log", nonpositive="mask")
     ax.set_xlabel("operator evaluations")
     ax.set_ylabel("residual ‖F(x)‖")
     ax.set_title(result.problem["name"])
     ax.legend()
     ax.grid(True, which="major", alpha=0.3)
     return ax
+
+
+def _add_certificate(ax: Any, result: Result) -> None:
+    """At the end of each replication the estimate and, above it, the upper confidence bound."""
+    facts = result.certificate if isinstance(result.certificate, dict) else result.certificate.to_dict()
+    residual, upper = (np.atleast_1d(np.array(facts[name], dtype=float)) for name in ("residual", "upper"))
+    evals = np.broadcast_to(np.atleast_1d(result.nfev), upper.shape)
+    look = {"color": "black", "linestyle": "", "zorder": 4}
+    level = f"{100 * facts['confidence']:g} %"
+    ax.plot(evals, upper, marker="v", label=f"upper bound, confidence {level}", **look)
+    ax.plot(evals, residual, marker="o", markerfacecolor="white", label="estimate on fresh samples", **look)
+    ax.vlines(evals, np.maximum(residual, 1e-2 * upper), upper, color="black", linewidth=1)
 
 
 def _over_rows(evals: Array, k: Array, residual: Array) -> tuple[Array, Array, Array, Array]:

@@ -1,0 +1,69 @@
+"""An inclusion as a root-finding problem in z, with x = prox(z)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.errors import OracleError
+from dualanchor.core.oracle import Oracle
+from dualanchor.core.result import Result
+from dualanchor.core.streams import Purpose, Streams
+from dualanchor.core.types import Array
+from dualanchor.front.answer import Inside, answer
+from dualanchor.front.ask import Ask
+from dualanchor.oracles.composite import Composite, composite_constants
+from dualanchor.prox import check_prox
+from dualanchor.theory.bounds import composite_modulus
+
+_OWN = 1 << 40  # where the first batch stands in the stream of starts, far from what a problem draws its x0 from
+
+
+def constrained(ask: Ask, oracle: Oracle, prox: Callable[[Array, Any], Any], x0: Array) -> Result:
+    """Solve 0 in F(x) + G(x) by backward-forward steps: a root-finding problem in z, with x = prox(z)."""
+    assert ask.L is not None
+    step = 2 / ask.L
+    check_prox(prox, x0, step)
+    composite = Composite(oracle, prox, step)
+    total = ask.max_samples if ask.budget is None else ask.budget
+    if total < 2:
+        raise ask.bad("two samples are needed, one of them for the start", total, "Use a larger budget")
+    first = int(np.clip(total // 50, 1, 64 if ask.budget is None else 4096))
+    streams = Streams(ask.seed, np.arange(ask.reps), Purpose.START, x0.size, x0.dtype)
+    streams.position = _OWN
+    z0 = composite.start(np.tile(x0, (ask.reps, 1)), streams, first)
+
+    def primal(z: Array) -> Array:
+        return composite.primal(np.atleast_2d(z)).reshape(np.shape(z))
+
+    inner = replace(
+        ask.showing(primal),
+        L=2 / step,
+        M=None,
+        mu=composite_constants(ask.constants(), step).mu,
+        budget=None if ask.budget is None else ask.budget - first,
+        max_samples=ask.max_samples if ask.budget is not None else ask.max_samples - first,
+    )
+    inside = Inside(float(composite_modulus(step, ask.mu)), step / sqrt(first))
+    try:
+        found = answer(inner, composite, z0[0] if ask.reps == 1 else z0, inside)
+    except OracleError as error:
+        if error.result is not None:
+            error.result = replace(error.result, x=primal(error.result.x))
+        raise
+    return replace(
+        found,
+        x=primal(found.x),
+        nfev=found.nfev + first,
+        draws=found.draws + first,
+        state={**found.state, "z": np.atleast_2d(found.x)},
+        notes=(
+            *found.notes,
+            "residual and certificate are those of F(x) + g with g in G(x), at x = prox(z)",
+            f"{first:,} samples went into the start z0 = x0 - step F(x0)",
+        ),
+    )
