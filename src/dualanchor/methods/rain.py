@@ -104,6 +104,11 @@ class RAIN(TwoCall):
         return self.twice(k)
 
     @classmethod
+    def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
+        chosen = super().defaults(problem, budget, given)  # weights grow by e^5 over a run, not beyond what a step bears
+        return chosen if budget is None else {**chosen, "growth": min(0.001, 10 / budget)}
+
+    @classmethod
     def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
         weights = [0.001, 0.01, 0.1, 1.0]
         return {"step_size": cls._steps_to_try(problem), "anchor_weight": weights, "growth": weights}
