@@ -105,8 +105,12 @@ class RAIN(TwoCall):
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
-        chosen = super().defaults(problem, budget, given)  # weights grow by e^5 over a run, not beyond what a step bears
-        return chosen if budget is None else {**chosen, "growth": min(0.001, 10 / budget)}
+        chosen = {**super().defaults(problem, budget, given), **given}
+        step, weight = chosen.get("step_size"), chosen.get("anchor_weight", cls.anchor_weight)
+        if budget is None or step is None:
+            return chosen
+        bearable = np.log1p(0.25 / (step * weight)) / max(1, budget // 2)  # the pull of the last step times its length
+        return {**chosen, "growth": float(min(cls.growth, bearable))}
 
     @classmethod
     def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
