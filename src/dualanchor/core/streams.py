@@ -78,6 +78,7 @@ class Streams:
         self._place(slots)
         self._sequences: dict[Any, _Sequence] = {}
         self._normals = self._normal_sequence()
+        self._scale: float | None = None  # the latest multiple asked for
         self._handles: list[Handle] | None = None
 
     @property
@@ -111,6 +112,9 @@ class Streams:
 
         Where rows go through the same replications again and again, `compact` gives these once: (period, d).
         """
+        if scale is not None and scale != self._scale:  # multiples are kept once a scale has come twice
+            self._scale = scale
+            return scale * self.normals(compact)
         position, normals = self.position, self._normals if scale is None else self._normals.times(scale)
         self.position = position + 1
         if not isinstance(position, int):
