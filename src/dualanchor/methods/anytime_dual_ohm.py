@@ -79,8 +79,8 @@ class AnytimeDualOHM(Running, Anchored):
     Assumptions 3.1 and 3.2, :math:`0 < \alpha \le 2/L`, at the end of each stage:
     :math:`\mathbb E \|F(x)\|^2 \le (P_j + \sqrt{P_j^2 + 2\sigma^2/b})^2 / N_j^2` with :math:`P_j = D_j/\alpha`,
     :math:`D_0 = D` and :math:`D_{j+1}^2 = D_j^2 + \frac{\alpha^2\sigma^2}{2} \sum_k 1/B_k` over the rounds of stage
-    j: in the number Q of samples :math:`O(\log^2 Q\,\log\log Q / Q)`, for any b. `stage_bounds` has the numbers. Not in the
-    paper.
+    j: in the number Q of samples :math:`O(\log^2 Q\,\log\log Q / Q)`, for any b. `stage_bounds` has the numbers.
+    Not in the paper.
 
     Cost
     ----
