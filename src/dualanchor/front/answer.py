@@ -101,7 +101,7 @@ class _Answer:
             raise ask.bad("confidence with eps makes replications of its own", f"reps = {ask.reps}", "Use reps=1")
         assert ask.eps is not None
         assert ask.sigma is not None
-        delta = 1 - ask.level
+        delta = round(1 - ask.level, 12)
         runs = max(1, ceil(log(2 / delta) / log(4)))
         each = self._plan(eps=ask.eps / 3)
         judged = max(1, ceil(36 * ask.sigma**2 * (1 + sqrt(2 * log(2 * runs / delta))) ** 2 / ask.eps**2))
@@ -150,7 +150,7 @@ class _Answer:
         why = f"a guarantee within the budget; the smallest proved bound: {chosen.theorem}"
         sense = self._by_theorem(chosen)
         if unknown:
-            sense += f", if {' and '.join(unknown)} are as estimated near x0"
+            sense += f", if {' and '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} as estimated near x0"
         result = self._run(chosen.method(), stop=_after(chosen))
         return self._concluded(result, why, last, chosen, sense)
 
@@ -186,7 +186,7 @@ class _Answer:
         total = ask.max_samples if ask.budget is None else ask.budget
         last = self._reserved(total)
         self._look(look_share(total))
-        self._try_replay(method(total - last - self.evals))
+        self._try_replay(method, total - last - self.evals)
         spend = total - last - self.evals
         result = self._run(method(spend), budget=spend)
         return self._concluded(result, "the method asked for", last, None, None)
@@ -202,7 +202,7 @@ class _Answer:
         most = 4 * FIRST if ask.L is None else FIRST
         self._look(min(most, ask.max_samples // 8 // FEWEST * FEWEST), needed=unknown and method is None)
         if method is not None:
-            self._try_replay(method(FIRST))
+            self._try_replay(method, FIRST)
         why = f"{reason}: stages of {'it' if method else 'the untuned default'}, a certificate after each"
         if method is None and ask.L is None and ask.M is not None:
             why = f"{_NOT_COCOERCIVE}; stages of it, a certificate after each"
@@ -264,9 +264,11 @@ class _Answer:
         for text in self.doubts:
             warnings.warn(text, AssumptionWarning, stacklevel=_users_level())
 
-    def _try_replay(self, method: Method) -> None:
+    def _try_replay(self, method: Callable[[int], Method], left: int) -> None:
         """Ask for one sample twice, and pay for it, where a method needs to know whether that works."""
-        if "replay" in method.needs and self.oracle.replayable is None:
+        if "replay" in method(left).needs and self.oracle.replayable is None:
+            if left < 3:
+                raise self.ask.bad("two samples go into trying whether they repeat, so 3 are needed", left, "Use more")
             x = self._one()[None]
             pilot = Streams(self.ask.seed, np.zeros(1, int), Purpose.PILOT, x.size, x.dtype)
             self.oracle.take(np.arange(1)).is_replayable(x, pilot)

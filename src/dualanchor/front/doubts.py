@@ -16,7 +16,7 @@ def contradicted(ask: Ask, seen: Calibration, plain: bool) -> list[str]:
     """
     said = []
     lowest = [pair[0] for pair in (seen.local_L_interval, seen.local_L_mean_interval) if pair is not None]
-    comparable = bool(lowest) and seen.replayable and not seen.not_cocoercive
+    comparable = bool(lowest) and seen.replayable and not (seen.violations or seen.not_cocoercive)
     if ask.L is not None and comparable and max(lowest) > _SLACK * ask.L:
         said.append(f"L = {ask.L:.4g} is too small: near x0 it is at least {max(lowest):.4g}")
     if ask.sigma is not None and seen.sigma_interval[0] > _SLACK * ask.sigma:

@@ -1,0 +1,181 @@
+"""What the front doors promise, counted over replications.
+
+A false success is one whose true residual is above eps; the promise is at most 5 %. A binomial test fails correct code
+at a rate of 1e-3 where exactly 5 % are wrong, far less where fewer are; of 200 it allows 21.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import dualanchor as da
+from dualanchor.core.oracle import Oracle
+from dualanchor.core.streams import Purpose, Streams
+from dualanchor.front.answer import answer
+from dualanchor.front.ask import Ask
+
+REPS = 200
+FAMILIES = {
+    "worst-case, 0.1": (da.problems.worst_case_nonexpansive(dimension=101, sigma=0.5), 0.1),
+    "worst-case, 0.4": (da.problems.worst_case_nonexpansive(dimension=101, sigma=0.5), 0.4),
+    "finite-sum, 3": (da.problems.finite_sum_cocoercive(components=40, dimension=20, rank=15), 3.0),
+    "finite-sum, 0.1": (da.problems.finite_sum_cocoercive(components=40, dimension=20, rank=15), 0.1),
+    "huber": (da.problems.huber_minimax(dimension=20, sigma=0.5), 0.05),
+    "affine": (da.problems.affine(dimension=20, sigma=1.0, rotation=1.0), 0.1),
+}
+
+
+def assert_few(wrong: int, of: int, rate: float = 0.05) -> None:
+    """Fail if so many wrong ones would have a probability below 1e-3 at the rate promised."""
+    assert stats.binom.sf(wrong - 1, of, rate) >= 1e-3, f"{wrong} of {of} wrong, promised at most {rate:.0%}"
+
+
+def ask_for(problem: da.Problem, seed: int, reps: int = REPS, **keywords) -> tuple[da.Result, np.ndarray]:
+    """The answer on as many random instances, and the true residuals."""
+    oracle, x0, _ = problem.instance(Streams(seed, np.arange(reps), Purpose.INSTANCE))
+    result = answer(Ask("root", seed=seed, reps=reps, **keywords), oracle, x0)
+    return result, np.linalg.norm(oracle.operator(result.x), axis=1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name not in ("huber", "affine") else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],
+)
+def test_stopping_by_certificate(name):
+    problem, eps = FAMILIES[name]
+    known = problem.constants
+    result, true = ask_for(problem, 21, eps=eps, L=known.L)
+    assert result.success.all()
+    assert_few(np.count_nonzero(true > eps), REPS)
+    assert_few(np.count_nonzero(true > result.certificate.upper), REPS)
+    plan = da.plan(eps=eps, L=known.L, D=known.D, sigma=known.sigma, mu=known.mu)
+    assert np.median(result.nfev) <= 4 * plan.samples
+    assert result.nfev.mean() <= 4 * plan.samples
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["worst-case, 0.1", "finite-sum, 0.1"])
+def test_stopping_by_certificate_without_L(name):
+    problem, eps = FAMILIES[name]
+    result, true = ask_for(problem, 22, eps=eps)
+    assert result.success.all()
+    assert_few(np.count_nonzero(true > eps), REPS)
+
+
+class Stubborn(Oracle):
+    """|F| is a hair above eps wherever one looks: every success is false."""
+
+    def __init__(self, value, sigma, tails=None):
+        self.value, self.sigma, self.tails = np.asarray(value), sigma, tails
+
+    def draw(self, streams, size):
+        if self.tails is None:
+            return da.Batch(size, streams.normals() / np.sqrt(size))
+        shape = (size, self.value.size)
+        return da.Batch(size, np.stack([self.tails(rng, shape).mean(axis=0) for rng in streams.generators()]))
+
+    def mean(self, x, batch):
+        return self.value + self.sigma * batch.data + 0 * x
+
+
+@pytest.mark.parametrize(
+    ("dimension", "tails"),
+    [
+        pytest.param(1, None, id="d=1"),
+        pytest.param(20, None, id="d=20"),
+        pytest.param(1, lambda rng, shape: rng.exponential(size=shape) - 1, id="d=1, skewed", marks=pytest.mark.slow),
+    ],
+)
+def test_false_successes_where_every_success_is_false(dimension, tails):
+    """The sharp case: as many chances as the budget has certificates, each of them to be wrong."""
+    value = np.zeros(dimension)
+    value[0] = -0.1001
+    keywords = {"eps": 0.1, "L": 1.0, "reps": REPS, "check": False, "max_samples": 1500}
+    result = answer(Ask("root", seed=dimension, **keywords), Stubborn(value, 0.3, tails), np.zeros(dimension))
+    assert_few(np.count_nonzero(result.success), REPS)
+    assert_few(np.count_nonzero(result.certificate.upper < 0.1001), REPS)
+
+
+def test_the_count_can_fail():
+    """Certificates of half the confidence each would be caught."""
+    value = np.array([0.1001])
+    keywords = {"eps": 0.1, "L": 1.0, "reps": REPS, "check": False, "max_samples": 1500, "confidence": 0.5}
+    result = answer(Ask("root", seed=1, **keywords), Stubborn(value, 0.3), np.zeros(1))
+    wrong = np.count_nonzero(result.success)
+    assert_few(wrong, REPS, 0.5)
+    with pytest.raises(AssertionError, match="promised at most 5%"):
+        assert_few(wrong, REPS)
+
+
+@pytest.mark.parametrize(("confidence", "several"), [(0.6, False), (0.99, True)])
+def test_high_probability(confidence, several):
+    """|F| <= eps fails with the stated probability at most."""
+    oracle = da.AdditiveNoise(lambda x: x - 1, 1.0, vectorized=True)
+    wrong, runs = 0, 30
+    for seed in range(runs):
+        result = da.root(
+            oracle, np.zeros(3), eps=0.3, L=1.0, sigma=1.0, D=2.0, confidence=confidence, seed=seed, check=False
+        )
+        wrong += result.residual > 0.3
+        assert result.success
+        assert ("independent runs" in result.why) == several
+    assert_few(wrong, runs, 1 - confidence)
+
+
+def test_planned_runs_keep_their_promise():
+    """The root mean square over replications, as planned by the door itself."""
+    problem = da.problems.affine(dimension=20, sigma=1.0, rotation=1.0)
+    known = problem.constants
+    result, true = ask_for(problem, 23, eps=0.2, L=known.L, D=known.D, sigma=known.sigma)
+    assert result.success.all()
+    squares = true**2
+    assert squares.mean() + 4.75 * squares.std(ddof=1) / np.sqrt(REPS) <= 0.2**2
+    assert_few(np.count_nonzero(true > result.certificate.upper), REPS)
+
+
+PURPOSES = {
+    "budget": {"budget": 2000, "L": 1.0},
+    "guarantee": {"budget": 2000, "L": 1.0, "sigma": 1.5, "D": 3.0, "guarantee": True},
+    "stages": {"eps": 0.3, "L": 1.0, "max_samples": 3000},
+    "boosted": {"eps": 0.3, "L": 1.0, "sigma": 1.5, "D": 3.0, "confidence": 0.99},
+}
+
+
+@pytest.mark.parametrize(
+    ("route", "reps"), [("budget", 1), ("budget", 3), ("guarantee", 3), ("stages", 1), ("stages", 3), ("boosted", 1)]
+)
+def test_no_sample_serves_two_purposes(route, reps):
+    """Every generator state is used for one batch only: look, run, stages, certificates, selection, replications.
+
+    A batch evaluated at two points is asked for again with the same state, by the look alone and with one sample.
+    """
+    asked: dict[tuple, list[int]] = {}
+
+    def sample(x, n, rng):
+        state = tuple(int(word) for word in rng.bit_generator.state["state"]["state"])
+        asked.setdefault(state, []).append(n)
+        return x - 1 + rng.normal(size=2) / np.sqrt(n)
+
+    result = da.root(sample, np.zeros(2), reps=reps, seed=5, **PURPOSES[route])
+    again = {state: sizes for state, sizes in asked.items() if len(sizes) > 1}
+    looked = 0 if result.calibration is None else result.calibration.evals
+    assert sum(sum(sizes) for sizes in again.values()) <= looked
+    total = sum(sum(sizes) for sizes in asked.values())
+    assert total == np.sum(result.nfev) - (reps - 1) * looked
+    if result.calibration is not None:
+        assert sum(sizes[0] for sizes in asked.values()) == np.sum(result.draws) - (reps - 1) * result.calibration.draws
+
+
+def test_the_first_batch_of_a_composite_start_is_not_what_x0_was_drawn_from():
+    """With the seed that drew the instance: z0 - x0 must not be a multiple of x0."""
+    problem = da.problems.huber_minimax(dimension=20, sigma=5.0)
+    oracle, x0, _ = problem.instance(Streams(3, np.arange(1), Purpose.INSTANCE))
+    x0 = x0[0]
+    result = da.inclusion(
+        oracle, da.prox.box(-10, 10), x0, budget=2, L=problem.constants.L, seed=3, method=da.SGDA(1e-12)
+    )
+    moved = result.state["z"][0] - x0
+    cosine = moved @ x0 / np.linalg.norm(moved) / np.linalg.norm(x0)
+    assert abs(cosine) < 0.85  # 4.75 standard errors of the cosine in 20 dimensions, as an angle

@@ -1,0 +1,115 @@
+"""What may be spent is never exceeded, and all that is spent is charged."""
+
+import numpy as np
+import pytest
+from tests.unit.front.samplers import Counted, saddle_pair
+
+import dualanchor as da
+from dualanchor.core.errors import ArgumentError
+from dualanchor.front.ask import certificate_share, look_share
+
+BUDGETS = [1, 2, 10, 63, 64, 100, 127, 128, 1279, 1280]
+KINDS = {
+    "L": {"L": 1.0},
+    "nothing": {},
+    "M": {"M": 1.0},
+    "M and mu": {"M": 1.0, "mu": 1.0},
+    "guarantee": {"L": 1.0, "sigma": 0.3, "D": 2.0, "guarantee": True},
+    "guarantee with mu": {"L": 1.0, "mu": 0.5, "sigma": 0.3, "D": 2.0, "guarantee": True},
+    "estimated": {"L": 1.0, "guarantee": True},
+    "without certificate": {"L": 1.0, "certificate": False},
+    "without look": {"L": 1.0, "check": False},
+    "page": {"L": 1.0, "method": "halpern-page"},
+    "sgda": {"L": 1.0, "method": "sgda"},
+    "method": {"method": da.SGDA(0.5)},
+    "more confidence": {"L": 1.0, "confidence": 0.999},
+}
+# What cannot be done with so little, and says so.
+TOO_SMALL = {"nothing": 128, "M": 2, "page": 66, "estimated": 1280}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_budget_is_exceeded_and_every_sample_is_counted(kind):
+    for budget in BUDGETS:
+        sample = Counted()
+        if budget < TOO_SMALL.get(kind, 0):
+            try:
+                result = da.root(sample, np.zeros(2), budget=budget, **KINDS[kind])
+            except ArgumentError:
+                assert sample.samples <= budget
+                continue
+        else:
+            result = da.root(sample, np.zeros(2), budget=budget, **KINDS[kind])
+        assert sample.samples == result.nfev <= budget, budget
+        assert result.draws <= result.nfev
+        assert result.nfev > 0.6 * budget - 2 or result.plan is not None, budget
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_inclusion_and_saddle(budget):
+    sample = Counted()
+    if budget == 1:
+        with pytest.raises(ArgumentError, match="inclusion: two samples are needed"):
+            da.inclusion(sample, da.prox.box(0, 1), np.zeros(2), budget=1, L=1.0)
+        assert sample.samples == 0
+    else:
+        result = da.inclusion(sample, da.prox.box(0, 1), np.zeros(2), budget=budget, L=1.0)
+        assert sample.samples == result.nfev <= budget
+    sample_u, sample_v, counted = saddle_pair()
+    result = da.saddle(sample_u, sample_v, (np.zeros(2), 0.0), budget=budget, L=4.0)
+    assert counted.samples == result.nfev <= budget
+
+
+@pytest.mark.parametrize("most", [160, 161, 320, 1500])
+@pytest.mark.parametrize("given", [{}, {"L": 1.0}, {"L": 1.0, "sigma": 1.5, "D": 100.0}, {"M": 1.0}])
+def test_max_samples_is_never_exceeded(most, given):
+    sample = Counted(sigma=1.0)
+    result = da.root(sample, np.zeros(2), eps=1e-3, max_samples=most, **given)
+    assert sample.samples == result.nfev <= most
+    assert not result.success
+    assert "not reached" in result.sense
+    sample = Counted(sigma=1.0)
+    result = da.inclusion(sample, da.prox.box(0, 1), np.zeros(2), eps=1e-9, max_samples=most, L=1.0)
+    assert sample.samples == result.nfev <= most
+
+
+def test_too_few_for_a_certificate():
+    sample = Counted()
+    with pytest.raises(ArgumentError, match=r"max_samples must pay for a first certificate, 160. Got 100"):
+        da.root(sample, np.zeros(2), eps=0.1, max_samples=100)
+    assert sample.samples == 0
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"eps": 0.2, "sigma": 0.3, "D": 2.0},
+        {"eps": 0.05, "sigma": 0.3, "D": 2.0},
+        {"eps": 0.1, "sigma": 0.3, "D": 2.0, "confidence": 0.5},
+        {"eps": 0.1, "sigma": 0.3, "D": 2.0, "confidence": 0.999},
+        {"eps": 0.1},
+        {"eps": 0.1, "method": "sgda-decreasing", "mu": 1.0},
+        {"eps": 0.3, "method": "halpern-page"},
+    ],
+)
+def test_with_an_accuracy_all_samples_are_charged(keywords):
+    sample = Counted()
+    result = da.root(sample, np.zeros(2), L=1.0, **keywords)
+    assert sample.samples == result.nfev
+    assert result.success
+
+
+def test_replications_are_charged_each():
+    """A look is made once and charged to each."""
+    sample = Counted()
+    result = da.root(sample, np.zeros(2), budget=2000, L=1.0, reps=3)
+    look = result.calibration.evals
+    assert result.nfev.sum() == sample.samples + 2 * look
+    sample = Counted()
+    result = da.root(sample, np.zeros(2), eps=0.2, L=1.0, reps=5)
+    assert result.nfev.sum() == sample.samples + 4 * result.calibration.evals
+
+
+def test_shares():
+    assert [certificate_share(n) for n in (1, 63, 64, 100, 1024, 10_000)] == [0, 0, 16, 25, 256, 1000]
+    assert [look_share(n) for n in (1, 1279, 1280, 10_000, 10**9)] == [0, 0, 64, 500, 2000]

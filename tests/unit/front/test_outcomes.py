@@ -1,0 +1,304 @@
+"""What a result claims, and what it does not."""
+
+import numpy as np
+import pytest
+from tests.unit.front.samplers import Counted, saddle_pair
+
+import dualanchor as da
+from dualanchor.core.errors import AssumptionWarning, UnsuccessfulError
+
+KNOWN = {"L": 1.0, "sigma": 0.3, "D": 2.0}
+ROUTES = {
+    "untuned": {"budget": 1600, "L": 1.0},
+    "untuned, no L": {"budget": 1600},
+    "guarantee": {"budget": 1600, **KNOWN, "guarantee": True},
+    "planned": {"eps": 0.1, **KNOWN},
+    "restarts": {"eps": 0.05, **KNOWN, "mu": 0.9},
+    "alone": {"eps": 0.2, **KNOWN, "confidence": 0.5},
+    "boosted": {"eps": 0.2, **KNOWN, "confidence": 0.99},
+    "stages": {"eps": 0.1, "L": 1.0},
+    "named": {"budget": 1600, "L": 1.0, "method": "sgda"},
+    "named, eps": {"eps": 0.5, "L": 1.0, "method": "sgda"},
+    "method": {"eps": 0.3, "method": da.DualOHM(1.0, horizon=50, batch_size=40)},
+}
+
+
+@pytest.fixture(scope="module")
+def results():
+    return {name: da.root(Counted(), np.zeros(2), **keywords) for name, keywords in ROUTES.items()}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_every_route_says_what_was_chosen_and_why(results, route):
+    result = results[route]
+    text = repr(result)
+    assert result.success
+    assert np.linalg.norm(result.x - 1) < 0.4
+    for word in ("method:", "why:", "status:", "success: True", "rounds:", "samples:", "certificate:"):
+        assert word in text
+    assert max(len(line) for line in text.splitlines()) < 220
+    assert result.certificate.upper >= result.certificate.residual == result.residual
+    assert result.residual_kind == "estimated"
+    assert result.problem["name"] == "root"
+    assert not result.warnings
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_the_same_seed_gives_the_same_result(results, route):
+    again = da.root(Counted(), np.zeros(2), **ROUTES[route])
+    np.testing.assert_array_equal(again.x, results[route].x)
+    assert repr(again) == repr(results[route])
+    other = da.root(Counted(), np.zeros(2), seed=1, **ROUTES[route])
+    assert np.any(other.x != results[route].x)
+
+
+@pytest.mark.parametrize("route", [name for name in ROUTES if name not in ("alone", "boosted")])
+def test_a_replication_is_the_same_alone_and_beside_others(results, route):
+    several = da.root(Counted(), np.zeros(2), reps=4, **ROUTES[route])
+    np.testing.assert_allclose(several.x[0], results[route].x, rtol=1e-12)
+    assert several.nfev[0] == results[route].nfev
+    assert several.status[0] is results[route].status
+    assert several.success.shape == several.certificate.upper.shape == (4,)
+    np.testing.assert_allclose(several.certificate.upper[0], results[route].certificate.upper, rtol=1e-9)
+    assert len(np.unique(several.x[:, 0])) == 4
+
+
+def test_senses(results):
+    sense = {name: result.sense for name, result in results.items()}
+    assert sense["untuned"] is None
+    assert sense["planned"].startswith("root mean square residual <= ")
+    assert sense["planned"].endswith(f"by {results['planned'].plan.theorem}")
+    assert sense["restarts"].startswith("root mean square residual <= ")
+    assert sense["guarantee"].startswith("root mean square residual <= ")
+    assert sense["alone"].startswith("|F(x)| <= 0.2 with probability 0.5, by ")
+    assert sense["alone"].endswith("and Markov's inequality")
+    assert sense["boosted"].startswith("|F(x)| <= 0.2 with probability 0.99, by ")
+    assert "fails with probability at most 0.01" in results["boosted"].why
+    for name in ("stages", "named, eps", "method"):
+        assert sense[name].endswith("by certificate"), name
+
+
+def test_estimated_constants_are_named_in_the_claim():
+    result = da.root(Counted(), np.zeros(2), budget=1600, L=1.0, guarantee=True)
+    assert result.sense.endswith("if sigma and D are as estimated near x0")
+    assert result.plan.asked["sigma"] == pytest.approx(0.1 * np.sqrt(2), rel=0.3)
+    result = da.root(Counted(), np.zeros(2), budget=1600, L=1.0, D=2.0, guarantee=True)
+    assert result.sense.endswith("if sigma is as estimated near x0")
+
+
+def test_a_named_method_is_the_one_that_runs():
+    constants = {**KNOWN, "mu": 1.0}  # for which Theorem C would be cheaper
+    for name in ("dual-ohm", "s-dual-ohm", "restarted-dual-ohm"):
+        result = da.root(Counted(), np.zeros(2), eps=0.02, method=name, **constants)
+        assert "dual-ohm" in result.method["id"], name
+        assert result.success
+    assert isinstance(
+        da.root(Counted(), np.zeros(2), eps=0.1, method="s-dual-ohm", **KNOWN).plan.stages[0].batch_size, int
+    )
+
+
+def test_the_distance_of_a_composite_start_includes_its_noise():
+    """z0 = x0 - step F_B(x0), so D^2 grows by (step sigma)^2/B; sharp mu is mu/(1 + step mu)."""
+    keywords = {"budget": 5000, "guarantee": True, "L": 1.0, "mu": 0.5}
+    for given in ({"sigma": 0.5, "D": 1.0}, {"D": 1.0}):  # also where sigma is estimated
+        plan = da.inclusion(Counted(sigma=0.3), da.prox.box(0, 3), np.zeros(2), **keywords, **given).plan
+        asked = plan.asked
+        assert asked["D"] == pytest.approx(np.hypot(1.0, 2 * asked["sigma"] / np.sqrt(100)))
+        assert asked["mu"] == pytest.approx(0.5 / (1 + 2 * 0.5))
+        assert asked["sharp_only"]
+        assert not plan.theorem.startswith("Theorem C")
+
+
+def test_an_unreachable_accuracy_says_what_is_reached():
+    result = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.01, max_samples=2000)
+    assert not result.success
+    assert result.status is da.Status.BUDGET
+    assert f"|F(x)| <= {result.certificate.upper:.4g} with confidence 0.95 is certified" in result.sense
+    assert "times the samples" in result.sense
+    planned = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.01, max_samples=2000, L=1.0, sigma=1.5, D=2.0)
+    assert "more than max_samples: stages" in planned.why
+    assert planned.sense.startswith("not reached")
+    with pytest.raises(
+        da.errors.ArgumentError, match=r"dual-ohm takes .* samples for eps = 0.01.*Within that the bound"
+    ):
+        da.root(Counted(), np.zeros(2), eps=0.01, max_samples=2000, method="dual-ohm", L=1.0, sigma=1.5, D=2.0)
+
+
+ROUTES_THAT_LOOK = ("untuned", "untuned, no L", "guarantee", "planned", "boosted", "stages", "named")
+
+
+@pytest.mark.parametrize("route", ROUTES_THAT_LOOK)
+def test_an_operator_that_is_not_monotone_is_not_passed_off(route):
+    keywords = {**ROUTES[route], **({"eps": 0.02} if route in ("planned", "boosted", "stages") else {})}
+    if route == "stages":
+        keywords |= {"max_samples": 3000}
+    with pytest.warns(AssumptionWarning, match="not monotone"):
+        result = da.root(Counted(lambda x: -x), np.ones(2), **keywords)
+    assert any("not monotone" in text for text in result.warnings)
+    assert "warning: not monotone" in repr(result)
+    assert not result.success
+    if result.sense is not None:
+        assert "by Theorem" not in result.sense
+        assert result.sense.startswith(("no theorem applies: not monotone", "not reached"))
+
+
+def test_rotation_without_pull():
+    turn = Counted(lambda x: np.array([x[1], -x[0]]))
+    with pytest.warns(AssumptionWarning, match="not cocoercive"):
+        result = da.root(turn, np.ones(2), budget=1600, L=1.0, sigma=0.2, D=2.0, guarantee=True)
+    assert result.sense.startswith("no theorem applies: not cocoercive")
+    with pytest.warns(AssumptionWarning, match="not cocoercive"):
+        result = da.root(turn, np.ones(2), eps=0.3, M=1.0)
+    assert result.success
+    assert result.method["id"] == "seg"
+    assert result.why.startswith("M without mu: F may not be cocoercive, which is outside the theorems")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"L": 0.5, "D": 4.0}, "L = 0.5 is too small"),
+        ({"sigma": 0.05}, "sigma = 0.05 is too small"),
+        ({"D": 0.1}, "D = 0.1 is too"),
+    ],
+)
+def test_constants_that_samples_contradict(given, text):
+    with pytest.warns(AssumptionWarning, match=text):
+        result = da.root(Counted(), np.zeros(2), budget=1600, **{**KNOWN, "guarantee": True, **given})
+    assert result.sense.startswith(f"no theorem applies: {text}")
+    assert text in repr(result)
+
+
+@pytest.mark.parametrize("route", ["guarantee", "planned", "alone", "boosted", "named", "method"])
+@pytest.mark.parametrize("steepness", [30.0, 1e30])
+def test_an_L_that_is_too_small(route, steepness):
+    """Steps that are far too long: no success, nothing certified that is not so, and no crash."""
+    result = da.root(Counted(lambda x: steepness * (x - 1)), np.zeros(2), check=False, **ROUTES[route])
+    assert result.success is False
+    assert result.certificate is None or result.certificate.upper > 10
+    assert result.status is da.Status.DIVERGED or result.warnings or result.sense.startswith("not reached")
+    assert "by Theorem" not in str(result.sense)
+    with pytest.raises(UnsuccessfulError):
+        result.raise_for_status()
+
+
+@pytest.mark.parametrize("route", ["untuned", "stages"])
+def test_the_untuned_default_survives_an_L_that_is_too_small(route):
+    """Its steps follow the samples; what it claims is so."""
+    result = da.root(Counted(lambda x: 1e3 * (x - 1)), np.zeros(2), check=False, **ROUTES[route])
+    true = 1e3 * np.linalg.norm(result.x - 1)
+    assert true <= result.certificate.upper
+    assert not result.success or true < 0.1 or "eps" not in ROUTES[route]
+
+
+def test_one_replication_that_diverges_does_not_cost_the_others_their_certificate():
+    def sample(x, n, rng):
+        return np.where(np.abs(x) > 3, 1e200 * x, x - 1) + rng.normal(size=1) * 0.75 / np.sqrt(n)
+
+    result = da.root(sample, np.zeros(1), budget=200, method=da.SGDA(1.0), check=False, reps=20)
+    gone = np.array([status is da.Status.DIVERGED for status in result.status])
+    assert 0 < gone.sum() < 20
+    assert np.isinf(result.certificate.upper[gone]).all()
+    assert np.isfinite(result.certificate.upper[~gone]).all()
+    np.testing.assert_array_equal(result.success, ~gone)
+
+
+class TestCallback:
+    @pytest.mark.parametrize("route", ROUTES)
+    def test_returning_true_stops(self, route):
+        seen = []
+
+        def callback(x):
+            seen.append(x.copy())
+            return len(seen) == 3
+
+        stop_after = 1 if route in ("stages", "named, eps") else 3
+        seen += [None] * (3 - stop_after)
+        result = da.root(Counted(), np.zeros((2, 1)), callback=callback, **ROUTES[route])
+        assert np.all(np.atleast_1d(result.status) == da.Status.CALLBACK)
+        assert len(seen) == 3
+        assert seen[-1].shape[-2:] == result.x.shape == (2, 1)
+        assert result.nit == stop_after or stop_after == 1
+        assert "by Theorem" not in str(result.sense)
+        if "eps" in ROUTES[route] and result.success:
+            assert result.certificate.upper <= ROUTES[route]["eps"]
+
+    @pytest.mark.parametrize("route", ["untuned", "planned", "stages"])
+    def test_the_other_forms(self, route):
+        def with_result(intermediate_result):
+            assert isinstance(intermediate_result, da.Result)
+            assert intermediate_result.status is da.Status.RUNNING
+            assert intermediate_result.x.shape == (2, 1)
+            raise StopIteration
+
+        result = da.root(Counted(), np.zeros((2, 1)), callback=with_result, **ROUTES[route])
+        assert result.status is da.Status.CALLBACK
+        going_on = da.root(Counted(), np.zeros(2), callback=lambda x: "not True", **ROUTES[route])
+        assert going_on.success
+
+    def test_several_stages_can_be_watched(self):
+        seen = []
+        result = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.18, L=1.0, callback=lambda x: seen.append(x))
+        assert result.success
+        assert len(seen) > 1
+
+
+@pytest.mark.parametrize("route", ["untuned", "planned", "stages", "boosted"])
+def test_progress_is_told(route, monkeypatch):
+    from dualanchor.run import loop
+
+    clock = iter(range(10**9))
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: float(next(clock)))
+    seen = []
+    da.root(Counted(), np.zeros(2), progress=seen.append, **ROUTES[route])
+    assert seen
+    assert all(0 <= one.fraction <= 1 for one in seen)
+
+
+@pytest.fixture(scope="module")
+def of_all_doors():
+    return list(doors())
+
+
+def doors():
+    sample_u, sample_v, _ = saddle_pair()
+    for reps in (1, 2):
+        common = {"budget": 600, "L": 4.0, "reps": reps}
+        yield da.root(Counted(), 0.0, **common)
+        yield da.root(Counted(), np.zeros((2, 2), np.float32), eps=0.2, L=1.0, reps=reps)
+        yield da.root(Counted(), np.zeros(2), eps=0.1, reps=reps, **KNOWN)
+        yield da.fixed_point(Counted(lambda x: 1 + 0 * x), np.zeros(2), budget=500, reps=reps)
+        yield da.saddle(sample_u, sample_v, (np.zeros((2, 1)), 0.0), **common)
+        yield da.inclusion(Counted(), da.prox.box(0, 0.5), np.zeros(3), **common)
+
+
+def test_save_and_load(of_all_doors, tmp_path):
+    for result in of_all_doors:
+        loaded = da.Result.load(result.save(tmp_path / "result"))
+        assert repr(loaded) == repr(result)
+        assert type(loaded.x) is type(result.x)
+        pairs = zip(result.x, loaded.x, strict=True) if isinstance(result.x, tuple) else [(result.x, loaded.x)]
+        for mine, theirs in pairs:
+            np.testing.assert_array_equal(mine, theirs)
+            assert mine.dtype == theirs.dtype
+        assert np.array_equal(loaded.nfev, result.nfev)
+        assert loaded.why == result.why
+        assert repr(da.Result.load(loaded.save(tmp_path / "again"))) == repr(result)
+
+
+def test_plots(of_all_doors):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    for result in of_all_doors:
+        ax = result.plot()
+        labels = [text.get_text() for text in ax.get_legend().get_texts()]
+        assert "upper bound, confidence 95 %" in labels
+        assert "estimate on fresh samples" in labels
+        assert ("estimates after stages" in labels) == (result.sense is not None and "by certificate" in result.sense)
+        pyplot.close(ax.figure)
+    known = da.root(da.AdditiveNoise(lambda x: x, 0.1), np.ones(2), budget=500, L=1.0)
+    ax = known.plot()
+    assert len(ax.lines[0].get_xdata()) > 10  # the true residuals that were recorded
+    pyplot.close(ax.figure)
