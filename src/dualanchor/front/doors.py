@@ -47,7 +47,7 @@ def root(sample: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (), **key
     confidence : float, optional
         Of the certificate, 0.95 by default. With `eps` and known constants, the probability with which eps is to hold.
     max_samples : int
-        With `eps` and unknown constants: where to give up.
+        With `eps`: samples that may be spent in all. Where a theorem would take more, certificates decide instead.
     certificate : bool
         Whether to set samples aside for a certificate: a tenth, at least 256 where that can be had.
     check : bool
@@ -55,7 +55,8 @@ def root(sample: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (), **key
     seed, reps : int
         Where all randomness comes from; independent replications.
     callback, progress, checkpoint
-        As in `solve`.
+        As in `solve`; a callback sees x in its own shape, after every round, or after every stage where certificates
+        decide. Each stage then has a checkpoint of its own, with its number behind the name.
 
     Returns
     -------
