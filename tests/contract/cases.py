@@ -139,14 +139,18 @@ CASES = [
 ]
 REPRESENTATIVES = {case.elementwise: case.problem.name for case in CASES}.values()
 """One problem of each kind; combinations with the others are run by the slow suite only."""
+ELEMENTWISE = next(case.problem.name for case in CASES if case.elementwise and case.problem.name in REPRESENTATIVES)
 
 
 def _slow_unless(fast: bool) -> Any:
     return () if fast else pytest.mark.slow
 
 
-def _marks(case: Case, plain: bool = False) -> Any:
-    return _slow_unless(plain or case.problem.name in REPRESENTATIVES)
+def _marks(case: Case, changed: bool = False) -> Any:
+    """Fast: methods that are compared unasked on one problem of each kind, the others unchanged on one problem."""
+    if not case.method.cls.compared:
+        return _slow_unless(not changed and case.problem.name == ELEMENTWISE)
+    return _slow_unless(case.problem.name in REPRESENTATIVES)
 
 
 def each_of(cases: list[Case]) -> Any:
@@ -182,7 +186,7 @@ def _change_id(case: Case, change: dict[str, Any]) -> str:
 every_variant = pytest.mark.parametrize(
     ("case", "change"),
     [
-        pytest.param(case, change, id=_change_id(case, change), marks=_marks(case, plain=not change))
+        pytest.param(case, change, id=_change_id(case, change), marks=_marks(case, changed=bool(change)))
         for case in CASES
         for change in variants(case)
     ],
