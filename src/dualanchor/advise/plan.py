@@ -622,7 +622,7 @@ def _cocoercivity(L: float | None, M: float | None, mu: float) -> float:
             raise _bad(
                 "M with mu = 0 is outside the theorems, since F may not be cocoercive",
                 f"M = {M}",
-                "Pass L or mu, or run seg or rain",
+                "Pass L or mu, or let dualanchor.root choose with M",
             )
         if mu > M:
             raise _bad("mu must be at most M", f"mu = {mu}, M = {M}", "Check which of the two is right")

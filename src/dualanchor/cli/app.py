@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dualanchor._version import __version__
-from dualanchor.cli.arguments import ASSIGNMENT, load_problem, named_errors, plan_for, require_folder
+from dualanchor.cli.arguments import (
+    ASSIGNMENT,
+    asks_for_little,
+    front_door,
+    load_problem,
+    named_errors,
+    plan_for,
+    require_folder,
+)
 from dualanchor.cli.calibrate import calibrate
 from dualanchor.cli.certify import certify
 from dualanchor.cli.plan import plan
@@ -79,7 +87,8 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
     """Run a method on PROBLEM, a name listed by `dualanchor problems` or `file.py:name` for a Problem of yours.
 
     Step size and horizon default to the paper's choice for the problem and the budget. With --eps a plan is made from
-    the problem's L, D, sigma and mu, and the run does what it says.
+    the problem's L, D, sigma and mu, and the run does what it says. A problem of yours that declares no L is solved as
+    by dualanchor.root, with a certificate.
 
     \b
     Examples:
@@ -102,6 +111,12 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
     if budget is not None:
         Budget(budget)  # complain about a bad budget before anything is made from it
     plan = None
+    if asks_for_little(chosen, given):
+        with output.progress(quiet=as_json) as progress:
+            result = front_door(chosen, given, progress)
+        output.print_json(output.solve_summary(result, budget)) if as_json else click.echo(repr(result))
+        _keep(result, save, plot)
+        return
     if given["eps"] is not None:
         plan = plan_for(chosen, given["eps"], given["method"], budget, given["parameters"])
         method, given["steps"] = plan.method(), given["steps"] or max(1, plan.stop)
@@ -130,12 +145,7 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
         output.print_json(output.solve_summary(result, budget))
     else:
         output.print_result(result, chosen, budget)
-    if save is not None:
-        result.save(save)
-    if plot is not None:
-        output.save_plot(result, plot)
-    if "INTERRUPTED" in output.status_names(result):
-        raise SystemExit(130)
+    _keep(result, save, plot)
 
 
 @app.command()
@@ -203,6 +213,18 @@ def report(folder: Path) -> None:
     from dualanchor.report.write import write_report
 
     click.echo(write_report(load_study(folder), folder))
+
+
+def _keep(result: Any, save: Path | None, plot: Path | None) -> None:
+    """Write what was asked for; an interrupted run has an exit code of its own."""
+    from dualanchor.cli import output
+
+    if save is not None:
+        result.save(save)
+    if plot is not None:
+        output.save_plot(result, plot)
+    if "INTERRUPTED" in output.status_names(result):
+        raise SystemExit(130)
 
 
 def _finish(study: Any, out: Path, as_json: bool) -> None:

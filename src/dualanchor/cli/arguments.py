@@ -14,6 +14,7 @@ import click
 if TYPE_CHECKING:
     from dualanchor.advise.plan import Plan
     from dualanchor.core.problem import Problem
+    from dualanchor.core.result import Result
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -106,6 +107,29 @@ def load_problem(spec: str, options: dict[str, Any]) -> Problem:
             )
         )
     return value
+
+
+def asks_for_little(problem: Problem, given: dict[str, Any]) -> bool:
+    """Whether a problem of the user's declares no L and nothing but a budget or an accuracy is asked for."""
+    from dualanchor.core.problem import Problem
+
+    plain = given["method"] in (None, "auto") and not given["parameters"]
+    rules = any(given[name] is not None for name in ("steps", "target", "wall_time"))
+    return type(problem) is Problem and problem.constants.L is None and plain and not rules
+
+
+def front_door(problem: Problem, given: dict[str, Any], progress: Any) -> Result:
+    """Solve the problem as `dualanchor.root` does."""
+    import numpy as np
+
+    from dualanchor.core.streams import Purpose, Streams
+    from dualanchor.front import root
+
+    oracle, x0, _ = problem.instance(Streams(given["seed"], np.arange(1), Purpose.INSTANCE))
+    known = problem.constants
+    constants: dict[str, Any] = {"M": known.M, "mu": known.mu, "sigma": known.sigma, "D": known.D}
+    asked = {name: given[name] for name in ("eps", "budget", "seed", "reps", "checkpoint")}
+    return root(oracle, x0[0], progress=progress, **constants, **asked)
 
 
 def plan_for(problem: Problem, eps: float, method: str | None, budget: int | None, parameters: Any) -> Plan:

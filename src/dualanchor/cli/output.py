@@ -76,6 +76,10 @@ def solve_summary(result: Result, budget: int | None) -> dict[str, Any]:
         "x": result.x if result.x.size <= MOST_NUMBERS else None,
         "notes": list(result.notes),
         "plan": None if result.plan is None else result.plan.to_dict(),
+        "certificate": None if result.certificate is None else result.certificate.to_dict(),
+        "why": result.why,
+        "claim": result.sense,
+        "warnings": list(result.warnings),
     }
 
 

@@ -268,18 +268,21 @@ class Result:
         if self.residual is None:
             yield "residual", "not known: the operator can only be sampled"
         else:
-            yield "residual", f"{_span(self.residual, '.4g')} ({self.residual_kind})"
+            hidden = self.residual_kind == "estimated" and np.all(np.asarray(self.residual) == 0)
+            known = f"{_span(self.residual, '.4g')} ({self.residual_kind})"
+            yield "residual", "not visible above the noise (estimated)" if hidden else known
         if self.sense is not None:
-            yield "sense", self.sense
+            yield "claim", self.sense
         if self.certificate is not None:
             loaded = isinstance(self.certificate, dict)
             yield "certificate", str(self.certificate.get("claim")) if loaded else self.certificate.claim
-        for block in self.x if isinstance(self.x, tuple) else (self.x,):
-            if self.shape or np.ndim(block) > 1:
-                yield "x", f"array of shape {block.shape}"
+        names = ("u", "v") if isinstance(self.x, tuple) else ("x",)
+        for name, block in zip(names, self.x if isinstance(self.x, tuple) else (self.x,), strict=True):
+            if self.shape or (np.ndim(block) > 1 and block.size > 12):
+                yield name, f"array of shape {block.shape}"
             else:
-                with np.printoptions(precision=4, threshold=6, edgeitems=2):
-                    yield "x", str(block)
+                with np.printoptions(precision=4, threshold=12, edgeitems=2):
+                    yield name, str(block).replace("\n", "")
         for label, residual in self._by_configuration():
             yield label, f"mean residual {residual:.4g}"
         for text in self.warnings:

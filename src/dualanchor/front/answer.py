@@ -28,6 +28,8 @@ from dualanchor.front.doubts import contradicted
 from dualanchor.front.stages import FIRST, SHORTEST, delivered, until_certified
 from dualanchor.methods import make
 from dualanchor.methods.auto import LONG, Auto
+from dualanchor.methods.averaging import averaged
+from dualanchor.methods.seg import SEG
 from dualanchor.run.solve import solve
 from dualanchor.run.stop import Steps
 
@@ -75,6 +77,8 @@ class _Answer:
             return self._until_certified(f"{', '.join(ask.missing)} not known")
         if not ask.certified:
             return self._until_certified("no theorem asked for")
+        if ask.sigma == 0 and ask.confidence is None:
+            return self._until_certified("no noise, so a certificate is exact")
         return self._planned() if ask.confidence is None else self._boosted()
 
     # -- routes ----------------------------------------------------------------------------------------------
@@ -220,8 +224,11 @@ class _Answer:
 
     def _default(self) -> Callable[[int], Method]:
         """The method for so many samples where no theorem is asked for."""
-        if self.ask.L is None and self.ask.M is not None:
-            return lambda samples: make("seg", self._problem(), samples, {})
+        seen = self.calibration
+        turning = seen is not None and seen.not_cocoercive > 0 and self.ask.mu == 0
+        if (M := self._lipschitz() if turning else self.ask.M if self.ask.L is None else None) is not None:
+            self.notes.append("the mean of extragradient steps, which need no cocoercivity; no theorem applies")
+            return lambda samples: averaged(SEG(1 / (4 * M), batch_size=max(1, samples // (2 * LONG))))
         step = self._step()
 
         def auto(samples: int) -> Method:
@@ -229,6 +236,10 @@ class _Answer:
             return Auto(step, max(1, samples // several), several)
 
         return auto
+
+    def _lipschitz(self) -> float | None:
+        """M, given or seen."""
+        return self.ask.M if self.ask.M is not None or self.calibration is None else self.calibration.local_M
 
     def _plan(self, **target: Any) -> Plan:
         known = self._constants()
@@ -326,8 +337,15 @@ class _Answer:
         """The result, without success where it ended far above its start."""
         if certificate is None:
             return result
-        start = (self.calibration.residual_interval[1] if self.calibration is not None else 0.0) or np.inf
+        lowest, start = (0.0, 0.0) if self.calibration is None else self.calibration.residual_interval
+        start = start or np.inf
         kept = np.isfinite(certificate.residual) & (np.asarray(certificate.residual) <= 10 * start)
+        if kept.all() and self.ask.eps is None and lowest > 0 and np.min(certificate.residual) > 0.9 * lowest:
+            ends = float(np.min(certificate.residual))
+            self.warnings.append(
+                f"the residual did not fall: at least {lowest:.3g} at x0 and about {ends:.3g} now; is there a root, "
+                "and is F monotone?"
+            )
         if not kept.all():
             largest = float(np.max(certificate.residual))
             self.warnings.append(

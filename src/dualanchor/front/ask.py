@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from math import isfinite
@@ -16,7 +18,7 @@ from dualanchor.core.result import Result
 from dualanchor.core.types import Array
 from dualanchor.methods import registry
 from dualanchor.run.checkpoint import Checkpoint
-from dualanchor.run.loop import as_callback
+from dualanchor.run.loop import Progress, as_callback
 
 FEWEST = 64
 """Samples below which nothing is set aside for a certificate, and nothing spent on a look at the oracle."""
@@ -43,7 +45,7 @@ class Ask:
     seed: int = 0
     reps: int = 1
     callback: Callable[..., Any] | None = None
-    progress: Callable[..., Any] | None = None
+    progress: Any = None
     checkpoint: Checkpoint | str | Path | None = None
 
     def __post_init__(self) -> None:
@@ -54,8 +56,18 @@ class Ask:
             self._number(name, positive)
         for name, least in {"budget": 1, "max_samples": 1, "seed": 0, "reps": 1}.items():
             value = getattr(self, name)
+            if isinstance(value, float) and value.is_integer():  # 1e6 is a whole number
+                object.__setattr__(self, name, value := int(value))
             if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < least):
-                raise self.bad(f"{name} must be a whole number >= {least}", repr(value), f"Use {name}={max(1, least)}")
+                raise self.bad(f"{name} must be a whole number >= {least}", repr(value), "Use an int")
+        if self.progress is True:
+            object.__setattr__(self, "progress", lines_on_stderr())
+        elif self.progress is not None and not callable(self.progress):
+            if self.progress is not False:
+                raise ArgumentTypeError(
+                    explain(f"{self.door}: progress must be True or a function", repr(self.progress), "Use True")
+                )
+            object.__setattr__(self, "progress", None)
         if self.confidence is not None and not (isinstance(self.confidence, Real) and 0 < self.confidence < 1):
             raise self.bad("confidence must lie between 0 and 1", self.confidence, "Use confidence=0.95")
         if not isinstance(self.method, (str, Method)):
@@ -118,6 +130,20 @@ class Ask:
         if not isfinite(value) or value < 0 or (positive and value == 0):
             sign = "positive" if positive else "non-negative"
             raise self.bad(f"{name} must be {sign} and finite", value, f"Use a {sign} number, or leave {name} out")
+
+
+def lines_on_stderr() -> Callable[[Progress], None]:
+    """A line about the run on standard error every two seconds."""
+    last = time.monotonic()
+
+    def show(now: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= 2:
+            last = time.monotonic()
+            part = "" if now.fraction is None else f"{now.fraction:4.0%}, "
+            sys.stderr.write(f"{part}round {now.k:,}, {now.evals:,} evaluations, {now.elapsed:.0f} s\n")
+
+    return show
 
 
 NAMES = frozenset(field.name for field in fields(Ask)) - {"door"}

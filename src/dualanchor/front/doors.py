@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core.errors import ArgumentTypeError, OracleError, explain, unknown_name
+from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result
 from dualanchor.front.answer import answer
 from dualanchor.front.ask import NAMES, Ask
@@ -17,7 +18,7 @@ from dualanchor.front.shapes import Layout, as_oracle, require_arguments, saddle
 from dualanchor.prox import Resolvent
 
 
-def root(sample: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (), **keywords: Any) -> Result:
+def root(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = (), **keywords: Any) -> Result:
     r"""Find x with F(x) = 0 from samples of F.
 
     Parameters
@@ -77,7 +78,7 @@ def root(sample: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (), **key
     return _shaped(layout, lambda: answer(ask, as_oracle(sample, layout, args, "root: sample"), start))
 
 
-def fixed_point(sample: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (), **keywords: Any) -> Result:
+def fixed_point(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = (), **keywords: Any) -> Result:
     """Find x = T(x) from samples of a map T that is nonexpansive in mean square.
 
     `sample(x, n, rng, *args)` returns the mean of n samples of T at x. The residual, eps and sigma are those of

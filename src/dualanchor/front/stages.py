@@ -159,7 +159,8 @@ class _Rows:
         self.tests[rows] = tests
         self.spent[rows] += made.samples
         self.drawn[rows] += made.samples
-        self.last[rows], self.width[rows] = made.residual, made.upper - made.residual
+        with np.errstate(invalid="ignore"):  # both may be infinite
+            self.last[rows], self.width[rows] = made.residual, made.upper - made.residual
         self.lines.append((rows, self.nit[rows], self.drawn[rows], self.spent[rows], made.residual))
         picked = made.upper < self.upper[rows]
         better = rows[picked]

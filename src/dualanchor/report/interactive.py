@@ -24,6 +24,8 @@ _SYMBOLS = {
     "X": "x",
     "p": "pentagon",
     "h": "hexagon",
+    "H": "hexagon2",
+    "8": "octagon",
     "d": "diamond-tall",
     "*": "star",
 }

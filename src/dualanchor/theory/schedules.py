@@ -358,8 +358,9 @@ def _smallest_scale(N: int, one: Setting, eps: float, tolerance: float) -> tuple
     high = float(root_sum(N)) / room  # enough: B >= C/sqrt(m(m-1))
 
     best = tapered_totals(high, N, one.tau)
-    while not fits(best):  # rounding only
-        high *= 1 + 1e-12
+    more = 1e-12
+    while not fits(best):  # rounding only, which weighs more the less room there is
+        high, more = high * (1 + more), 4 * more
         best = tapered_totals(high, N, one.tau)
     low = 0.0
     for i in range(40):  # first by proportion, then by halves
