@@ -166,7 +166,7 @@ def test_what_is_printed():
         ({"latency": 0.1}, ["sample_cost"]),
         ({"batches": "large"}, ["batches", "tapered"]),
         ({"bound": "best"}, ["bound", "paper"]),
-        ({"L": None, "M": 1.0}, ["M with mu = 0", "seg or rain"]),
+        ({"L": None, "M": 1.0}, ["M with mu = 0", "dualanchor.root"]),
         ({"cocoercive_in_expectation": False}, ["mu > 0"]),
         ({"round_variance": 1.0}, ["round_variance", "eps"]),
         ({"eps": None, "budget": 3, "workers": 5}, ["budget", "5 workers"]),

@@ -150,8 +150,32 @@ def test_rotation_without_pull():
     with pytest.warns(AssumptionWarning, match="not cocoercive"):
         result = da.root(turn, np.ones(2), eps=0.3, M=1.0)
     assert result.success
-    assert result.method["id"] == "seg"
+    assert any("mean of extragradient steps" in note for note in result.notes)
     assert result.why.startswith("M without mu: F may not be cocoercive, which is outside the theorems")
+    with pytest.warns(AssumptionWarning, match="not cocoercive"):
+        unaided = da.root(turn, np.ones(2), budget=8000)  # seen to turn: no constant is needed to do the right thing
+    assert np.linalg.norm(unaided.x) < 0.1
+
+
+def test_noiseless_with_all_constants_stops_as_soon_as_it_may():
+    result = da.root(lambda x, n, rng: x - 1, np.zeros(2), eps=1e-6, L=1.0, sigma=0.0, D=2.0)
+    assert result.success
+    assert result.nfev < 2000
+
+
+def test_a_residual_that_does_not_fall_is_mentioned():
+    def nowhere_zero(x, n, rng):
+        return np.ones(2) + rng.normal(size=2) / np.sqrt(n)
+
+    result = da.root(nowhere_zero, np.zeros(2), budget=4000)
+    assert any("did not fall" in text for text in result.warnings)
+
+
+def test_progress_true_writes_lines_and_other_values_are_turned_down(capsys):
+    da.root(Counted(), np.zeros(2), budget=1e3, progress=True, **KNOWN)
+    with pytest.raises(da.errors.ArgumentTypeError, match="progress must be True or a function"):
+        da.root(Counted(), np.zeros(2), budget=1000, progress=3)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
