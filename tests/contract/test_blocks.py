@@ -6,6 +6,8 @@ from tests.contract.cases import SEED, assert_close, every_case, every_method, e
 
 import dualanchor as da
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def in_blocks(monkeypatch):

@@ -26,6 +26,7 @@ def blocks(page):
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_python_in_documents_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib").use("Agg")
@@ -83,6 +84,7 @@ def test_readme_starts_with_the_first_example():
     assert example == statements(blocks("README.md")[0])
 
 
+@pytest.mark.slow
 def test_figure_example_writes_its_figure(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["example", str(tmp_path / "figure.png")])
     runpy.run_path(str(ROOT / "examples/anchor_and_dual_anchor.py"))

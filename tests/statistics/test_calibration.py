@@ -12,6 +12,8 @@ from dualanchor.advise.estimates import FALSE_ALARM, batch_defects
 from dualanchor.advise.probes import AtStart
 from dualanchor.core.streams import Purpose, Streams
 
+pytestmark = pytest.mark.slow
+
 SEEDS = [pytest.param(range(3), id="3 seeds"), pytest.param(range(20), id="20 seeds", marks=pytest.mark.slow)]
 
 

@@ -20,6 +20,8 @@ from dualanchor.core.types import Array
 from dualanchor.oracles.composite import Composite, CompositeProblem
 from dualanchor.theory import bounds
 
+pytestmark = pytest.mark.slow
+
 D, REPS = 6, 400
 _rng = np.random.default_rng(8)
 

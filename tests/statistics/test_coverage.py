@@ -16,6 +16,8 @@ from dualanchor.core.oracle import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.theory.confidence import group_moments, upper_by_both, variance_of_square
 
+pytestmark = pytest.mark.slow
+
 REPS = 4000
 FEWEST = stats.binom.ppf(1e-6, REPS, 0.95) / REPS
 USUAL = ("Gaussian", "Student's t, 5 degrees of freedom", "exponential")

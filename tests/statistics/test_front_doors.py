@@ -16,6 +16,8 @@ from dualanchor.core.streams import Purpose, Streams
 from dualanchor.front.answer import answer
 from dualanchor.front.ask import Ask
 
+pytestmark = pytest.mark.slow
+
 REPS = 200
 FAMILIES = {
     "worst-case, 0.1": (da.problems.worst_case_nonexpansive(dimension=101, sigma=0.5), 0.1),

@@ -10,6 +10,8 @@ from tests.statistics.evidence import assert_mean_at_most
 
 import dualanchor as da
 
+pytestmark = pytest.mark.slow
+
 AFFINE = [
     da.problems.affine(sigma=1.0),
     da.problems.affine(sigma=1.0, rotation=1.0, L=3.0),

@@ -11,6 +11,8 @@ import pytest
 
 import dualanchor as da
 
+pytestmark = pytest.mark.slow
+
 PROBLEMS = {
     "worst-case-nonexpansive": (da.problems.worst_case_nonexpansive(dimension=101, sigma=0.5), 0.4),
     "finite-sum-cocoercive": (da.problems.finite_sum_cocoercive(components=40, dimension=20, rank=15), 3.0),

@@ -25,6 +25,8 @@ from dualanchor.theory import bounds
 from dualanchor.theory.schedules import Setting, restarts_for_accuracy
 from dualanchor.theory.weights import root_sum
 
+pytestmark = pytest.mark.slow
+
 ABOVE = pytest.raises(AssertionError, match="above")
 
 

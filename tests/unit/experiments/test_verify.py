@@ -16,6 +16,8 @@ from dualanchor.core.method import State
 from dualanchor.experiments.verify import STATEMENTS, check, complexity, identifier, selected, verify, worst_case
 from dualanchor.theory import bounds
 
+pytestmark = pytest.mark.slow
+
 WORST = "proposition-3.3-worst-case"
 
 

@@ -8,6 +8,8 @@ import dualanchor as da
 from dualanchor.core.errors import ArgumentError
 from dualanchor.front.ask import certificate_share, look_share
 
+pytestmark = pytest.mark.slow
+
 BUDGETS = [1, 2, 10, 63, 64, 100, 127, 128, 1279, 1280]
 KINDS = {
     "L": {"L": 1.0},

@@ -6,6 +6,8 @@ from tests.unit.front.samplers import Counted, saddle_pair
 
 import dualanchor as da
 
+pytestmark = pytest.mark.slow
+
 STARTS = {
     "scalar": 0.0,
     "int": 0,
