@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dualanchor.experiments.study import Curve, Study, final_statistics
+from dualanchor.report import charts, interactive
 from dualanchor.report.figures import draw
 from dualanchor.report.interactive import figure
 from dualanchor.report.looks import KNOWN, looks
@@ -96,6 +97,12 @@ def test_appendix_has_the_panels_with_a_tuned_anchor():
     (view,) = appendix(views(study_of(curves)))
     assert list(view.bands) == list(view.panel["methods"]) == ["s-dual-ohm", "s-ohm", "s-ohm-tuned"]
     assert appendix(views(study_of({"sgda": curves["sgda"]}))) == []
+
+
+def test_every_look_can_be_drawn_on_a_page():
+    for look in looks([*KNOWN, *(f"method-{i}" for i in range(8))]).values():
+        assert look.marker in interactive._SYMBOLS
+        assert look.marker in charts._GLYPHS
 
 
 def test_looks_differ_without_colour():
