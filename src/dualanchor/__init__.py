@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dualanchor import problems, prox, theory
     from dualanchor.advise.calibrate import calibrate
     from dualanchor.advise.calibration import Calibration
-    from dualanchor.advise.certify import Certificate, certify
+    from dualanchor.advise.certify import Certificate, best_of, certify
     from dualanchor.advise.plan import Plan, plan
     from dualanchor.core import errors
     from dualanchor.core.method import Estimator, Method
@@ -107,6 +107,7 @@ _HOME = {
     "Checkpoint": "run",
     "compare": "experiments.compare",
     "certify": "advise.certify",
+    "best_of": "advise.certify",
     "calibrate": "advise.calibrate",
     # what comes out
     "Result": "core.result",
@@ -179,6 +180,7 @@ __all__ = [
     "Checkpoint",
     "compare",
     "certify",
+    "best_of",
     "calibrate",
     "Result",
     "History",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from dualanchor.advise.sampled import open_samples, require_whole
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain, unknown_name
 from dualanchor.core.oracle import Oracle, Session
 from dualanchor.core.problem import Problem
-from dualanchor.core.result import jsonable
+from dualanchor.core.result import Result, jsonable
 from dualanchor.core.streams import Purpose
 from dualanchor.core.types import Array
 from dualanchor.theory.confidence import (
@@ -176,6 +176,57 @@ def certify(
     if sigma is None and isinstance(oracle, Problem):
         sigma = oracle.constants.sigma
     return certificate_from_session(F, points, samples, confidence=confidence, rule=rule, sigma=sigma, single=single)
+
+
+def best_of(
+    oracle: Oracle | Problem | Callable[..., Any],
+    candidates: Sequence[Any],
+    *,
+    samples: int,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> tuple[int, Certificate]:
+    """Choose among points, or results of several methods, by certificates on fresh samples.
+
+    The failure probability is shared out among the candidates, so the claim about the one that is chosen holds with
+    the given confidence although it was chosen by looking.
+
+    Parameters
+    ----------
+    oracle, confidence, seed
+        As in `certify`; for a problem whose instance is random, give the oracle of the instance.
+    candidates : list of arrays of shape (d,) or of Results
+        What to choose from.
+    samples : int
+        How many in all; each candidate gets an equal share, at least 16.
+
+    Returns
+    -------
+    (int, Certificate)
+        The number of the candidate with the smallest upper bound, and its certificate.
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> problem = da.problems.affine(dimension=4)
+    >>> results = [da.solve(problem, name, budget=500) for name in ("sgda", "averaged")]
+    >>> number, certificate = da.best_of(problem, results, samples=2000)
+    >>> certificate.confidence
+    0.95
+    """
+    points = [one.x if isinstance(one, Result) else one for one in candidates]
+    if not points:
+        raise ArgumentError(explain("best_of: there must be a candidate", "none", "Pass points or results"))
+    _require_confidence(confidence)
+    _require_samples(samples // len(points))
+    level = 1 - (1 - confidence) / len(points)
+    made = [
+        certify(oracle, point, samples=samples // len(points), confidence=level, seed=seed + i)
+        for i, point in enumerate(points)
+    ]
+    best = min(range(len(made)), key=lambda i: float(made[i].upper))
+    note = f"the smallest of {len(made)} bounds; the confidence is that of all of them together"
+    return best, replace(made[best], confidence=float(confidence), notes=(*made[best].notes, note))
 
 
 def certificate_from_session(

@@ -23,8 +23,8 @@ _GLYPHS = {
     "p": "⬟",
     "h": "⬢",
     "H": "⬣",
-    "8": "⯃",
-    "d": "⬧",
+    "8": "◉",
+    "d": "♦",
     "*": "★",
 }
 _TEXT_STYLE = "\ufe0e"  # asks for a plain glyph where a coloured one exists
