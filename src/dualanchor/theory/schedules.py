@@ -175,6 +175,10 @@ def _cost(one: Setting, N: Any, B: Any) -> Any:
 
 def _shortest_for(eps: float, one: Setting, B: Array) -> Array:
     """The smallest horizon that each batch size admits; past c the noise that is left falls with N."""
+    if one.bound == "sharp" and one.tau > 2 - 1e-9:  # in closed form, and the neighbours for what rounding may do
+        v = 2 * one.sigma**2 / B
+        N = np.ceil((2 * eps * one.A(1.0) - v[v < eps**2]) / (eps**2 - v[v < eps**2]))
+        return np.concatenate([np.maximum(2, N + i) for i in (-1, 0, 1)])
     low = np.full(B.size, max(1.0, floor(one.shortest(eps))))
     high = low * 2 + 2
     while (missing := (one.noise(high) / B > one.room(eps, high)) & (high < 1e18)).any():
@@ -384,6 +388,13 @@ def _largest_scale(N: int, one: Setting, Q: int, tolerance: float) -> tuple[floa
     bad = tapered_totals(high, N, one.tau)
     if bad.samples <= Q:
         return high, bad
+    for _ in range(4):  # about proportional: a few steps narrow it down before the halving
+        middle = high * Q / bad.samples * (1 - tolerance / 2)
+        totals = tapered_totals(middle, N, one.tau)
+        if totals.samples <= Q:
+            low, best = middle, totals
+            break
+        high, bad = middle, totals
     for _ in range(40):
         if high - low <= tolerance * high:
             break

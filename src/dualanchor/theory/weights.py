@@ -61,6 +61,8 @@ def weight_sum(N: Any, tau: float = 2.0) -> Any:
     r"""The sum :math:`\sum_{m=2}^N \kappa_m/(m(m-1))` in closed form; 1 - 1/N at the largest step, tau = 2."""
     N = np.asarray(N, dtype=float)
     free = max(2.0, np.ceil((6 / tau + 1) / 2 - 1e-12))  # from this m on the factor is 1
+    if free == 2:
+        return np.where(N >= 2, 1 - 1 / np.maximum(N, 1.0), 0.0)[()]
     tail = np.where(free <= N, 1 / (free - 1) - 1 / N, 0.0)
     last = np.minimum(N, free - 1)  # 1/(m(m-1)) (2m-1) = 1/m + 1/(m-1)
     head = np.where(last >= 2, 2 * _harmonic(last) - 1 - 1 / last, 0.0)
