@@ -244,7 +244,15 @@ class _Answer:
     def _plan(self, **target: Any) -> Plan:
         known = self._constants()
         mu = known.mu if self.inside is None else self.inside.modulus
-        given = {"L": known.L, "D": known.D, "sigma": known.sigma, "mu": mu, "sharp_only": self.inside is not None}
+        given: dict[str, Any] = {
+            "L": known.L,
+            "D": known.D,
+            "sigma": known.sigma,
+            "mu": mu,
+            "sharp_only": self.inside is not None,
+        }
+        if self.inside is None and self.ask.L_mean is not None:
+            given["L_mean"] = self.ask.L_mean
         return plan(**{**given, **target})
 
     def _within(self, options: dict[str, Any]) -> tuple[str, str]:

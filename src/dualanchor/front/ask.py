@@ -32,6 +32,7 @@ class Ask:
     eps: float | None = None
     budget: int | None = None
     L: float | None = None
+    L_mean: float | None = None
     M: float | None = None
     mu: float = 0.0
     sigma: float | None = None
@@ -52,7 +53,15 @@ class Ask:
         if (self.eps is None) == (self.budget is None):
             received = "neither" if self.eps is None else f"eps={self.eps} and budget={self.budget}"
             raise self.bad("exactly one of eps and budget must be given", received, "Pass eps=0.05 or budget=10_000")
-        for name, positive in {"eps": True, "L": True, "M": True, "mu": False, "sigma": False, "D": False}.items():
+        for name, positive in {
+            "eps": True,
+            "L": True,
+            "L_mean": True,
+            "M": True,
+            "mu": False,
+            "sigma": False,
+            "D": False,
+        }.items():
             self._number(name, positive)
         for name, least in {"budget": 1, "max_samples": 1, "seed": 0, "reps": 1}.items():
             value = getattr(self, name)
@@ -78,6 +87,10 @@ class Ask:
             registry.get(self.method)  # an unknown name is turned down before anything is spent
         if self.L is None and self.M is not None and self.mu > 0:
             object.__setattr__(self, "L", self.M**2 / self.mu)
+        if self.L_mean is not None and (self.L is None or self.L_mean > self.L):
+            raise self.bad(
+                "L_mean must come with L and be at most that", self.L_mean, "Check which of the two is right"
+            )
         if self.L is not None and self.mu > self.L:
             raise self.bad("mu must be at most L", f"mu = {self.mu}, L = {self.L}", "Check which of the two is right")
 

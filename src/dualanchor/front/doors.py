@@ -37,6 +37,8 @@ def root(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = 
         Or: samples that may be spent in all, on looking, solving and certifying.
     L : float, optional
         F is 1/L-cocoercive in expectation. Without it there is no theorem: steps are found on the way.
+    L_mean : float, optional
+        The mean operator is 1/L_mean-cocoercive, L_mean <= L: plans then take longer steps with larger batches.
     M, mu : float, optional
         F is M-Lipschitz and mu-strongly monotone; with mu > 0 they give L = M**2/mu.
     sigma, D : float, optional

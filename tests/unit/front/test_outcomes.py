@@ -326,3 +326,20 @@ def test_plots(of_all_doors):
     ax = known.plot()
     assert len(ax.lines[0].get_xdata()) > 10  # the true residuals that were recorded
     pyplot.close(ax.figure)
+
+
+def test_plans_know_that_means_of_samples_are_gentler():
+    lines = np.random.default_rng(0).normal(size=(60, 12))
+    lines /= np.linalg.norm(lines, axis=1, keepdims=True)
+
+    def sample(x, n, rng):
+        chosen = lines[rng.integers(0, 60, n)]
+        return (chosen @ (x - 1)) @ chosen / n
+
+    constants = {"eps": 0.3, "L": 1.0, "sigma": 1.2, "D": 4.0, "check": False}
+    plain = da.root(sample, np.zeros(12), **constants)
+    wide = da.root(sample, np.zeros(12), L_mean=float(np.linalg.norm(lines, 2) ** 2 / 60), **constants)
+    assert wide.nit < plain.nit / 2
+    assert wide.certificate.residual < 0.3
+    with pytest.raises(da.errors.ArgumentError, match="L_mean must come with L"):
+        da.root(sample, np.zeros(12), eps=0.3, L_mean=0.1)
