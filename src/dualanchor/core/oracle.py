@@ -14,7 +14,7 @@ import numpy as np
 
 from dualanchor.core.errors import CapabilityError, DualAnchorError, OracleError, explain
 from dualanchor.core.streams import Streams
-from dualanchor.core.types import Array, Counts, Rows
+from dualanchor.core.types import Array, Counts, IntArray, Rows
 
 
 @dataclass(slots=True)
@@ -31,6 +31,33 @@ class Batch:
 
     size: Counts
     data: Any
+
+
+class Recipe(NamedTuple):
+    """What compiled steps need to know of an oracle.
+
+    Attributes
+    ----------
+    operator : str
+        The name of its compiled operator.
+    data : array, (instances, m, d)
+        Vectors that the operator uses.
+    which : array of int
+        The instance that each row uses.
+    constants : tuple of float
+        Numbers that the operator uses.
+    sigma : float
+        Root mean square norm of additive Gaussian noise.
+    components : int or None
+        Below which number indices are drawn, where a batch is a list of these.
+    """
+
+    operator: str
+    data: Array
+    which: IntArray
+    constants: tuple[float, ...] = ()
+    sigma: float = 0.0
+    components: int | None = None
 
 
 class Oracle(ABC):
@@ -78,6 +105,10 @@ class Oracle(ABC):
 
     def operator(self, x: Array) -> Array | None:
         """The true F(x) where the oracle knows it. For recording and for checks, never seen by a method."""
+        return None
+
+    def recipe(self, rows: int) -> Recipe | None:
+        """How compiled steps evaluate this oracle for so many rows, where they can."""
         return None
 
     def describe(self) -> dict[str, Any]:
@@ -155,6 +186,20 @@ class Session:
         part.evals = self.evals if isinstance(self.evals, int) else self.evals[rows]
         part.checking = self.checking
         return part
+
+    @property
+    def streams(self) -> Streams:
+        """Where the samples come from."""
+        return self._streams
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How compiled steps evaluate the oracle, where they can."""
+        return self._oracle.recipe(self._streams.rows)
+
+    def count(self, draws: Counts, evals: Counts) -> None:
+        """Count samples that were drawn and evaluated elsewhere."""
+        self.draws, self.evals = self.draws + draws, self.evals + evals
 
     def mark(self) -> tuple[Counts, Counts, Counts]:
         """Counts and positions, to be handed to `reset`."""

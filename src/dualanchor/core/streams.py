@@ -124,14 +124,28 @@ class Streams:
         values = normals.item(position, self._slots)
         return values if len(values) == self.rows else np.broadcast_to(values, (self.rows, self.dimension))
 
+    def vectors(self, count: int) -> Array:
+        """The next `count` standard normal vectors of all replications, (count, replications, d). For rows in step."""
+        position = self.position
+        assert isinstance(position, int)
+        self.position = position + count
+        return np.ascontiguousarray(self._normals.window(position, count, None).swapaxes(0, 1))
+
+    def picks(self, n: int, sizes: IntArray) -> tuple[IntArray, IntArray]:
+        """A window of all replications' indices below n that holds the next ones of each row, and where each begins."""
+        positions = np.broadcast_to(np.asarray(self.position, dtype=np.int64), (self.rows,))
+        first, last = int(positions.min()), int((positions + sizes).max())
+        self.position = shared(positions + sizes)
+        window = self._index_sequence(n).window(first, last - first, None)
+        return np.ascontiguousarray(window), positions - first
+
+    def slots(self) -> IntArray:
+        """Where each row's replication stands among all that these streams know."""
+        return self._row_slots()
+
     def integers(self, n: int, size: int) -> IntArray:
         """The next `size` uniform indices below n of each row, (rows, size). `size` positions."""
-        key = (Kind.INTEGERS, n)
-        if key not in self._sequences:
-            self._sequences[key] = self._sequence(
-                Kind.INTEGERS, (), np.int64, lambda rng, shape: rng.integers(0, n, shape)
-            )
-        sequence, position = self._sequences[key], self.position
+        sequence, position = self._index_sequence(n), self.position
         self.position = position + size
         if isinstance(position, int):
             values = sequence.window(position, size, self._slots)
@@ -180,6 +194,14 @@ class Streams:
         return self._sequence(
             Kind.NORMALS, (self.dimension,), drawn, lambda rng, shape: rng.standard_normal(shape, dtype=drawn)
         )
+
+    def _index_sequence(self, n: int) -> _Sequence:
+        key = (Kind.INTEGERS, n)
+        if key not in self._sequences:
+            self._sequences[key] = self._sequence(
+                Kind.INTEGERS, (), np.int64, lambda rng, shape: rng.integers(0, n, shape)
+            )
+        return self._sequences[key]
 
     def _sequence(self, kind: Kind, shape: tuple[int, ...], dtype: Any, draw: Callable[..., Array]) -> _Sequence:
         handles: dict[int, Handle] = {}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor import fast
 from dualanchor.core.oracle import Session
 from dualanchor.core.result import Result, Status, jsonable
 from dualanchor.core.streams import Purpose, Streams
@@ -53,7 +54,7 @@ class Piece:
         limit = panel.budget * entry.budget_factor
         count = {"stop": Draws(limit)} if entry.unit == "draws" else {"budget": limit}
         record = CURVE_POINTS if self.curves else 0
-        result = solve(panel.problem, methods, reps=list(self.seeds), record=record, check=False, **count)
+        result = solve(panel.problem, methods, reps=list(self.seeds), record=record, check=False, fast=fast.available(), **count)
         if any(status is Status.INTERRUPTED for status in result.status.ravel()):
             raise KeyboardInterrupt  # an unfinished piece is not a result
         residual = self._estimated(result.x) if result.residual is None else result.residual

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dualanchor.core.oracle import Batch, Oracle
+from dualanchor.core.oracle import Batch, Oracle, Recipe
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, Rows
 from dualanchor.oracles.each_row import each_row, require_callable, require_non_negative
@@ -89,6 +89,12 @@ class AdditiveNoise(Oracle):
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "sigma": self._sigma, "own_noise": self._noise is not None}
+
+    def recipe(self, rows: int) -> Recipe | None:
+        compiled = getattr(self._F, "recipe", None)
+        if compiled is None or self._noise is not None or not self._sigma:
+            return None
+        return compiled(rows)._replace(sigma=self._sigma)
 
     def take(self, rows: Rows) -> Self:
         restrict = getattr(self._F, "take", None)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dualanchor import fast
 from dualanchor.core.errors import OracleError
 from dualanchor.core.method import Cost, Method, State
 from dualanchor.core.oracle import Oracle, Session
@@ -57,6 +58,7 @@ class Lane:
     ) -> None:
         self.method, self.state, self.session, self.rows = method, state, session, rows
         self.k = 0
+        self.compiled = False  # whether to take steps in compiled stretches where there are any
         self.mark: Any = None  # counts and positions before a step that failed
         self._oracle, self._coins, self._replications = session._oracle, coins, replications
         self._residual: tuple[int, Array | None] = (-1, None)
@@ -72,7 +74,7 @@ class Lane:
             self.rows[rows],
             self._replications,
         )
-        part.k = self.k
+        part.k, part.compiled = self.k, self.compiled
         known = self._residual[1]
         part._residual = (self._residual[0], None if known is None else known[rows])
         return part
@@ -146,8 +148,12 @@ class Lane:
 
     def advance(self, count: int, coins: Array | None) -> None:
         """Take so many steps. If one raises, k is the step that failed and the state the one before it."""
+        ks, coins = range(self.k, self.k + count), None if coins is None else coins[:, :count]
+        if self._stretch is not None and self._stretch.advance(self.method, self.state, self.session, ks, coins):
+            self.k = ks.stop
+            return
         if self.session.checking or len(self._blocks) == 1:  # a step that is checked and fails leaves all rows together
-            self._step(self.method, self.state, self.session, range(self.k, self.k + count), coins)
+            self._step(self.method, self.state, self.session, ks, coins)
             return
         first, ahead = self.k, max(1, _AHEAD // (self._replications * self.state.x.shape[1]))
         for start in range(first, first + count, ahead):
@@ -180,6 +186,11 @@ class Lane:
             self.k = k
             raise
         self.k = ks.stop
+
+    @cached_property
+    def _stretch(self) -> Any:
+        """The compiled steps of these rows, if they are wanted and there are any."""
+        return fast.compiled(self.method, self.state, self.session) if self.compiled and self.rows.size else None
 
     @cached_property
     def _blocks(self) -> list[Block]:

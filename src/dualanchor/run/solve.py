@@ -26,6 +26,9 @@ from dualanchor.run.stop import Budget, Rule, Steps, Target, require_count
 
 DEFAULT_METHOD = "s-dual-ohm"
 
+_LOADING_SECONDS = 1.0  # about what loading the compiled steps takes, and what readable steps take:
+_STEP_SECONDS, _NUMBER_SECONDS = 6e-6, 3e-9
+
 
 def solve(
     problem: Problem,
@@ -40,6 +43,7 @@ def solve(
     check: bool = True,
     callback: Callable[..., Any] | None = None,
     progress: Callable[[Progress], Any] | None = None,
+    fast: bool | None = None,
     checkpoint: Checkpoint | str | Path | None = None,
 ) -> Result:
     """Run a method on a problem.
@@ -72,6 +76,9 @@ def solve(
         the run by returning True or raising StopIteration.
     progress : callable, optional
         Called now and then with a `Progress`.
+    fast : bool, optional
+        Whether to take compiled steps where there are any (extra `fast`); by default a run of a second or more does.
+        They give the same numbers: bit for bit, or to rounding where a batch is a sum over components.
     checkpoint : path or Checkpoint, optional
         Where the run saves itself; if the file exists and is of this run, the run goes on from it. Method, options,
         data and start are compared; whether a function has changed cannot be seen.
@@ -138,6 +145,7 @@ def solve(
     }
     points, lengths = _recording(record, lane, rule, instance.oracle)
     stacked.check_rounds(max(lengths, default=None))
+    lane.compiled = _worth_compiling(lane, max(lengths, default=0)) if fast is None else fast
     loop = Loop(
         lane,
         rule,
@@ -149,6 +157,11 @@ def solve(
         saver=None if checkpoint is None else Saver(checkpoint, fingerprint),
     )
     return loop.run()
+
+
+def _worth_compiling(lane: Lane, steps: int) -> bool:
+    """Whether the readable steps would take longer than it takes to load compiled ones; by size alone, not by time."""
+    return steps * max(_STEP_SECONDS, _NUMBER_SECONDS * lane.state.x.size) > _LOADING_SECONDS
 
 
 def _combine(budget: int | None, stop: Rule | None) -> Rule | None:
