@@ -213,7 +213,9 @@ def functions(name: str, cls: type[Method]) -> tuple[str, list[str]]:
             body = writer.loop([("point", point)])
             blocks.append((f"{name}_look", body, [*fields, "G0"], "point"))
             entries["look"] = f"{name}_look"
-        changed = [(field, node) for field, node in program.state.items() if node.op != "leaf" or node.parts[0] != field]
+        changed = [
+            (field, node) for field, node in program.state.items() if node.op != "leaf" or node.parts[0] != field
+        ]
         kind = "two" if len(values) == 2 else "one"
         suffix = f"_{kind}" if tossed else ""
         blocks.append((f"{name}{suffix}", writer.loop(changed), [*fields, *values], None))
@@ -233,6 +235,7 @@ def functions(name: str, cls: type[Method]) -> tuple[str, list[str]]:
         signature = ", ".join(["c", *used, *([out] if out else [])])
         text += [f"@njit(cache=True)\ndef {function}({signature}):", *constants, *body, "", ""]
         rows = [f"s[{fields.index(one)}]" if one in fields else f"G[{one[1:]}]" for one in used]
+        taken = [one for one in used if one in fields]
         wrapped = ", ".join(["c", *rows, *([out] if out else [])])
         header = "c, s, G, point" if out else "c, s, G"
         text += [f"@njit(cache=True)\ndef _{function}({header}):", f"    {function}({wrapped})", "", ""]
@@ -240,7 +243,7 @@ def functions(name: str, cls: type[Method]) -> tuple[str, list[str]]:
     entry = (
         f"    {cls.id!r}: Steps({fields}, {parameters}, {name}_coefficients, {len(writer.coefficients)}, {alone}, "
         + ", ".join(f"_{entries[one]}" for one in ("one", "look", "two"))
-        + f", {shared}, {name if alone else None}),"
+        + f", {shared}, {name if alone else None}, {taken}),"
     )
     return "\n".join(text), entry.replace("'", '"')
 
@@ -257,6 +260,7 @@ Written by tools/compiled_steps.py from the methods themselves: change those, no
 """
 
 # ruff: noqa
+# fmt: off
 # mypy: ignore-errors
 
 import numpy as np

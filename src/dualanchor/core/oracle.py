@@ -16,6 +16,8 @@ from dualanchor.core.errors import CapabilityError, DualAnchorError, OracleError
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, Counts, IntArray, Rows
 
+_LARGE = 1 << 21  # numbers in x; of larger ones no copies are made
+
 
 @dataclass(slots=True)
 class Batch:
@@ -157,7 +159,7 @@ class Session:
     def __call__(self, x: Array, batch: Batch) -> Array:
         """F_B(x), counted as `batch.size` evaluations for each row."""
         self.evals = self.evals + batch.size
-        untouched = x.copy() if self.checking else None
+        untouched = (x.copy() if x.size < _LARGE else x.sum(axis=1)) if self.checking else None
         try:
             value = self._mean_mixed(x, batch) if type(batch.data) is _Mixed else self._oracle.mean(x, batch)
         except DualAnchorError:
@@ -166,8 +168,7 @@ class Session:
             raise _raised(error, "evaluating a batch") from error
         if self.checking or value.shape != x.shape:
             _check(x, value)
-        if untouched is not None and not np.array_equal(untouched, x, equal_nan=True):
-            x[...] = untouched
+        if untouched is not None and not _same(untouched, x):
             raise OracleError(
                 "The oracle must not change the point that it is asked about",
                 "a point that was different afterwards",
@@ -285,6 +286,16 @@ def _raised(error: Exception, doing: str) -> OracleError:
     )
 
 
+def _same(before: Array, x: Array) -> bool:
+    """Whether x is what it was: by a copy, which is put back if not, or by sums where a copy would take much memory."""
+    if before.ndim == 1:
+        return np.array_equal(before, x.sum(axis=1), equal_nan=True)
+    if np.array_equal(before, x, equal_nan=True):
+        return True
+    x[...] = before
+    return False
+
+
 def _check(x: Array, value: Any) -> None:
     shape = getattr(value, "shape", None)
     if shape != x.shape:
@@ -301,7 +312,9 @@ def _check(x: Array, value: Any) -> None:
         )
     # Infinite values are left to the run, which calls them divergence, and so is NaN far out, where powers of x
     # overflow; NaN at a moderate point is a defect.
-    moderate = np.abs(x).max(axis=1) < np.finfo(x.dtype).max ** 0.125
+    if not np.isnan(value.sum(axis=1)).any():
+        return
+    moderate = np.maximum(x.max(axis=1), -x.min(axis=1)) < np.finfo(x.dtype).max ** 0.125
     broken = np.isnan(value).any(axis=1) & moderate
     if broken.any():
         row = int(np.flatnonzero(broken)[0])

@@ -47,6 +47,39 @@ _MULTIPLES = 8  # so many multiples of a sequence are kept
 _NOTHING = object()
 
 
+class _Memory:
+    """Blocks of vectors that later runs of this process may read again, the latest up to so many numbers."""
+
+    def __init__(self) -> None:
+        self.limit = self._size = 0
+        self._blocks: OrderedDict[Any, Array] = OrderedDict()
+
+    def get(self, key: Any, make: Callable[[], Array]) -> Array:
+        """The block with this key, made if it is not here."""
+        if not self.limit:
+            return make()
+        if key not in self._blocks:
+            self._blocks[key] = make()
+            self._size += self._blocks[key].size
+            self.trim()
+        self._blocks.move_to_end(key)
+        return self._blocks[key]
+
+    def trim(self) -> None:
+        """Forget the oldest blocks beyond the limit."""
+        while self._size > self.limit and len(self._blocks) > (self.limit > 0):
+            self._size -= self._blocks.popitem(last=False)[1].size
+
+
+_memory = _Memory()
+
+
+def remember(numbers: int) -> None:
+    """Keep blocks of normal vectors, up to so many numbers, for later runs with the same seeds; 0 forgets them."""
+    _memory.limit = numbers
+    _memory.trim()
+
+
 class Streams:
     """The streams of a set of rows, for one purpose, each row at its own position.
 
@@ -123,6 +156,17 @@ class Streams:
             return normals.item(position, self._period)
         values = normals.item(position, self._slots)
         return values if len(values) == self.rows else np.broadcast_to(values, (self.rows, self.dimension))
+
+    def normals_later(self) -> Callable[[], Array] | None:
+        """A function that makes what `normals` gives, anew each time; None for short vectors, which are kept."""
+        if self.dimension <= _KEPT or not isinstance(self.position, int):
+            return None
+        position, slots = self.position, self._row_slots()
+        self.position = position + 1
+        make = self._normals.make
+        return lambda: (
+            make(position, slots[0]) if len(slots) == 1 else np.concatenate([make(position, i) for i in slots])
+        )
 
     def vectors(self, count: int) -> Array:
         """The next `count` standard normal vectors of all replications, (count, replications, d). For rows in step."""
@@ -209,7 +253,10 @@ class Streams:
         def block(slot: int, number: int, length: int) -> Array:
             if slot not in handles:
                 handles[slot] = Handle(self.seed, self.purpose, int(self._distinct[slot]), kind)
-            return draw(handles[slot].generator(number), (length, *shape))
+            if not shape:
+                return draw(handles[slot].generator(number), (length,))
+            key = (self.seed, self.purpose, int(self._distinct[slot]), kind, shape, np.dtype(dtype).char, number)
+            return _memory.get(key, lambda: draw(handles[slot].generator(number), (length, *shape)))
 
         return _Sequence(block, self._distinct.size, shape, dtype)
 
@@ -284,6 +331,11 @@ class _Sequence:
             self._load(position, slots)
         value = self._items[position - self._start]
         return value if slots is None else value.take(slots, axis=0)
+
+    def make(self, position: int, slot: Any) -> Array:
+        """The entries of the block of a position, not kept."""
+        number, _, length = self._where(position)
+        return self._block(int(slot), number, length)
 
     def times(self, scale: float) -> _Sequence:
         """The sequence times a number; multiplied once, however often it is read."""

@@ -6,11 +6,13 @@ named problems' operators; `stretch.py` puts the two together. Nothing here is i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from dualanchor.core.method import Method, State
 from dualanchor.core.oracle import Session
+from dualanchor.core.types import Array
 
 if TYPE_CHECKING:
     from dualanchor.fast.stretch import Stretch
@@ -21,10 +23,19 @@ def available() -> bool:
     return find_spec("numba") is not None
 
 
-def compiled(method: Method, state: State, session: Session) -> Stretch | None:
+def compiled_steps(method: Method, state: State, session: Session) -> Stretch | None:
     """The compiled form of these rows' steps, or None where there is none."""
     if session.recipe is None or not available():
         return None
     from dualanchor.fast.stretch import Stretch
 
     return Stretch.of(method, state, session.recipe)
+
+
+def compiled_update(method: Method, state: State) -> Callable[[int, State, Array], None] | None:
+    """The compiled form of a method's elementwise update, for rows of any length, or None where there is none."""
+    if not available():
+        return None
+    from dualanchor.fast.stretch import update_of
+
+    return update_of(method, state)

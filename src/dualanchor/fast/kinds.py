@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from numba import types
 
 
-
 def given(kind: Any, axes: int) -> Any:
     """An array that is only read."""
     return types.Array(kind, axes, "C", readonly=True)
@@ -28,6 +27,23 @@ OPERATOR = types.void(_VECTOR, given(types.float64, 2), _VECTOR, _NUMBERS, given
 """`operator(x, data, constants, noise, picks, G)`: the mean of a batch at x; constants[0] is the noise's scale."""
 
 
+class Pointer(types.WrapperAddressProtocol):  # type: ignore[misc]
+    """A compiled function by its address: handing over the function itself would have it looked up every time."""
+
+    def __init__(self, function: Any, kind: Any) -> None:
+        function.compile(kind.args)
+        self._function, self._kind = function, kind  # kept, so that the code stays in memory
+        compiled = function.get_compile_result(kind)
+        self._numba_type_ = types.FunctionType(kind)
+        self._address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
+
+    def __wrapper_address__(self) -> int:
+        return self._address
+
+    def signature(self) -> Any:
+        return self._kind
+
+
 class Steps(NamedTuple):
     """A method's compiled step.
 
@@ -37,7 +53,7 @@ class Steps(NamedTuple):
         Names of its state and of the hyper-parameters that its coefficients depend on.
     coefficients : callable
         The numbers of step k from k and these hyper-parameters.
-    count : int
+    size : int
         How many these are.
     alone : bool
         Whether every step is one evaluation.
@@ -49,15 +65,18 @@ class Steps(NamedTuple):
         Whether both evaluations use one batch.
     update : compiled function or None
         `update(c, *state, G)` for one row of any length and precision, where a step is one evaluation and no coin.
+    used : list of str
+        Which state that takes.
     """
 
     fields: list[str]
     parameters: list[str]
     coefficients: Callable[..., tuple[Any, ...]]
-    count: int
+    size: int
     alone: bool
     one: Any
     look: Any
     two: Any
     same: bool
     update: Any
+    used: list[str]

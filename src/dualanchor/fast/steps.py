@@ -4,6 +4,7 @@ Written by tools/compiled_steps.py from the methods themselves: change those, no
 """
 
 # ruff: noqa
+# fmt: off
 # mypy: ignore-errors
 
 import numpy as np
@@ -441,17 +442,17 @@ def _sgda_decreasing(c, s, G):
 
 
 STEPS = {
-    "dual-oc-halpern": Steps(["x", "z"], ["step_size", "horizon", "contraction"], dual_oc_halpern_coefficients, 3, True, _dual_oc_halpern, _no_point, _nothing, False, dual_oc_halpern),
-    "dual-ohm": Steps(["x", "z"], ["step_size", "horizon"], dual_ohm_coefficients, 3, True, _dual_ohm, _no_point, _nothing, False, dual_ohm),
-    "eag-c": Steps(["x", "anchor"], ["step_size"], eag_c_coefficients, 2, False, _nothing, _eag_c_look, _eag_c, False, None),
-    "feg": Steps(["x", "anchor"], ["step_size"], feg_coefficients, 3, False, _nothing, _feg_look, _feg, False, None),
-    "halpern-page": Steps(["x", "estimate", "previous", "anchor"], ["step_size"], halpern_page_coefficients, 3, False, _halpern_page_one, _halpern_page_look, _halpern_page_two, True, None),
-    "halpern-page-fresh": Steps(["x", "estimate", "previous", "anchor"], ["step_size"], halpern_page_fresh_coefficients, 3, False, _halpern_page_fresh_one, _halpern_page_fresh_look, _halpern_page_fresh_two, False, None),
-    "oc-halpern": Steps(["x", "anchor"], ["step_size", "contraction"], oc_halpern_coefficients, 3, True, _oc_halpern, _no_point, _nothing, False, oc_halpern),
-    "rain": Steps(["x", "mean"], ["step_size", "anchor_weight", "growth"], rain_coefficients, 3, False, _nothing, _rain_look, _rain, False, None),
-    "s-dual-ohm": Steps(["x", "z"], ["step_size", "horizon"], s_dual_ohm_coefficients, 3, True, _s_dual_ohm, _no_point, _nothing, False, s_dual_ohm),
-    "s-ohm": Steps(["x", "anchor"], ["step_size"], s_ohm_coefficients, 3, True, _s_ohm, _no_point, _nothing, False, s_ohm),
-    "seg": Steps(["x"], ["step_size"], seg_coefficients, 1, False, _nothing, _seg_look, _seg, False, None),
-    "sgda": Steps(["x"], ["step_size"], sgda_coefficients, 1, True, _sgda, _no_point, _nothing, False, sgda),
-    "sgda-decreasing": Steps(["x"], ["step_size", "mu", "offset"], sgda_decreasing_coefficients, 1, True, _sgda_decreasing, _no_point, _nothing, False, sgda_decreasing),
+    "dual-oc-halpern": Steps(["x", "z"], ["step_size", "horizon", "contraction"], dual_oc_halpern_coefficients, 3, True, _dual_oc_halpern, _no_point, _nothing, False, dual_oc_halpern, ["x", "z"]),
+    "dual-ohm": Steps(["x", "z"], ["step_size", "horizon"], dual_ohm_coefficients, 3, True, _dual_ohm, _no_point, _nothing, False, dual_ohm, ["x", "z"]),
+    "eag-c": Steps(["x", "anchor"], ["step_size"], eag_c_coefficients, 2, False, _nothing, _eag_c_look, _eag_c, False, None, ["x", "anchor"]),
+    "feg": Steps(["x", "anchor"], ["step_size"], feg_coefficients, 3, False, _nothing, _feg_look, _feg, False, None, ["x", "anchor"]),
+    "halpern-page": Steps(["x", "estimate", "previous", "anchor"], ["step_size"], halpern_page_coefficients, 3, False, _halpern_page_one, _halpern_page_look, _halpern_page_two, True, None, ["x", "estimate", "previous", "anchor"]),
+    "halpern-page-fresh": Steps(["x", "estimate", "previous", "anchor"], ["step_size"], halpern_page_fresh_coefficients, 3, False, _halpern_page_fresh_one, _halpern_page_fresh_look, _halpern_page_fresh_two, False, None, ["x", "estimate", "previous", "anchor"]),
+    "oc-halpern": Steps(["x", "anchor"], ["step_size", "contraction"], oc_halpern_coefficients, 3, True, _oc_halpern, _no_point, _nothing, False, oc_halpern, ["x", "anchor"]),
+    "rain": Steps(["x", "mean"], ["step_size", "anchor_weight", "growth"], rain_coefficients, 3, False, _nothing, _rain_look, _rain, False, None, ["x", "mean"]),
+    "s-dual-ohm": Steps(["x", "z"], ["step_size", "horizon"], s_dual_ohm_coefficients, 3, True, _s_dual_ohm, _no_point, _nothing, False, s_dual_ohm, ["x", "z"]),
+    "s-ohm": Steps(["x", "anchor"], ["step_size"], s_ohm_coefficients, 3, True, _s_ohm, _no_point, _nothing, False, s_ohm, ["x", "anchor"]),
+    "seg": Steps(["x"], ["step_size"], seg_coefficients, 1, False, _nothing, _seg_look, _seg, False, None, ["x"]),
+    "sgda": Steps(["x"], ["step_size"], sgda_coefficients, 1, True, _sgda, _no_point, _nothing, False, sgda, ["x"]),
+    "sgda-decreasing": Steps(["x"], ["step_size", "mu", "offset"], sgda_decreasing_coefficients, 1, True, _sgda_decreasing, _no_point, _nothing, False, sgda_decreasing, ["x"]),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from dualanchor.core.method import Method, State
 from dualanchor.core.oracle import Recipe, Session
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray
-from dualanchor.fast.kinds import LOOK, OPERATOR, STEP, Steps, given
+from dualanchor.fast.kinds import LOOK, OPERATOR, STEP, Pointer, Steps, given
 from dualanchor.fast.operators import OPERATORS
 from dualanchor.fast.steps import STEPS
 
@@ -41,7 +42,9 @@ _F8, _I8 = types.float64, types.int64
     ),
     cache=True,
 )
-def _run(operator, one, look, two, heads, same, c, s, data, which, constants, noise, scale, picks, sizes, starts, slots):  # type: ignore[no-untyped-def] # noqa: E501
+def _run(  # type: ignore[no-untyped-def]
+    operator, one, look, two, heads, same, c, s, data, which, constants, noise, scale, picks, sizes, starts, slots
+):
     """Row after row, so that each stays in the cache, those of one replication together: they share their noise."""
     G, point = np.empty((2, s.shape[2])), np.empty(s.shape[2])
     for r in np.argsort(slots):
@@ -65,10 +68,9 @@ class Stretch:
     """A method's compiled step with an oracle's compiled operator."""
 
     def __init__(self, steps: Steps, operator: Any) -> None:
-        self._steps, self._operator = steps, operator
-        operator.compile(OPERATOR.args)
-        for function, kind in ((steps.one, STEP), (steps.look, LOOK), (steps.two, STEP)):
-            function.compile(kind.args)
+        self._steps = steps
+        kinds = ((operator, OPERATOR), (steps.one, STEP), (steps.look, LOOK), (steps.two, STEP))
+        self._functions = [Pointer(function, kind) for function, kind in kinds]
 
     @classmethod
     def of(cls, method: Method, state: State, recipe: Recipe) -> Self | None:
@@ -100,21 +102,49 @@ class Stretch:
         if not samples.possible:
             return False
         parameters = [np.ravel(getattr(method, name)) for name in steps.parameters]
-        s = np.stack(list(vars(state).values()), axis=1)
+        s = _together(state)
         constants, slots = np.array([0.0, *recipe.constants]), streams.slots()
-        functions = (self._operator, steps.one, steps.look, steps.two)
         for first in range(0, count, samples.width):
             part = slice(first, min(first + samples.width, count))
             k = np.arange(ks[part.start], ks[part.stop - 1] + 1)[:, None]
-            c = np.empty((len(k), rows, steps.count))
+            c = np.empty((len(k), rows, steps.size))
             for j, values in enumerate(steps.coefficients(k, *parameters)):
                 c[:, :, j] = values
             mine = samples.read(part)
-            _run(*functions, heads[part], steps.same, c, s, recipe.data, recipe.which, constants, *mine, slots)
-        for j, value in enumerate(vars(state).values()):
-            value[...] = s[:, j]
+            _run(*self._functions, heads[part], steps.same, c, s, recipe.data, recipe.which, constants, *mine, slots)
         session.count(_total(cost.draws, count), _total(cost.evals, count))
         return True
+
+
+def update_of(method: Method, state: State) -> Callable[[int, State, Array], None] | None:
+    """A method's elementwise update as one pass over each row, or None if it has no compiled form."""
+    steps = STEPS.get(type(method).id)
+    if steps is None or steps.update is None or list(vars(state)) != steps.fields:
+        return None
+    if any(value.dtype not in (np.float64, np.float32) for value in vars(state).values()):
+        return None
+    parameters = [np.ravel(getattr(method, name)) for name in steps.parameters]
+
+    def update(k: int, s: State, G: Array) -> None:
+        c = np.empty((len(G), steps.size))
+        for j, values in enumerate(steps.coefficients(k, *parameters)):
+            c[:, j] = values
+        fields = [getattr(s, name) for name in steps.used]
+        for row in range(len(G)):
+            steps.update(c[row], *(value[row] for value in fields), G[row])
+
+    return update
+
+
+def _together(state: State) -> Array:
+    """The state as one array, (rows, fields, d); its fields become views of that."""
+    fields = vars(state)
+    s = state.x.base
+    if s is None or s.ndim != 3 or s.shape[1] != len(fields) or any(value.base is not s for value in fields.values()):
+        s = np.stack(list(fields.values()), axis=1)
+        for j, name in enumerate(fields):
+            setattr(state, name, s[:, j])
+    return s
 
 
 class _Noise:

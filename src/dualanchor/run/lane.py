@@ -10,16 +10,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualanchor import fast
 from dualanchor.core.errors import OracleError
 from dualanchor.core.method import Cost, Method, State
 from dualanchor.core.oracle import Oracle, Session
 from dualanchor.core.result import Status
 from dualanchor.core.streams import Streams, shared
-from dualanchor.core.types import Array, Counts, IntArray, Rows
+from dualanchor.core.types import Array, Counts, IntArray, Rows, read_only
+from dualanchor.fast import compiled_steps, compiled_update
 from dualanchor.run.outcome import Ended
 
 _BLOCK = 1 << 15  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
+_LARGE = 1 << 21  # numbers of an iterate; of larger ones no copies are made
+_LONG = 1 << 16  # coordinates; the arrays of a step on one such row leave the cache
 _AHEAD = 1 << 19  # numbers of one noise vector per step and replication that are read again by every block
 
 
@@ -153,7 +155,7 @@ class Lane:
             self.k = ks.stop
             return
         if self.session.checking or len(self._blocks) == 1:  # a step that is checked and fails leaves all rows together
-            self._step(self.method, self.state, self.session, ks, coins)
+            self._step(self._stepping, self.state, self.session, ks, coins)
             return
         first, ahead = self.k, max(1, _AHEAD // (self._replications * self.state.x.shape[1]))
         for start in range(first, first + count, ahead):
@@ -190,7 +192,16 @@ class Lane:
     @cached_property
     def _stretch(self) -> Any:
         """The compiled steps of these rows, if they are wanted and there are any."""
-        return fast.compiled(self.method, self.state, self.session) if self.compiled and self.rows.size else None
+        return compiled_steps(self.method, self.state, self.session) if self.compiled and self.rows.size else None
+
+    @cached_property
+    def _stepping(self) -> Method:
+        """The method; where rows are long its elementwise update is compiled, or done in pieces that fit the cache."""
+        method = self.method
+        if self.state.x.shape[1] < _LONG or type(method).step is not Method.step:
+            return method
+        compiled = compiled_update(method, self.state) if self.compiled else None
+        return method.with_update(compiled or method.update_in_pieces)
 
     @cached_property
     def _blocks(self) -> list[Block]:
@@ -262,7 +273,7 @@ class Lane:
 
 def _norms(oracle: Oracle, x: Array) -> Any:
     try:
-        value = oracle.operator(x.copy())
+        value = oracle.operator(x.copy() if x.size < _LARGE else read_only(x))
     except OracleError:
         raise
     except Exception as error:
@@ -271,7 +282,9 @@ def _norms(oracle: Oracle, x: Array) -> Any:
             f"{type(error).__name__}: {error}",
             "Mend the operator, or pass record=0 to evaluate it at the end only",
         ) from error
-    return None if value is None else np.linalg.norm(value, axis=1)
+    if value is None:
+        return None
+    return np.linalg.norm(value, axis=1) if value.size < _LARGE else np.sqrt(np.einsum("ij,ij->i", value, value))
 
 
 def _running_total(costs: Any, count: int) -> Array:

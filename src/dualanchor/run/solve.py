@@ -140,7 +140,7 @@ def solve(
         "seed": int(seed),
         "reps": replications.tolist(),
         "stop": repr(rule),
-        "start": hashlib.sha256(start.tobytes()).hexdigest(),
+        "start": hashlib.sha256(np.ascontiguousarray(start).data).hexdigest(),
         "dtype": str(start.dtype),
     }
     points, lengths = _recording(record, lane, rule, instance.oracle)
