@@ -173,7 +173,8 @@ class Streams:
         position = self.position
         assert isinstance(position, int)
         self.position = position + count
-        return np.ascontiguousarray(self._normals.window(position, count, None).swapaxes(0, 1))
+        parts = self._normals.parts(position, count, None)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def picks(self, n: int, sizes: IntArray) -> tuple[IntArray, IntArray]:
         """A window of all replications' indices below n that holds the next ones of each row, and where each begins."""
@@ -355,15 +356,20 @@ class _Sequence:
 
     def window(self, position: int, size: int, slots: IntArray | None) -> Array:
         """Entries `position` to `position + size - 1`, along the second axis."""
+        parts = [values.swapaxes(0, 1) for values in self.parts(position, size, slots)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def parts(self, position: int, size: int, slots: IntArray | None) -> list[Array]:
+        """The same along the first axis, as they stand in the blocks."""
         parts, end = [], position + size
         while position < end:
             if slots is not self._loaded or not self._start <= position < self._end:
                 self._load(position, slots)
             stop = min(end, self._end)
-            values = self._values[position - self._start : stop - self._start].swapaxes(0, 1)
-            parts.append(values if slots is None else values.take(slots, axis=0))
+            values = self._values[position - self._start : stop - self._start]
+            parts.append(values if slots is None else values.take(slots, axis=1))
             position = stop
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return parts
 
     def _where(self, position: int) -> tuple[int, int, int]:
         """Number, start and length of the block that holds a position."""

@@ -21,7 +21,7 @@ from dualanchor.run import Draws, solve
 
 CURVE_POINTS = 200
 EVALUATION_SAMPLES = 4096
-NOISE_KEPT = 12_000_000  # numbers, in each process
+NOISE_KEPT = 21_000_000  # numbers, in each process
 
 
 @dataclass(frozen=True)

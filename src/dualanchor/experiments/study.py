@@ -191,13 +191,14 @@ class _Runner:
             for entry in panel.entries
         }
         pieces = [
-            Piece(panel, entry, (selected[panel.id][entry.id],), seeds, curves=True)
+            Piece(panel, entry, (selected[panel.id][entry.id],), block, curves=True)
             for panel in panels
             for entry in panel.entries
             if not parts[panel.id, entry.id]
+            for block in _blocks(seeds, panel.seeds_per_block)
         ]
         for piece, arrays in self._run(pieces, "curves"):
-            parts[piece.panel.id, piece.entry.id] = [(piece, arrays)]
+            parts[piece.panel.id, piece.entry.id].append((piece, arrays))
         curves: dict[str, dict[str, Curve]] = {panel.id: {} for panel in panels}
         finals: dict[str, dict[str, dict[str, Array]]] = {panel.id: {} for panel in panels}
         for panel in panels:

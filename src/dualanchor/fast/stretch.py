@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numba import njit, types
@@ -71,6 +71,7 @@ class Stretch:
         self._steps = steps
         kinds = ((operator, OPERATOR), (steps.one, STEP), (steps.look, LOOK), (steps.two, STEP))
         self._functions = [Pointer(function, kind) for function, kind in kinds]
+        self._known: dict[int, _Charges] = {}
 
     @classmethod
     def of(cls, method: Method, state: State, recipe: Recipe) -> Self | None:
@@ -90,61 +91,50 @@ class Stretch:
         """Take the steps and count them; False, with nothing done, if just these have no compiled form."""
         steps, recipe, streams = self._steps, session.recipe, session.streams
         assert recipe is not None
-        rows, count = len(state.x), len(ks)
-        cost = method.cost(np.arange(ks.start, ks.stop), state, coins)
-        heads = _over_steps(steps.alone if coins is None else coins, count, rows)
-        draws = 1 if steps.alone or steps.same else 2  # in each step, for all rows
-        sizes = _over_steps(cost.draws, count, rows) // draws
-        if recipe.components is None:
-            samples: Any = _Noise(recipe, sizes, draws, streams)
-        else:
-            samples = _Picks(recipe, sizes, draws, streams)
+        charges = self._charges(method, state, ks, coins)
+        reader = _Noise if recipe.components is None else _Picks
+        samples = reader(recipe, charges.sizes, 1 if steps.alone or steps.same else 2, streams)
         if not samples.possible:
             return False
         parameters = [np.ravel(getattr(method, name)) for name in steps.parameters]
-        s = _together(state)
-        constants, slots = np.array([0.0, *recipe.constants]), streams.slots()
-        for first in range(0, count, samples.width):
-            part = slice(first, min(first + samples.width, count))
+        s, slots = _together(state), streams.slots()
+        constants = np.array([0.0, *recipe.constants])
+        for first in range(0, len(ks), samples.width):
+            part = slice(first, min(first + samples.width, len(ks)))
             k = np.arange(ks[part.start], ks[part.stop - 1] + 1)[:, None]
-            c = np.empty((len(k), rows, steps.size))
+            c = np.empty((len(k), len(s), steps.size))
             for j, values in enumerate(steps.coefficients(k, *parameters)):
                 c[:, :, j] = values
-            mine = samples.read(part)
-            _run(*self._functions, heads[part], steps.same, c, s, recipe.data, recipe.which, constants, *mine, slots)
-        session.count(_total(cost.draws, count), _total(cost.evals, count))
+            data = (recipe.data, recipe.which, constants)
+            _run(*self._functions, charges.heads[part], steps.same, c, s, *data, *samples.read(part), slots)
+        session.count(charges.draws, charges.evals)
         return True
 
-
-def update_of(method: Method, state: State) -> Callable[[int, State, Array], None] | None:
-    """A method's elementwise update as one pass over each row, or None if it has no compiled form."""
-    steps = STEPS.get(type(method).id)
-    if steps is None or steps.update is None or list(vars(state)) != steps.fields:
-        return None
-    if any(value.dtype not in (np.float64, np.float32) for value in vars(state).values()):
-        return None
-    parameters = [np.ravel(getattr(method, name)) for name in steps.parameters]
-
-    def update(k: int, s: State, G: Array) -> None:
-        c = np.empty((len(G), steps.size))
-        for j, values in enumerate(steps.coefficients(k, *parameters)):
-            c[:, j] = values
-        fields = [getattr(s, name) for name in steps.used]
-        for row in range(len(G)):
-            steps.update(c[row], *(value[row] for value in fields), G[row])
-
-    return update
+    def _charges(self, method: Method, state: State, ks: range, coins: Array | None) -> _Charges:
+        """What the steps cost; worked out once for each number of steps where all steps cost the same."""
+        count, rows, steps = len(ks), len(state.x), self._steps
+        same = coins is None and isinstance(getattr(method, "batch_size", None), (int, np.ndarray))
+        if same and count in self._known:
+            return self._known[count]
+        cost = method.cost(np.arange(ks.start, ks.stop), state, coins)
+        charges = _Charges(
+            heads=_over_steps(steps.alone if coins is None else coins, count, rows),
+            sizes=_over_steps(cost.draws, count, rows) // (1 if steps.alone or steps.same else 2),
+            draws=_total(cost.draws, count),
+            evals=_total(cost.evals, count),
+        )
+        if same:
+            self._known[count] = charges
+        return charges
 
 
-def _together(state: State) -> Array:
-    """The state as one array, (rows, fields, d); its fields become views of that."""
-    fields = vars(state)
-    s = state.x.base
-    if s is None or s.ndim != 3 or s.shape[1] != len(fields) or any(value.base is not s for value in fields.values()):
-        s = np.stack(list(fields.values()), axis=1)
-        for j, name in enumerate(fields):
-            setattr(state, name, s[:, j])
-    return s
+class _Charges(NamedTuple):
+    """Coins and batch sizes, (steps, rows), and what the steps cost in all."""
+
+    heads: Array
+    sizes: IntArray
+    draws: Any
+    evals: Any
 
 
 class _Noise:
@@ -194,3 +184,34 @@ def _total(value: Any, count: int) -> Any:
         return value * count
     total = np.broadcast_to(value, (*np.shape(value)[:-1], count)).sum(axis=-1)
     return int(total) if total.ndim == 0 else total
+
+
+def update_of(method: Method, state: State) -> Callable[[int, State, Array], None] | None:
+    """A method's elementwise update as one pass over each row, or None if it has no compiled form."""
+    steps = STEPS.get(type(method).id)
+    if steps is None or steps.update is None or list(vars(state)) != steps.fields:
+        return None
+    if any(value.dtype not in (np.float64, np.float32) for value in vars(state).values()):
+        return None
+    parameters = [np.ravel(getattr(method, name)) for name in steps.parameters]
+
+    def update(k: int, s: State, G: Array) -> None:
+        c = np.empty((len(G), steps.size))
+        for j, values in enumerate(steps.coefficients(k, *parameters)):
+            c[:, j] = values
+        fields = [getattr(s, name) for name in steps.used]
+        for row in range(len(G)):
+            steps.update(c[row], *(value[row] for value in fields), G[row])
+
+    return update
+
+
+def _together(state: State) -> Array:
+    """The state as one array, (rows, fields, d); its fields become views of that."""
+    fields = vars(state)
+    s = state.x.base
+    if s is None or s.ndim != 3 or s.shape[1] != len(fields) or any(value.base is not s for value in fields.values()):
+        s = np.stack(list(fields.values()), axis=1)
+        for j, name in enumerate(fields):
+            setattr(state, name, s[:, j])
+    return s
