@@ -125,10 +125,8 @@ def test_a_long_row_is_solved_alike_by_all_three_ways():
     method = da.DualOHM(step_size=1.0, horizon=12, batch_size=3)
     runs = [da.solve(problem, method, fast=on) for on in (False, True)]
     np.testing.assert_array_equal(runs[0].x, runs[1].x)
-    s, session = (
-        method.init(np.ones((1, d))),
-        da.Session(problem.instance(da.Streams(0, np.arange(1))).oracle, _noise(d)),
-    )
+    streams = da.Streams(0, np.arange(1), dimension=d)
+    s, session = method.init(np.ones((1, d))), da.Session(problem.instance(streams).oracle, streams)
     for k in range(11):
         method.step(k, s, session)
     np.testing.assert_array_equal(runs[0].x, s.x[0])

@@ -389,7 +389,7 @@ class _Sequence:
         if values is not self._values.base:
             self._values = values.view()
             self._values.flags.writeable = False
-            self._items = list(self._values)
+            self._items = list(self._values) if self._shape else []  # numbers are read by window only
         self._start, self._end, self._loaded = start, start + length, slots
 
     def _filled(self, number: int, length: int, slots: Iterable[int]) -> Array:
