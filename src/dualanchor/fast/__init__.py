@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
+from os import environ
 from typing import TYPE_CHECKING
 
 from dualanchor.core.method import Method, State
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def available() -> bool:
-    """Whether the extra is installed."""
-    return find_spec("numba") is not None
+    """Whether the extra is installed and not switched off by DUALANCHOR_FAST=0 in the environment."""
+    return environ.get("DUALANCHOR_FAST") != "0" and find_spec("numba") is not None
 
 
 def compiled_steps(method: Method, state: State, session: Session) -> Stretch | None:

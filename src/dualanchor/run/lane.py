@@ -69,7 +69,7 @@ class Lane:
     def take(self, rows: Rows) -> Lane:
         """A lane of its own for a selection of the rows (a mask)."""
         part = Lane(
-            self.method.take(rows),
+            self.method.take(rows).settled(),
             self.state.take(rows),
             self.session.take(rows),
             self._coins.take(rows),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,8 +27,9 @@ from dualanchor.run.stop import Budget, Rule, Steps, Target, require_count
 
 DEFAULT_METHOD = "s-dual-ohm"
 
-_LOADING_SECONDS = 1.0  # about what loading the compiled steps takes, and what readable steps take:
-_STEP_SECONDS, _NUMBER_SECONDS = 6e-6, 3e-9
+_LOADING_SECONDS, _LOADED_SECONDS = 1.0, 0.05  # about what loading the compiled steps takes, the first time and later
+_STEP_SECONDS, _NUMBER_SECONDS = 6e-6, 3e-9  # and what readable steps take
+_LONG_ROWS = 100_000_000  # coordinates times steps, from which on a compiled update is worth loading
 
 
 def solve(
@@ -160,8 +162,16 @@ def solve(
 
 
 def _worth_compiling(lane: Lane, steps: int) -> bool:
-    """Whether the readable steps would take longer than it takes to load compiled ones; by size alone, not by time."""
-    return steps * max(_STEP_SECONDS, _NUMBER_SECONDS * lane.state.x.size) > _LOADING_SECONDS
+    """Whether readable steps would take longer than it takes to load the compiled ones.
+
+    By size alone, not by time, where compiled steps agree to rounding only, so that results depend on the seed alone.
+    """
+    recipe = lane.session.recipe
+    if recipe is None:
+        return lane.state.x.shape[1] * steps > _LONG_ROWS
+    exact = recipe.components is None
+    loading = _LOADED_SECONDS if exact and "dualanchor.fast.stretch" in sys.modules else _LOADING_SECONDS
+    return steps * max(_STEP_SECONDS, _NUMBER_SECONDS * lane.state.x.size) > loading
 
 
 def _combine(budget: int | None, stop: Rule | None) -> Rule | None:
