@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.contract.cases import CASES, SEED, assert_close, every_case, every_method, every_stack, every_variant
+from tests.contract.cases import CASES, ON_ONE, SEED, assert_close, every_case, every_method, every_stack, every_variant
 
 import dualanchor as da
 from dualanchor import fast
@@ -96,13 +96,11 @@ def test_a_run_that_is_taken_up_again_goes_on_as_it_would_have(case, tmp_path):
     np.testing.assert_array_equal(again.x, whole.x)
 
 
-@every_method
+@pytest.mark.parametrize("case", [c for c in ON_ONE if c.method.cls.step is da.Method.step], ids=str)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_updates_of_long_rows(case, dtype):
     """By compiled passes and in pieces: what `update` does to the whole, bit for bit."""
     method = case.make()
-    if type(method).step is not da.Method.step:
-        pytest.skip("its step is not one evaluation and an update")
     rng = np.random.default_rng(3)
     start, values = rng.standard_normal((2, 20_011)).astype(dtype), rng.standard_normal((5, 2, 20_011)).astype(dtype)
     states = [method.init(start) for _ in range(3)]

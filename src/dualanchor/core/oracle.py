@@ -97,6 +97,10 @@ class Oracle(ABC):
     def mean(self, x: Array, batch: Batch) -> Array:
         """F_B(x) for each row, shaped like x."""
 
+    def draw_many(self, streams: Streams, size: int, count: int) -> list[Batch] | None:
+        """The batches that the next `count` calls of `draw` would give; None where that is no quicker."""
+        return None
+
     def take(self, rows: Rows) -> Self:
         """The oracle of a selection of its rows."""
         return self
@@ -148,9 +152,16 @@ class Session:
         except DualAnchorError:
             raise
         except Exception as error:
-            raise _raised(error, "drawing a batch") from error
+            raise raised(error, "drawing a batch") from error
         self.draws = self.draws + size
         return batch
+
+    def draw_many(self, size: int, count: int) -> list[Batch] | None:
+        """So many batches in advance, all counted, where the oracle has a quick way to draw them."""
+        batches = self._oracle.draw_many(self._streams, size, count)
+        if batches is not None:
+            self.draws = self.draws + size * count
+        return batches
 
     def full_batch(self) -> Batch:
         """All components of a finite sum: n evaluations, no draws."""
@@ -165,7 +176,7 @@ class Session:
         except DualAnchorError:
             raise
         except Exception as error:
-            raise _raised(error, "evaluating a batch") from error
+            raise raised(error, "evaluating a batch") from error
         if self.checking or value.shape != x.shape:
             _check(x, value)
         if untouched is not None and not _same(untouched, x):
@@ -187,6 +198,11 @@ class Session:
         part.evals = self.evals if isinstance(self.evals, int) else self.evals[rows]
         part.checking = self.checking
         return part
+
+    @property
+    def oracle(self) -> Oracle:
+        """What is sampled."""
+        return self._oracle
 
     @property
     def streams(self) -> Streams:
@@ -278,7 +294,8 @@ def _moved(error: OracleError, rows: Rows) -> OracleError:
     return OracleError(*error.parts, row=None if error.row is None else int(rows[error.row]))
 
 
-def _raised(error: Exception, doing: str) -> OracleError:
+def raised(error: Exception, doing: str) -> OracleError:
+    """What is said of an error that a user's oracle raised."""
     return OracleError(
         f"The oracle must not raise when {doing}",
         f"{type(error).__name__}: {error}",

@@ -157,6 +157,14 @@ class Streams:
         values = normals.item(position, self._slots)
         return values if len(values) == self.rows else np.broadcast_to(values, (self.rows, self.dimension))
 
+    def many_normals(self, count: int, scale: float) -> list[Array] | None:
+        """What `count` calls of `normals(compact=True, scale=scale)` give; None where it is not kept ready."""
+        position = self.position
+        if not isinstance(position, int) or self._period is not None or self.dimension > _KEPT:
+            return None
+        self.position, self._scale = position + count, scale
+        return self._normals.times(scale).items(position, count)
+
     def normals_later(self) -> Callable[[], Array] | None:
         """A function that makes what `normals` gives, anew each time; None for short vectors, which are kept."""
         if self.dimension <= _KEPT or not isinstance(self.position, int):
@@ -332,6 +340,18 @@ class _Sequence:
             self._load(position, slots)
         value = self._items[position - self._start]
         return value if slots is None else value.take(slots, axis=0)
+
+    def items(self, position: int, count: int) -> list[Array]:
+        """Entries `position` to `position + count - 1` of all replications, one by one."""
+        items: list[Array] = []
+        end = position + count
+        while position < end:
+            if self._loaded is not None or not self._start <= position < self._end:
+                self._load(position, None)
+            stop = min(end, self._end)
+            items += self._items[position - self._start : stop - self._start]
+            position = stop
+        return items
 
     def make(self, position: int, slot: Any) -> Array:
         """The entries of the block of a position, not kept."""

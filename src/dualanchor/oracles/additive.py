@@ -91,6 +91,12 @@ class AdditiveNoise(Oracle):
         noise = streams.normals(compact=True)
         return Batch(size, (scale.reshape(-1, len(noise), 1) * noise).reshape(-1, streams.dimension))
 
+    def draw_many(self, streams: Streams, size: int, count: int) -> list[Batch] | None:
+        if self._noise is not None or not self._sigma:
+            return None
+        noise = streams.many_normals(count, self._sigma / sqrt(streams.dimension * size))
+        return None if noise is None else [Batch(size, one) for one in noise]
+
     def mean(self, x: Array, batch: Batch) -> Array:
         value, noise = self._F(x) if self._vectorized else self.operator(x), batch.data
         if isinstance(noise, _Later):

@@ -10,12 +10,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualanchor.core.errors import OracleError
+from dualanchor.core.errors import DualAnchorError, OracleError
 from dualanchor.core.method import Cost, Method, State
-from dualanchor.core.oracle import Oracle, Session
+from dualanchor.core.oracle import Batch, Oracle, Session, raised
 from dualanchor.core.result import Status
 from dualanchor.core.streams import Streams, shared
 from dualanchor.core.types import Array, Counts, IntArray, Rows, read_only
+from dualanchor.estimators.minibatch import Minibatch
 from dualanchor.fast import compiled_steps, compiled_update
 from dualanchor.run.outcome import Ended
 
@@ -177,6 +178,10 @@ class Lane:
 
     def _step(self, method: Method, s: State, F: Session, ks: range, coins: Array | None) -> None:
         step, k = method.step, ks.start
+        size = None if F.checking or coins is not None else _plain_batch(method)
+        if size is not None and (batches := F.draw_many(size, len(ks))) is not None:
+            self._walk(method, s, F, ks, batches)
+            return
         try:
             if coins is None:
                 for k in ks:
@@ -187,6 +192,27 @@ class Lane:
         except BaseException:
             self.k = k
             raise
+        self.k = ks.stop
+
+    def _walk(self, method: Method, s: State, F: Session, ks: range, batches: list[Batch]) -> None:
+        """Steps of one evaluation each, with batches drawn in advance: what `step` does without what it looks after.
+
+        Where something goes wrong the run goes back and takes these steps one by one.
+        """
+        mean, update, shape, k = F.oracle.mean, method.update, s.x.shape, ks.start
+        try:
+            for k, batch in zip(ks, batches, strict=True):
+                G = mean(s.x, batch)
+                if G.shape != shape:
+                    raise ValueError(f"shape {G.shape} for x of shape {shape}")
+                update(k, s, G)
+        except DualAnchorError:
+            raise
+        except Exception as error:
+            raise raised(error, "evaluating a batch") from error
+        finally:
+            self.k = k
+        F.count(0, len(ks) * batches[0].size)
         self.k = ks.stop
 
     @cached_property
@@ -269,6 +295,14 @@ class Lane:
                 raise
             known = np.full(self.rows.size, np.nan)
         return None if known is None else known[rows]
+
+
+def _plain_batch(method: Method) -> int | None:
+    """The batch size of a method whose steps are an update with the mean of a fresh batch, always as large."""
+    estimator = method.estimator_in_use
+    if type(method).step is not Method.step or type(estimator) is not Minibatch:
+        return None
+    return estimator.batch_size if isinstance(estimator.batch_size, int) else None
 
 
 def _norms(oracle: Oracle, x: Array) -> Any:
