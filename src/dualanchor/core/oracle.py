@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import CapabilityError, DualAnchorError, OracleError, explain
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, Counts, Rows
@@ -126,17 +127,19 @@ class Session:
     def __call__(self, x: Array, batch: Batch) -> Array:
         """F_B(x), counted as `batch.size` evaluations for each row."""
         self.evals = self.evals + batch.size
-        untouched = x.copy() if self.checking else None
+        untouched = arrays.copy(x) if self.checking else None
         try:
             value = self._mean_mixed(x, batch) if type(batch.data) is _Mixed else self._oracle.mean(x, batch)
         except DualAnchorError:
             raise
         except Exception as error:
             raise _raised(error, "evaluating a batch") from error
+        if type(value) is not np.ndarray:
+            value = arrays.settled(value, x)
         if self.checking or value.shape != x.shape:
             _check(x, value)
-        if untouched is not None and not np.array_equal(untouched, x, equal_nan=True):
-            x[...] = untouched
+        if untouched is not None and not arrays.same(untouched, x):
+            arrays.assign(x, untouched)
             raise OracleError(
                 "The oracle must not change the point that it is asked about",
                 "a point that was different afterwards",
@@ -245,10 +248,16 @@ def _check(x: Array, value: Any) -> None:
     if shape != x.shape:
         raise OracleError(
             "The oracle must return F_B(x) with the shape of x",
-            f"shape {shape} for x of shape {x.shape}",
+            f"shape {shape if shape is None else tuple(shape)} for x of shape {tuple(x.shape)}",
             "Return one vector per row, of the same length",
         )
-    if not np.issubdtype(value.dtype, np.floating):
+    if not arrays.alike(value, x):
+        raise OracleError(
+            "The oracle must return an array of the library of x",
+            f"{type(value).__name__} for x of type {type(x).__name__}",
+            "Compute with the library of x0, or start from an array of the other one",
+        )
+    if not arrays.is_real(value):
         raise OracleError(
             "The oracle must return real floating-point numbers",
             f"dtype {value.dtype}",
@@ -256,13 +265,14 @@ def _check(x: Array, value: Any) -> None:
         )
     # Infinite values are left to the run, which calls them divergence, and so is NaN far out, where powers of x
     # overflow; NaN at a moderate point is a defect.
-    moderate = np.abs(x).max(axis=1) < np.finfo(x.dtype).max ** 0.125
-    broken = np.isnan(value).any(axis=1) & moderate
+    xp = arrays.namespace(x)
+    moderate = arrays.to_host(xp.max(xp.abs(x), axis=1)) < np.finfo(arrays.numpy_dtype(x.dtype)).max ** 0.125
+    broken = arrays.to_host(xp.any(xp.isnan(value), axis=1)) & moderate
     if broken.any():
         row = int(np.flatnonzero(broken)[0])
         raise OracleError(
             "The oracle must return numbers at every finite point",
-            f"NaN for a point of norm {np.linalg.norm(x[row]):.3g}",
+            f"NaN for a point of norm {arrays.row_norms(x)[row]:.3g}",
             "Mend the oracle for this point, or start elsewhere",
             row,
         )

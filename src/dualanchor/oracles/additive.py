@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.oracle import Batch, Oracle
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, Rows
@@ -35,6 +36,9 @@ class AdditiveNoise(Oracle):
 
     Notes
     -----
+    The noise is drawn by NumPy on the host and brought to the library and device of x, so the same seed gives the same
+    numbers everywhere.
+
     An `operator` object with a method `take(rows)` is restricted with the rows of a run; that is how each
     replication gets an instance of its own.
 
@@ -75,7 +79,9 @@ class AdditiveNoise(Oracle):
     def mean(self, x: Array, batch: Batch) -> Array:
         value, noise = self._F(x) if self._vectorized else self.operator(x), batch.data
         if noise is None:
-            return value if self.rowwise else value.copy()
+            return value if self.rowwise else arrays.copy(value)
+        if not isinstance(x, np.ndarray):
+            return value + arrays.like(noise, x)
         if self.rowwise:
             each = value if len(noise) in (1, len(x)) else value.reshape(-1, *noise.shape)  # of the configurations
             each += noise
@@ -85,7 +91,7 @@ class AdditiveNoise(Oracle):
     def operator(self, x: Array) -> Array:
         if self._vectorized:
             return self._F(x)
-        return each_row(lambda row: self._F(x[row].copy()), x, "AdditiveNoise: operator")
+        return each_row(lambda row: self._F(arrays.copy(x[row])), x, "AdditiveNoise: operator")
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "sigma": self._sigma, "own_noise": self._noise is not None}

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import OracleError
 from dualanchor.core.method import Cost, Method, State
 from dualanchor.core.oracle import Oracle, Session
@@ -185,7 +186,12 @@ class Lane:
     def _blocks(self) -> list[Block]:
         """Rows in groups that fit the cache, whole configurations as far as possible."""
         rows, most = self.rows.size, max(1, _BLOCK // self.state.x.shape[1])
-        if not self.rowwise or rows <= most or 2 * self._replications * self.state.x.shape[1] > _AHEAD:
+        if (
+            arrays.is_foreign(self.state.x)
+            or not self.rowwise
+            or rows <= most
+            or 2 * self._replications * self.state.x.shape[1] > _AHEAD
+        ):
             return [Block(slice(0, rows), self.method, self.session)]
         ends = [*(np.flatnonzero(np.diff(self.rows // self._replications)) + 1).tolist(), rows]
         cuts = [0]
@@ -209,8 +215,7 @@ class Lane:
 
     def bounded(self) -> Array:
         """Which rows have an iterate that is finite and can still be squared."""
-        x = self.state.x
-        return np.isfinite(np.einsum("ij,ij->i", x, x))
+        return np.isfinite(arrays.to_host(arrays.row_squares(self.state.x)))
 
     def residual(self) -> Array | None:
         """The true residual of each row, outside of the budget; None where F is not known."""
@@ -251,7 +256,7 @@ class Lane:
 
 def _norms(oracle: Oracle, x: Array) -> Any:
     try:
-        value = oracle.operator(x.copy())
+        value = oracle.operator(arrays.copy(x))
     except OracleError:
         raise
     except Exception as error:
@@ -260,7 +265,7 @@ def _norms(oracle: Oracle, x: Array) -> Any:
             f"{type(error).__name__}: {error}",
             "Mend the operator, or pass record=0 to evaluate it at the end only",
         ) from error
-    return None if value is None else np.linalg.norm(value, axis=1)
+    return None if value is None else arrays.row_norms(arrays.settled(value, x))
 
 
 def _running_total(costs: Any, count: int) -> Array:
