@@ -144,7 +144,7 @@ def assign(x: Array, value: Any) -> Array:
 def put(x: Array, rows: Any, value: Any) -> Array:
     """The array with these values in some rows (indices, no mask), written into it where that can be done."""
     if not _writable(x):
-        return x.at[rows].set(value)  # type: ignore[attr-defined]
+        return assign(x, value) if _is_all(rows) else x.at[rows].set(value)  # type: ignore[attr-defined]
     x[rows] = value
     return x
 
@@ -152,7 +152,7 @@ def put(x: Array, rows: Any, value: Any) -> Array:
 def add(x: Array, rows: Any, value: Any) -> Array:
     """The array with these values added in some rows (indices, no mask), in place where that can be done."""
     if not _writable(x):
-        return x.at[rows].add(value)  # type: ignore[attr-defined]
+        return x + value if _is_all(rows) else x.at[rows].add(value)  # type: ignore[attr-defined]
     x[rows] += value
     return x
 
@@ -209,6 +209,10 @@ def _is_torch(value: Any) -> bool:
 
 def _writable(x: Array) -> bool:
     return isinstance(x, np.ndarray) or not hasattr(x, "at")  # JAX arrays are not, and have `at` instead
+
+
+def _is_all(rows: Any) -> bool:
+    return isinstance(rows, slice) and rows == slice(None)
 
 
 def _is_kind(x: Array, kind: str) -> bool:
