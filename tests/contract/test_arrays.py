@@ -170,6 +170,19 @@ def test_additive_noise_is_that_of_numpy(library: Library, vectorized: bool, noi
     np.testing.assert_allclose(found.residual, expected.residual, rtol=0, atol=1e-11)
 
 
+def test_a_finite_sum_of_functions_is_that_of_numpy(library: Library) -> None:
+    def made(of: Library) -> da.Result:
+        centres = of.array(CENTRES)
+        oracle = da.FiniteSum(lambda x, i: x - centres[i], N)
+        made = da.Problem(oracle, of.array(START), constants=da.Constants(L=1.0))
+        return da.solve(made, da.HalpernVRFinite(0.25, N, small_batch=2), stop=da.Steps(10))
+
+    expected, found = made(_library("numpy")), made(library)
+    assert_on(library, found.x, "float64")
+    np.testing.assert_allclose(arrays.to_host(found.x), expected.x, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(found.residual, expected.residual, rtol=0, atol=1e-13)
+
+
 def test_another_start_brings_its_library_along(other: Library) -> None:
     oracle = da.AdditiveNoise(lambda x: 2 * x, 0.1)
     flat = da.Problem(oracle, np.ones(D), constants=da.Constants(L=2.0))

@@ -16,6 +16,7 @@ PAGES = [
     "docs/concepts.md",
     "docs/certificates.md",
     "docs/reproduction.md",
+    "docs/arrays.md",
     "docs/planning.md",
     "docs/choosing.md",
 ]

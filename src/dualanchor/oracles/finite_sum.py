@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
 from dualanchor.core.oracle import Batch, Oracle
 from dualanchor.core.streams import Streams
@@ -218,19 +219,24 @@ class _Components(_Kernel):
     def weighted(self, x: Array, weights: Array) -> Array:
         def total(row: int) -> Array:
             used = np.flatnonzero(weights[row])
-            value = np.zeros(x.shape[1])
+            value = np.zeros(x.shape[1]) if isinstance(x, np.ndarray) else arrays.zeros_like(x[row])
             for start in range(0, used.size, _BLOCK):
                 some = used[start : start + _BLOCK]
-                value += weights[row, some] @ self._values(x[row], some)
+                parts = weights[row, some]
+                value += (parts if isinstance(x, np.ndarray) else arrays.like(parts, x)) @ self._values(x[row], some)
             return value
 
         return each_row(total, x, "FiniteSum: component")
 
     def _values(self, x: Array, indices: IntArray) -> Array:
-        values = np.asarray(self._component(x.copy(), indices))
-        if values.shape != (indices.size, x.size):
+        if isinstance(x, np.ndarray):
+            values = arrays.to_host(self._component(x.copy(), indices))
+        else:
+            values = arrays.settled(self._component(arrays.copy(x), indices.copy()), x)
+        wanted = (indices.size, x.shape[0])
+        if tuple(values.shape) != wanted:
             raise ValueError(
-                f"component(x, i) must return shape ({indices.size}, {x.size}), one row per index, not {values.shape}"
+                f"component(x, i) must return shape {wanted}, one row per index, not {tuple(values.shape)}"
             )
         return values
 
