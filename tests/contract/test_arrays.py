@@ -57,14 +57,17 @@ def _library(name: str) -> Library:
     return Library(name, jnp, lambda: jax.enable_x64(True))
 
 
-@pytest.fixture(params=["numpy", "torch", "jax"])
+JAX = pytest.param("jax", marks=pytest.mark.slow)  # which compiles every operation for every shape
+
+
+@pytest.fixture(params=["numpy", "torch", JAX])
 def library(request: pytest.FixtureRequest) -> Iterator[Library]:
     found = _library(request.param)
     with found.context():
         yield found
 
 
-@pytest.fixture(params=["torch", "jax"])
+@pytest.fixture(params=["torch", JAX])
 def other(request: pytest.FixtureRequest) -> Iterator[Library]:
     found = _library(request.param)
     with found.context():
@@ -110,6 +113,7 @@ def run(library: Library, method: da.Method, dtype: str = "float64", **options: 
 
 
 NUMBERS = [(name, *how) for name in ("torch", "jax") for how in (("float64", 1e-12), ("float32", 1e-5))]
+QUICK = {"s-dual-ohm", "s-ohm", "sgda", "seg", "rain", "averaged"}  # those with few operations of their own
 every_method = pytest.mark.parametrize("entry", da.list_methods(), ids=lambda entry: entry.id)
 
 
@@ -129,7 +133,7 @@ def assert_on(library: Library, x: Any, dtype: str) -> None:
         pytest.param(entry, name, dtype, tolerance, id=f"{entry.id}-{name}-{dtype}", marks=marks)
         for entry in da.list_methods()
         for name, dtype, tolerance in NUMBERS
-        for marks in [() if name == "torch" or (entry.cls.compared and dtype == "float64") else pytest.mark.slow]
+        for marks in [() if name == "torch" or (entry.id in QUICK and dtype == "float64") else pytest.mark.slow]
     ],
     indirect=["other"],
 )
@@ -396,7 +400,6 @@ def test_root_answers_in_the_arrays_of_its_start(other: Library, dtype: str, ask
     np.testing.assert_array_equal(found.nfev, expected.nfev)
 
 
-@pytest.mark.parametrize("other", ["torch", pytest.param("jax", marks=pytest.mark.slow)], indirect=True)
 def test_the_other_doors_answer_in_them_too(other: Library) -> None:
     points = Points(other, "float64", (2,))
     zeros, two = other.array(np.zeros(2)), other.array([2.0, 0.5])
@@ -423,7 +426,6 @@ def test_the_other_doors_answer_in_them_too(other: Library) -> None:
     assert float(abs(inside.x - other.array([1.0, 0.5])).max()) < 0.05
 
 
-@pytest.mark.parametrize("other", ["torch", pytest.param("jax", marks=pytest.mark.slow)], indirect=True)
 def test_certificates_and_residuals_are_those_of_numpy(other: Library) -> None:
     def made(of: Library) -> tuple[Any, ...]:
         oracle, x = Shifted(of), of.array(np.stack([START, 2 * START]))

@@ -93,11 +93,17 @@ class Composite(Oracle):
     def primal(self, z: Array) -> Array:
         """The point x = J(z) that z stands for, for each row."""
         x = self._prox(z, self.step_size)
-        if getattr(x, "shape", None) != z.shape or not arrays.alike(x, z):
+        if getattr(x, "shape", None) != z.shape:
             raise OracleError(
-                "The prox must return points as z has them, one row per point",
-                f"{type(x).__name__} of shape {getattr(x, 'shape', None)} for {type(z).__name__} of shape {z.shape}",
+                "The prox must return points with the shape of z, one row per point",
+                f"shape {getattr(x, 'shape', None)} for z of shape {z.shape}",
                 "Wrap a function of one point in dualanchor.prox.from_function",
+            )
+        if not arrays.alike(x, z):
+            raise OracleError(
+                "The prox must return an array of the library of z",
+                f"{type(x).__name__} for z of type {type(z).__name__}",
+                "Compute with that library",
             )
         return x
 
