@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -186,12 +186,12 @@ class Auto(Method):
         s.g = add(s.g, rows, w[:, None] * (g - s.g[rows]))
         s.spread = put(s.spread, rows, (1 - w) ** 2 * s.spread[rows] + w**2 * square)
         s.squares = add(s.squares, rows, square)
-        longest, least = self._longest(s)[rows], xp.full_like(w, np.finfo(numpy_dtype(w.dtype)).tiny)
-        cautious = CAUTION * s.away[rows] / xp.sqrt(xp.maximum(s.squares[rows], least))
-        a = xp.where(s.away[rows] > 0, xp.minimum(longest, cautious), longest)
+        longest, away = self._longest(s, rows), s.away[rows]
+        cautious = CAUTION * away / xp.sqrt(s.squares[rows] + _least(w.dtype))
+        a = xp.where((away > 0) & (cautious < longest), cautious, longest)
         s.y = add(s.y, rows, -a[:, None] * g)
         moved = s.y[rows] - s.start[rows]
-        s.away = put(s.away, rows, xp.maximum(s.away[rows], xp.sqrt(row_squares(moved))))
+        s.away = put(s.away, rows, xp.maximum(away, xp.sqrt(row_squares(moved))))
         s.asked = put(s.asked, rows, s.y[rows])
 
     def _look(self, s: State, G: Array, rows: Rows | slice) -> None:
@@ -205,18 +205,17 @@ class Auto(Method):
         if k not in self.batch_ends:
             return
         N, (i, size) = self.dual_horizon, self.batch_ends[k]
-        alpha = self._longest(s)[rows][:, None]
+        alpha = self._longest(s, rows)
+        alpha = alpha[:, None] if isinstance(alpha, np.ndarray) else alpha
         G, z = s.total[rows] / size, s.y[rows]
         z = ((N - i - 1) * z - alpha * G) / (N - i)  # as in DualOHM, y in the place of z
         s.x = add(s.x, rows, -(alpha * G + z))
         s.y, s.asked, s.total = put(s.y, rows, z), put(s.asked, rows, s.x[rows]), put(s.total, rows, 0.0)
 
-    def _longest(self, s: State) -> Array:
-        """The step size of each row."""
+    def _longest(self, s: State, rows: Rows | slice) -> Any:
+        """The step size: a number, or one for each of the rows."""
         step = self.step_size
-        if isinstance(step, np.ndarray):
-            return np.asarray(step, s.count.dtype).ravel()
-        return namespace(s.count).full_like(s.count, step)
+        return np.asarray(step, s.count.dtype).ravel()[rows] if isinstance(step, np.ndarray) else step
 
     # -- what is decided -------------------------------------------------------------------------------------
 
@@ -261,6 +260,12 @@ class Auto(Method):
     def _residual(self, s: State) -> Array:
         """The squared residual at the point looked at, without bias."""
         return row_squares(s.total) - self._variance(s) / _at_least_one(s.looks)
+
+
+@cache
+def _least(dtype: Any) -> float:
+    """A number that makes 0 divisible and changes no other."""
+    return float(np.finfo(numpy_dtype(dtype)).tiny)
 
 
 def _where(rows: Array) -> Rows:
