@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isfinite
 from typing import Any, NamedTuple, Self
 
@@ -187,10 +188,7 @@ class Engine(ABC):
     def __init__(self, timeout: float | None = None) -> None:
         name = type(self).__name__
         if timeout is not None and (
-            isinstance(timeout, bool)
-            or not isinstance(timeout, (int, float))
-            or not isfinite(timeout)
-            or timeout <= 0
+            isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not isfinite(timeout) or timeout <= 0
         ):
             raise ArgumentError(
                 explain(f"{name}: timeout must be a positive number of seconds", repr(timeout), "Use timeout=60")
@@ -234,7 +232,7 @@ class Engine(ABC):
             times.append(time.perf_counter() - began)
         return float(np.median(times))
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - not every engine has something to let go
         """Let the workers go. The engine can be used again: they are started when needed."""
 
     def __enter__(self) -> Self:
@@ -374,7 +372,7 @@ def engine_of(oracle: Oracle) -> Engine | None:
 def shares(shards: int, workers: int) -> list[list[Span]]:
     """Spans of neighbouring shards for each worker, about as many shards for each."""
     cuts = [shards * worker // workers for worker in range(workers + 1)]
-    return [spans(first, end, shards) for first, end in zip(cuts[:-1], cuts[1:], strict=True)]
+    return [spans(first, end, shards) for first, end in pairwise(cuts)]
 
 
 def collected(

@@ -104,7 +104,7 @@ class Local(Engine):
         return self._crew
 
     def _decide(self, loaded: Loaded, x: Array, ticket: Ticket) -> None:
-        """Two shards by one thread and by two: are two faster?"""
+        """Find out whether two threads compute two shards faster than one does."""
         crew = self._working()
 
         def seconds(given: Given) -> float:
@@ -149,7 +149,9 @@ class _Threads:
                 except Empty:
                     assert timeout is not None
                     self._replace(worker)
-                    answers.append(too_late(timeout, "Mend the sampler, which left a thread behind, or allow more time"))
+                    answers.append(
+                        too_late(timeout, "Mend the sampler, which left a thread behind, or allow more time")
+                    )
         except BaseException:  # Ctrl-C: answers that come later are nobody's
             for worker in asked:
                 self._replace(worker)
@@ -197,6 +199,8 @@ class _Processes:
 
     def __init__(self, workers: int) -> None:
         self._crew = [_Process(number) for number in range(workers)]
+        for worker in self._crew:
+            worker.greet()
         self._blobs: dict[int, bytes] = {}
         self._memory, self._file = mmap.mmap(-1, 1), -1
         self._finalizer = weakref.finalize(self, _end, self._crew)
@@ -239,9 +243,7 @@ class _Processes:
         for number in lost:
             self._replace(number)
             again = None if timeout is None else time.monotonic() + timeout
-            if not (
-                self._give(number, key, tasks[number]) and self._answered(number, failures, again, timeout)
-            ):
+            if not (self._give(number, key, tasks[number]) and self._answered(number, failures, again, timeout)):
                 code = self._crew[number].process.wait()
                 self._replace(number)
                 parts = ("A worker process must not die", f"its end with code {code}, twice", "Look at its messages")
@@ -301,6 +303,7 @@ class _Processes:
     def _replace(self, number: int) -> None:
         self._crew[number].end(patience=0.0)
         self._crew[number] = _Process(number)
+        self._crew[number].greet()
 
     def _enlarge(self, size: int) -> None:
         if self._file >= 0:
@@ -332,8 +335,11 @@ class _Process:
                 env={**limits, **os.environ, "PYTHONPATH": path, WORKER: str(number)},
             )
         self.line = Connection(os.dup(self.channel.fileno()))
+
+    def greet(self) -> None:
+        """Wait until it is ready."""
         try:
-            self.line.recv_bytes()  # it is ready
+            self.line.recv_bytes()
         except EOFError as error:
             code = self.process.wait()
             raise CapabilityError(
@@ -391,8 +397,6 @@ def cores() -> int:
 
 def require_workers(workers: Any, owner: str) -> int | None:
     """Raise unless the number of workers is a whole number, at least 1, or None."""
-    if workers is not None and (
-        isinstance(workers, bool) or not isinstance(workers, (int, np.integer)) or workers < 1
-    ):
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, (int, np.integer)) or workers < 1):
         raise ArgumentError(explain(f"{owner}: workers must be a whole number >= 1", repr(workers), "Use workers=2"))
     return None if workers is None else int(workers)

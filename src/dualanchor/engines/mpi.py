@@ -61,7 +61,7 @@ class MPI(Engine):
     def __init__(self, comm: Any = None, workers: int | None = None, timeout: float | None = None) -> None:
         super().__init__(timeout)
         try:
-            from mpi4py import MPI as mpi
+            from mpi4py import MPI as mpi  # noqa: N811
         except ImportError as error:
             raise missing_extra("mpi4py", "mpi", "engine='mpi'") from error
         except RuntimeError as error:  # mpi4py is there, but no MPI library
@@ -105,7 +105,9 @@ class MPI(Engine):
         self._add_up(together, x)
         self._tell(votes)
         if failed[0] or has_nan(total):
-            broken = found if isinstance(found, Failure) else next(filter(None, (nan_failure(x, v) for v in found)), None)
+            broken = (
+                found if isinstance(found, Failure) else next(filter(None, (nan_failure(x, v) for v in found)), None)
+            )
             self._raise_first(broken, x)
         return total
 
@@ -119,9 +121,9 @@ class MPI(Engine):
                 answer = function(), None
             except Exception as error:
                 answer = None, error
-        value, error = self.comm.bcast(answer)
-        if error is not None:
-            raise error
+        value, raised = self.comm.bcast(answer)
+        if raised is not None:
+            raise raised
         return value
 
     def measure(self, dimension: int = 1000) -> Latency:
@@ -188,6 +190,10 @@ class MPI(Engine):
         """Out of step for good: from now on nothing is sent, and the job is aborted when this program ends."""
         if self._broken is None:
             self._broken = failure.error(who, x)
-            atexit.register(self.comm.Abort, 1)
+            atexit.register(self._abort)
         return self._broken
 
+    def _abort(self) -> None:
+        if self.rank:
+            time.sleep(_GRACE)  # rank 0 may still be writing a checkpoint
+        self.comm.Abort(1)

@@ -15,7 +15,7 @@ from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.engines.base import WORKER, Desk, Engine, Failure, Loaded, Ticket, collected, shares, too_late
 from dualanchor.engines.local import cores, require_workers
-from dualanchor.oracles.shards import Span, Shardable
+from dualanchor.oracles.shards import Shardable, Span
 
 _INLINE = 100_000  # bytes; a smaller x travels with the call
 _LIVES = 3  # how often a worker's share is given to a new actor in one round
