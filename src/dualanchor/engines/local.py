@@ -93,6 +93,11 @@ class Local(Engine):
         """What computes at present: "threads" or "processes"."""
         return "processes" if isinstance(self._working(), _Processes) else "threads"
 
+    def processes(self) -> list[int]:
+        """The process of each worker; none where threads work."""
+        crew = self._working()
+        return [one.process.pid for one in crew._crew] if isinstance(crew, _Processes) else []
+
     def close(self) -> None:
         if self._crew is not None:
             self._crew.close()
