@@ -6,9 +6,10 @@ import time
 import traceback
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from math import isfinite
 from typing import Any, NamedTuple, Self
@@ -18,7 +19,7 @@ import numpy as np
 from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, explain
 from dualanchor.core.oracle import Batch, Oracle, Session
 from dualanchor.core.streams import Purpose, Streams
-from dualanchor.core.types import Array, Counts, IntArray, Rows
+from dualanchor.core.types import Array, IntArray, Rows
 from dualanchor.engines.data import SHARDS, SumInBlocks
 from dualanchor.oracles.finite_sum import FiniteSum
 from dualanchor.oracles.sampler import Sampler
@@ -33,14 +34,17 @@ _LARGE = 1 << 17  # numbers in its larger ones, at least
 
 
 class Ticket(NamedTuple):
-    """A batch in few numbers: from them anybody draws it. Size None stands for a full pass over a finite sum."""
+    """A batch in few numbers: from them anybody draws it. Size None stands for a full pass over a finite sum.
+
+    Arrays of integers are bytes here, since plain values travel fastest.
+    """
 
     seed: int
-    purpose: Purpose
-    replications: IntArray
-    position: Counts
+    purpose: int
+    replications: bytes
+    position: int | bytes
     size: int | None
-    rows: IntArray | None
+    rows: bytes | None
     dimension: int
     dtype: str
 
@@ -107,17 +111,18 @@ class Desk:
     def _drawn(self, key: int, ticket: Ticket) -> tuple[Shardable, Batch]:
         oracle = self._oracles[key]
         if ticket.rows is not None:
-            oracle = oracle.take(ticket.rows)
+            oracle = oracle.take(_integers(ticket.rows))
         if ticket.size is None:
             return oracle, oracle.full_batch()
-        given = (ticket.seed, ticket.replications, ticket.purpose, ticket.dimension, ticket.dtype)
-        name = (ticket.seed, ticket.replications.tobytes(), *given[2:])
-        if name not in self._streams:
+        name = (ticket.seed, ticket.replications, ticket.purpose, ticket.dimension, ticket.dtype)
+        if (streams := self._streams.get(name)) is None:
             while len(self._streams) >= _STREAMS:
                 self._streams.pop(next(iter(self._streams)))
-            self._streams[name] = Streams(*given)
-        streams = self._streams[name]
-        streams.position = ticket.position
+            seed, replications, purpose, dimension, dtype = name
+            streams = Streams(seed, _integers(replications), Purpose(purpose), dimension, dtype)
+            self._streams[name] = streams
+        position = ticket.position
+        streams.position = position if isinstance(position, int) else _integers(position)
         return oracle, oracle.draw(streams, ticket.size)
 
 
@@ -267,8 +272,7 @@ class Sharded(Oracle):
 
     def full_batch(self) -> Batch:
         batch = self._inner.full_batch()
-        nobody = np.zeros(0, np.int64)
-        return Batch(batch.size, (Ticket(0, Purpose.NOISE, nobody, 0, None, self._rows, 0, ""), batch))
+        return Batch(batch.size, (Ticket(0, 0, b"", 0, None, _bytes(self._rows), 0, ""), batch))
 
     def take(self, rows: Rows) -> Self:
         inner = self._inner.take(rows)
@@ -304,19 +308,25 @@ def _drawn(oracle: Shardable, streams: Streams, size: int, rows: IntArray | None
     """The next batch of the streams, and its ticket."""
     position = streams.position
     batch = oracle.draw(streams, size)
-    return (
-        Ticket(
-            streams.seed,
-            streams.purpose,
-            streams.replications,
-            position,
-            size,
-            rows,
-            streams.dimension,
-            str(streams.dtype),
-        ),
-        batch,
+    ticket = Ticket(
+        streams.seed,
+        int(streams.purpose),
+        streams.replications.tobytes(),
+        position if isinstance(position, int) else position.tobytes(),
+        size,
+        _bytes(rows),
+        streams.dimension,
+        str(streams.dtype),
     )
+    return ticket, batch
+
+
+def _bytes(numbers: IntArray | None) -> bytes | None:
+    return None if numbers is None else numbers.astype(np.int64).tobytes()
+
+
+def _integers(data: bytes) -> IntArray:
+    return np.frombuffer(data, np.int64)
 
 
 class _Nothing(Shardable):
@@ -369,6 +379,7 @@ def engine_of(oracle: Oracle) -> Engine | None:
     return None if found is None else found.engine
 
 
+@lru_cache(maxsize=256)
 def shares(shards: int, workers: int) -> list[list[Span]]:
     """Spans of neighbouring shards for each worker, about as many shards for each."""
     cuts = [shards * worker // workers for worker in range(workers + 1)]
@@ -376,12 +387,12 @@ def shares(shards: int, workers: int) -> list[list[Span]]:
 
 
 def collected(
-    x: Array, shards: int, given: Sequence[Sequence[Span]], answers: Sequence[Any], names: Sequence[str]
+    x: Array, shards: int, given: Sequence[Sequence[Span]], answers: Sequence[Any], name: Callable[[int], str]
 ) -> Array:
     """The total of what workers answered; raises for the first that failed or brought NaN at a moderate point."""
-    for name, answer in zip(names, answers, strict=True):
+    for worker, answer in enumerate(answers):
         if isinstance(answer, Failure):
-            raise answer.error(name, x)
+            raise answer.error(name(worker), x)
     sums = {
         span: value
         for mine, answer in zip(given, answers, strict=True)
@@ -389,10 +400,10 @@ def collected(
     }
     total = joined(sums, shards)
     if has_nan(total):
-        for name, answer in zip(names, answers, strict=True):
+        for worker, answer in enumerate(answers):
             for value in answer:
                 if (failure := nan_failure(x, value)) is not None:
-                    raise failure.error(name, x)
+                    raise failure.error(name(worker), x)
     return total
 
 

@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from itertools import accumulate
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -86,7 +87,7 @@ class Local(Engine):
         while self._stale:
             crew.drop(self._stale.pop())
         answers = crew.ask(loaded, x, ticket, given, self.timeout)
-        return collected(x, shards, given, answers, crew.names()[: len(given)])
+        return collected(x, shards, given, answers, crew.name)
 
     @property
     def in_use(self) -> str:
@@ -136,8 +137,8 @@ class _Threads:
     def __init__(self, workers: int) -> None:
         self._crew = [_Thread(number) for number in range(workers)]
 
-    def names(self) -> list[str]:
-        return [f"worker {number} (thread)" for number in range(len(self._crew))]
+    def name(self, number: int) -> str:
+        return f"worker {number} (thread)"
 
     def ask(self, loaded: Loaded, x: Array, ticket: Ticket, given: Given, timeout: float | None) -> list[Any]:
         asked = []
@@ -210,8 +211,8 @@ class _Processes:
         self._memory, self._file = mmap.mmap(-1, 1), -1
         self._finalizer = weakref.finalize(self, _end, self._crew)
 
-    def names(self) -> list[str]:
-        return [f"worker {one.number} (process {one.process.pid})" for one in self._crew]
+    def name(self, number: int) -> str:
+        return f"worker {number} (process {self._crew[number].process.pid})"
 
     def ask(self, loaded: Loaded, x: Array, ticket: Ticket, given: Given, timeout: float | None) -> list[Any]:
         if loaded.key not in self._blobs:
@@ -220,9 +221,11 @@ class _Processes:
         if needed > len(self._memory):
             self._enlarge(needed)
         np.ndarray(x.shape, x.dtype, self._memory)[...] = x
-        offsets = np.cumsum([x.nbytes, *(len(mine) * x.nbytes for mine in given)]).tolist()
+        ends = accumulate((len(mine) for mine in given), initial=1)
+        offsets = [x.nbytes * end for end in ends]
+        what = pickle.dumps(ticket)
         tasks = [
-            pickle.dumps(("do", loaded.key, ticket, mine, x.shape, x.dtype.str, offset))
+            pickle.dumps(("do", loaded.key, what, mine, x.shape, x.dtype.str, offset))
             for mine, offset in zip(given, offsets, strict=False)
         ]
         try:

@@ -94,8 +94,8 @@ class MPI(Engine):
         mine = shares(loaded.oracle.cut(batch), self.workers)[self.rank]
         found = sums_of(loaded.oracle, batch, x, mine)
         together = np.empty(x.size + 1 + VOTES, x.dtype)
-        total, failed, votes = together[: x.size].reshape(x.shape), together[x.size :], together[x.size + 1 :]
-        failed[0], votes[:] = isinstance(found, Failure), self._ask()
+        total, last = together[: x.size].reshape(x.shape), together[x.size :]
+        last[:] = isinstance(found, Failure), *self._ask()
         if isinstance(found, Failure) or not mine:
             total[...] = 0.0
         else:
@@ -103,8 +103,8 @@ class MPI(Engine):
             for value in found[1:]:
                 total += value
         self._add_up(together, x)
-        self._tell(votes)
-        if failed[0] or has_nan(total):
+        self._tell(last[1:])
+        if last[0] or has_nan(total):
             broken = (
                 found if isinstance(found, Failure) else next(filter(None, (nan_failure(x, v) for v in found)), None)
             )

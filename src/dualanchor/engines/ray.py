@@ -70,7 +70,7 @@ class Ray(Engine):
         replies = [self._call(number, *work, mine) for number, mine in enumerate(given)]
         end = None if self.timeout is None else time.monotonic() + self.timeout
         answers = [self._answer(number, replies[number], (*work, mine), end) for number, mine in enumerate(given)]
-        return collected(x, shards, given, answers, [f"worker {number} (ray actor)" for number in range(len(given))])
+        return collected(x, shards, given, answers, "worker {} (ray actor)".format)
 
     def processes(self) -> list[int]:
         """The process of each worker, on its machine."""

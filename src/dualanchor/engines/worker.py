@@ -54,7 +54,7 @@ def main(descriptor: int) -> None:
             assert memory is not None
             x = np.ndarray(shape, dtype, memory)
             x.flags.writeable = False
-            found = desk.sums(key, x, ticket, mine)
+            found = desk.sums(key, x, pickle.loads(ticket), mine)
             if isinstance(found, Failure):
                 answer = found
             else:

@@ -58,14 +58,15 @@ def spans(first: int, end: int, shards: int) -> list[Span]:
 
 def joined(sums: Mapping[Span, Array], shards: int) -> Array:
     """The sum over all shards from the sums of spans that make them up; a new array."""
+    return sums[0, shards].copy() if (0, shards) in sums else _total(sums, (0, shards))
 
-    def total(span: Span) -> Array:
-        if span in sums:
-            return sums[span]
-        left, right = _halves(span)
-        return total(left) + total(right)
 
-    return sums[0, shards].copy() if (0, shards) in sums else total((0, shards))
+def _total(sums: Mapping[Span, Array], span: Span) -> Array:
+    # Not a function within a function, which would be a cycle that keeps the sums until they are collected.
+    if span in sums:
+        return sums[span]
+    left, right = _halves(span)
+    return _total(sums, left) + _total(sums, right)
 
 
 def _halves(span: Span) -> tuple[Span, Span]:

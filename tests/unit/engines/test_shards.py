@@ -1,6 +1,7 @@
 """Shards: cut, owned and added in a way that no number of workers changes."""
 
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -49,6 +50,14 @@ def test_spans_of_workers_add_up_to_the_last_bit(shards, workers):
 def test_a_power_of_two_workers_hand_over_one_sum_each():
     assert [len(mine) for mine in shares(32, 4)] == [1, 1, 1, 1]
     assert spans(10, 21, 32) == [(10, 12), (12, 16), (16, 20), (20, 21)]
+
+
+def test_sums_are_let_go_at_once():
+    parts = {(0, 1): np.ones(3), (1, 2): np.ones(3)}
+    watch = weakref.ref(parts[0, 1])
+    joined(parts, 2)
+    del parts
+    assert watch() is None  # no cycle keeps what may be many large arrays
 
 
 def test_the_total_is_a_new_array():
