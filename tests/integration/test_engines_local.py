@@ -1,5 +1,6 @@
 """Threads and processes of this machine as workers, with the faults they may have."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import dualanchor as da
+from dualanchor.cli.app import app
 
 METHOD = da.DualOHM(0.4, 12, 64)
 KINDS = ["threads", pytest.param("processes", marks=pytest.mark.slow)]
@@ -293,3 +296,36 @@ def test_latency_is_measured_and_planned_with():
     assert 0 < plan.asked["latency"] < 1
     again = da.plan(eps=0.1, L=1.0, D=1.0, sigma=1.0, workers=2, latency=plan.asked["latency"], sample_cost=1e-3)
     assert (again.rounds, again.samples, again.seconds) == (plan.rounds, plan.samples, plan.seconds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_pieces_of_a_comparison_run_on_other_backends(backend):
+    joblib = pytest.importorskip("joblib")
+    here = da.compare(da.problems.affine(dimension=4), ["sgda", "s-dual-ohm"], budget=200, seeds=2, jobs=1)
+    with joblib.parallel_config(backend=backend):
+        there = da.compare(da.problems.affine(dimension=4), ["sgda", "s-dual-ohm"], budget=200, seeds=2, jobs=2)
+    assert repr(here) == repr(there)
+
+
+def test_the_command_line_has_engines(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import numpy as np, dualanchor as da\n"
+        "def sample(x, n, rng):\n    return 2 * x - 1 + rng.normal(size=(n, x.size)).mean(axis=0)\n"
+        "problem = da.Problem(da.Sampler(sample), np.ones(4), constants=da.Constants(L=2.0))\n"
+        "open_question = da.Problem(da.Sampler(sample), np.ones(4))\n"
+    )
+
+    def run(*words, code=0):
+        done = CliRunner().invoke(app, ["solve", *words, "--json"])
+        assert done.exit_code == code, done.output
+        return json.loads(done.stdout) if code == 0 else done.output
+
+    given = [f"{file}:problem", "-b", "3200", "-p", "batch_size=64", "--engine", "local", "--workers"]
+    one, two = run(*given, "1"), run(*given, "2")
+    assert one == two
+    assert one["nfev"] == 3136
+    assert run(f"{file}:open_question", "-b", "3000", "--engine", "local", "--workers", "2")["success"]
+    assert "--engine local" in run(f"{file}:problem", "-b", "3200", "--workers", "2", code=2)
+    assert "one evaluation of F" in run("affine", "-b", "100", "--engine", "local", code=2)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
+from dualanchor.experiments.pieces import spread
 
 pytestmark = [
     pytest.mark.slow,
@@ -143,3 +144,21 @@ def test_data_are_loaded_again_where_a_lost_worker_goes(free):
 def test_more_workers_than_cpus_are_turned_down(free):
     with pytest.raises(da.errors.ArgumentError, match="at most the CPUs of the cluster, 4"):
         da.solve(problem(), METHOD, engine=da.engines.Ray(9))
+
+
+def test_pieces_of_a_comparison_run_on_ray(free):
+    import joblib
+    from ray.util.joblib import register_ray
+
+    register_ray()
+    here = da.compare(da.problems.affine(dimension=4), ["sgda", "s-dual-ohm"], budget=200, seeds=2, jobs=1)
+    with joblib.parallel_config(backend="ray"):
+        pids = dict(spread(_squared, [(i,) for i in range(4)], 2))
+        there = da.compare(da.problems.affine(dimension=4), ["sgda", "s-dual-ohm"], budget=200, seeds=2, jobs=2)
+    assert [pids[i][0] for i in range(4)] == [0, 1, 4, 9]
+    assert os.getpid() not in {pid for _, pid in pids.values()}
+    assert repr(here) == repr(there)
+
+
+def _squared(i):
+    return i * i, os.getpid()
