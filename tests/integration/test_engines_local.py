@@ -179,12 +179,12 @@ def test_a_process_that_always_dies_is_reported():
 @pytest.mark.slow
 def test_auto_looks_whether_threads_run_side_by_side():
     def sleepy(x, n, rng):
-        time.sleep(0.01)
+        time.sleep(0.05)
         return x
 
     def busy(x, n, rng):
         total = 0.0
-        for i in range(200_000):
+        for i in range(1_000_000):
             total += i
         return x
 

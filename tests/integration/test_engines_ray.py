@@ -141,6 +141,20 @@ def test_data_are_loaded_again_where_a_lost_worker_goes(free):
     np.testing.assert_array_equal(first.x, da.solve(task, METHOD).x)
 
 
+def test_what_cannot_be_pickled_is_named(free):
+    lock = threading.Lock()
+
+    def locked(x, n, rng):
+        with lock:
+            return x
+
+    with (
+        da.engines.Ray(1) as engine,
+        pytest.raises(da.errors.CapabilityError, match="must be picklable to be computed by Ray"),
+    ):
+        da.solve(problem(locked), METHOD, engine=engine)
+
+
 def test_more_workers_than_cpus_are_turned_down(free):
     with pytest.raises(da.errors.ArgumentError, match="at most the CPUs of the cluster, 4"):
         da.solve(problem(), METHOD, engine=da.engines.Ray(9))

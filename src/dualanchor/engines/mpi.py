@@ -92,7 +92,11 @@ class MPI(Engine):
         if self._broken is not None:
             raise OracleError(*self._broken.parts)
         mine = shares(loaded.oracle.cut(batch), self.workers)[self.rank]
-        found = sums_of(loaded.oracle, batch, x, mine)
+        try:
+            found = sums_of(loaded.oracle, batch, x, mine)
+        except BaseException as error:
+            self._leave(error, x)
+            raise
         together = np.empty(x.size + 1 + VOTES, x.dtype)
         total, last = together[: x.size].reshape(x.shape), together[x.size :]
         last[:] = isinstance(found, Failure), *self._ask()
@@ -146,8 +150,8 @@ class MPI(Engine):
                 self._wait(self.comm.Iallreduce(self._mpi.IN_PLACE, values), x, self.timeout)
         except OracleError:
             raise
-        except BaseException as error:  # such as a second Ctrl-C: the others are still waiting
-            self._give_up(Failure(("Ranks must stay together", repr(error), "Start again"), None, None, None), x)
+        except BaseException as error:
+            self._leave(error, x)
             raise
 
     def _wait(self, request: Any, x: Array, timeout: float) -> None:
@@ -175,6 +179,10 @@ class MPI(Engine):
                     self._to_others(_VERDICT, missing)
                     raise self._given_up(missing, x)
                 began, heard = time.monotonic(), None  # all have arrived by now
+
+    def _leave(self, error: BaseException, x: Array) -> None:
+        """Leave the others behind, who are waiting, as after a second Ctrl-C."""
+        self._give_up(Failure(("Ranks must stay together", repr(error), "Start again"), None, None, None), x)
 
     def _to_others(self, tag: int, message: Any) -> None:
         for rank in range(self.workers):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, explain, missing_extra
+from dualanchor.core.errors import ArgumentError, CapabilityError, explain, missing_extra
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.engines.base import WORKER, Desk, Engine, Failure, Loaded, Ticket, collected, shares, too_late
@@ -62,7 +62,7 @@ class Ray(Engine):
         while self._stale:
             self._forget(self._stale.pop())
         if loaded.key not in self._blobs:
-            self._blobs[loaded.key] = self._ray.put(loaded.oracle)
+            self._blobs[loaded.key] = self._stored(loaded.oracle)
         shards = loaded.oracle.cut(batch)
         given = [mine for mine in shares(shards, self.workers) if mine]
         point = self._ray.put(x) if x.nbytes > _INLINE else x
@@ -85,6 +85,18 @@ class Ray(Engine):
             if self._mine:
                 self._ray.shutdown()
         self._mine = False
+
+    def _stored(self, oracle: Shardable) -> Any:
+        try:
+            return self._ray.put(oracle)
+        except Exception as error:
+            raise CapabilityError(
+                explain(
+                    "An oracle must be picklable to be computed by Ray",
+                    f"{type(error).__name__}: {error}",
+                    "Let its functions make what cannot be sent, or use Local(kind='threads')",
+                )
+            ) from error
 
     def _call(self, number: int, key: int, blob: Any, x: Any, ticket: Ticket, mine: list[Span]) -> Any:
         # The oracle goes in a list: a reference by itself would be fetched for every call.
