@@ -45,12 +45,13 @@ def alone(**options):
     return da.solve(problem, da.DualOHM(0.4, 12, 64), **options)
 
 
-def mpiexec(ranks, *words, timeout=120):
-    """Run a program on so many ranks."""
+def mpiexec(folder, ranks, *words, timeout=120):
+    """Run a program on so many ranks; what an aborted job leaves of its shared memory is left in the folder."""
     launcher = Path(sys.executable).parent / "mpiexec"
     command = [str(launcher), "-n", str(ranks), "--oversubscribe", "--allow-run-as-root", *map(str, words)]
     # Ranks that wait give way: there may be fewer cores than ranks.
-    env = {**os.environ, "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_NUM_THREADS": "1"}
+    settings = {"mpi_yield_when_idle": "1", "btl_sm_backing_directory": str(folder)}
+    env = {**os.environ, **{f"OMPI_MCA_{name}": value for name, value in settings.items()}, "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=env)
 
 
@@ -61,7 +62,7 @@ def job(tmp_path):
     def run(ranks, text, code=0, **options):
         script = tmp_path / "program.py"
         script.write_text(COMMON + text)
-        done = mpiexec(ranks, sys.executable, script, **options)
+        done = mpiexec(tmp_path, ranks, sys.executable, script, **options)
         assert (done.returncode == 0) == (code == 0), done.stdout + done.stderr
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done
 
@@ -216,7 +217,7 @@ def test_the_command_line_speaks_once(tmp_path):
         "problem = da.Problem(da.Sampler(sample), np.ones(4), constants=da.Constants(L=2.0, D=1.0, sigma=2.0))\n"
     )
     words = ["-m", "dualanchor", "solve", f"{file}:problem", "--budget", "6400", "-p", "batch_size=64", "--json"]
-    done = mpiexec(2, sys.executable, *words, "--engine", "mpi")
+    done = mpiexec(tmp_path, 2, sys.executable, *words, "--engine", "mpi")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     one = subprocess.run(
@@ -224,6 +225,6 @@ def test_the_command_line_speaks_once(tmp_path):
     )
     assert one.returncode == 0, one.stderr
     assert found["nfev"] == json.loads(one.stdout)["nfev"]
-    wrong = mpiexec(2, sys.executable, *words, "--engine", "mpi", "--workers", "3")
+    wrong = mpiexec(tmp_path, 2, sys.executable, *words, "--engine", "mpi", "--workers", "3")
     assert wrong.returncode != 0
     assert "mpiexec -n 3" in wrong.stderr
