@@ -7,6 +7,7 @@ ARGS   ?=
 
 BIN   := $(VENV)/bin
 PY    := $(BIN)/python
+RUN   := $(VENV)/.stamp-run
 STAMP := $(VENV)/.stamp
 PIP   := $(PY) -m pip install -qq --constraint constraints.txt
 STEP   = @printf '\n==> %s\n'
@@ -29,7 +30,7 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make .venv with everything the tests need
 
-reproduce: $(STAMP)  ## run the paper's panels and write the report
+reproduce: $(RUN)  ## run the paper's panels and write the report
 	$(STEP) "Reproducing the paper's experiments"
 	@$(BIN)/dualanchor reproduce $(ARGS)
 
@@ -89,10 +90,15 @@ doctest: $(STAMP)
 	$(STEP) "Tests: examples in docstrings"
 	@$(PY) -m pytest --doctest-modules --doctest-ignore-import-errors src
 
-$(STAMP): pyproject.toml constraints.txt $(wildcard src/dualanchor/_version.py)
+$(RUN): pyproject.toml constraints.txt $(wildcard src/dualanchor/_version.py)
 	$(STEP) "Set-up: $(VENV)"
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v < (3, 11) and sys.exit(f"dualanchor needs Python 3.11 or newer, this is {v[0]}.{v[1]}; try: make PYTHON=python3.12")'
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) hatchling editables
+	@$(PIP) --no-build-isolation --editable '.[all,fast]'
+	@touch $@
+
+$(STAMP): $(RUN)
+	$(STEP) "Set-up: what the tests need"
 	@$(PIP) --no-build-isolation --editable '.[dev]'
 	@touch $@

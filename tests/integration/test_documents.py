@@ -14,12 +14,13 @@ PAGES = [
     "README.md",
     "docs/quickstart.md",
     "docs/concepts.md",
+    "docs/finite_sums.md",
     "docs/certificates.md",
     "docs/reproduction.md",
     "docs/planning.md",
     "docs/choosing.md",
 ]
-SHOWING = ["docs/planning.md", "docs/choosing.md"]  # what a block prints stands below it
+SHOWING = ["docs/finite_sums.md", "docs/planning.md", "docs/choosing.md"]  # what a block prints stands below it
 
 
 def blocks(page):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from copy import copy
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -32,6 +34,9 @@ BATCH_SIZES = (1, 10, 20, 50, 100)
 
 STEP_SIZES = (0.005, 0.01, 0.05, 0.1, 1.0)
 """Step sizes that a comparison tries: the paper's, in units of the problem's own step where that is known."""
+
+
+_PIECE = 1 << 13  # numbers of each array that are worked on at a time in long rows
 
 
 class State(SimpleNamespace):
@@ -149,6 +154,25 @@ class Method(Rowwise, ABC):
     def update(self, k: int, s: State, G: Array) -> None:
         """The elementwise part of a step, given the estimate G of F(x_k)."""
         raise NotImplementedError(f"{type(self).__name__} has no single-evaluation update")
+
+    def with_update(self, update: Callable[[int, State, Array], None]) -> Self:
+        """The same method with another way to compute its elementwise update."""
+        part = copy(self)
+        object.__setattr__(part, "update", update)
+        return part
+
+    def update_in_pieces(self, k: int, s: State, G: Array) -> None:
+        """`update`, in pieces of the coordinates that fit the cache: what takes no part in it stays in memory once."""
+        rows, d = G.shape
+        width = max(1, _PIECE // rows)
+        for start in range(0, d, width):
+            part = (slice(None), slice(start, start + width))
+            views = {name: value[part] for name, value in vars(s).items()}
+            piece = State(**views)
+            self.update(k, piece, G[part])
+            for name, value in vars(piece).items():
+                if value is not views[name]:  # the method put a new array in its place
+                    getattr(s, name)[part] = value
 
     def probability(self, k: Any) -> Any:
         """Probability of heads of the coin that the run tosses before step k, or None."""

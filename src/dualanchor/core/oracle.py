@@ -14,7 +14,9 @@ import numpy as np
 
 from dualanchor.core.errors import CapabilityError, DualAnchorError, OracleError, explain
 from dualanchor.core.streams import Streams
-from dualanchor.core.types import Array, Counts, Rows
+from dualanchor.core.types import Array, Counts, IntArray, Rows
+
+_LARGE = 1 << 21  # numbers in x; of larger ones no copies are made
 
 
 @dataclass(slots=True)
@@ -31,6 +33,33 @@ class Batch:
 
     size: Counts
     data: Any
+
+
+class Recipe(NamedTuple):
+    """What compiled steps need to know of an oracle.
+
+    Attributes
+    ----------
+    operator : str
+        The name of its compiled operator.
+    data : array, (instances, m, d)
+        Vectors that the operator uses.
+    which : array of int
+        The instance that each row uses.
+    constants : tuple of float
+        Numbers that the operator uses.
+    sigma : float
+        Root mean square norm of additive Gaussian noise.
+    components : int or None
+        Below which number indices are drawn, where a batch is a list of these.
+    """
+
+    operator: str
+    data: Array
+    which: IntArray
+    constants: tuple[float, ...] = ()
+    sigma: float = 0.0
+    components: int | None = None
 
 
 class Oracle(ABC):
@@ -68,6 +97,10 @@ class Oracle(ABC):
     def mean(self, x: Array, batch: Batch) -> Array:
         """F_B(x) for each row, shaped like x."""
 
+    def draw_many(self, streams: Streams, size: int, count: int) -> list[Batch] | None:
+        """The batches that the next `count` calls of `draw` would give; None where that is no quicker."""
+        return None
+
     def take(self, rows: Rows) -> Self:
         """The oracle of a selection of its rows."""
         return self
@@ -78,6 +111,10 @@ class Oracle(ABC):
 
     def operator(self, x: Array) -> Array | None:
         """The true F(x) where the oracle knows it. For recording and for checks, never seen by a method."""
+        return None
+
+    def recipe(self, rows: int) -> Recipe | None:
+        """How compiled steps evaluate this oracle for so many rows, where they can."""
         return None
 
     def describe(self) -> dict[str, Any]:
@@ -115,9 +152,16 @@ class Session:
         except DualAnchorError:
             raise
         except Exception as error:
-            raise _raised(error, "drawing a batch") from error
+            raise raised(error, "drawing a batch") from error
         self.draws = self.draws + size
         return batch
+
+    def draw_many(self, size: int, count: int) -> list[Batch] | None:
+        """So many batches in advance, all counted, where the oracle has a quick way to draw them."""
+        batches = self._oracle.draw_many(self._streams, size, count)
+        if batches is not None:
+            self.draws = self.draws + size * count
+        return batches
 
     def full_batch(self) -> Batch:
         """All components of a finite sum: n evaluations, no draws."""
@@ -126,17 +170,16 @@ class Session:
     def __call__(self, x: Array, batch: Batch) -> Array:
         """F_B(x), counted as `batch.size` evaluations for each row."""
         self.evals = self.evals + batch.size
-        untouched = x.copy() if self.checking else None
+        untouched = (x.copy() if x.size < _LARGE else x.sum(axis=1)) if self.checking else None
         try:
             value = self._mean_mixed(x, batch) if type(batch.data) is _Mixed else self._oracle.mean(x, batch)
         except DualAnchorError:
             raise
         except Exception as error:
-            raise _raised(error, "evaluating a batch") from error
+            raise raised(error, "evaluating a batch") from error
         if self.checking or value.shape != x.shape:
             _check(x, value)
-        if untouched is not None and not np.array_equal(untouched, x, equal_nan=True):
-            x[...] = untouched
+        if untouched is not None and not _same(untouched, x):
             raise OracleError(
                 "The oracle must not change the point that it is asked about",
                 "a point that was different afterwards",
@@ -155,6 +198,25 @@ class Session:
         part.evals = self.evals if isinstance(self.evals, int) else self.evals[rows]
         part.checking = self.checking
         return part
+
+    @property
+    def oracle(self) -> Oracle:
+        """What is sampled."""
+        return self._oracle
+
+    @property
+    def streams(self) -> Streams:
+        """Where the samples come from."""
+        return self._streams
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How compiled steps evaluate the oracle, where they can."""
+        return self._oracle.recipe(self._streams.rows)
+
+    def count(self, draws: Counts, evals: Counts) -> None:
+        """Count samples that were drawn and evaluated elsewhere."""
+        self.draws, self.evals = self.draws + draws, self.evals + evals
 
     def mark(self) -> tuple[Counts, Counts, Counts]:
         """Counts and positions, to be handed to `reset`."""
@@ -232,12 +294,23 @@ def _moved(error: OracleError, rows: Rows) -> OracleError:
     return OracleError(*error.parts, row=None if error.row is None else int(rows[error.row]))
 
 
-def _raised(error: Exception, doing: str) -> OracleError:
+def raised(error: Exception, doing: str) -> OracleError:
+    """What is said of an error that a user's oracle raised."""
     return OracleError(
         f"The oracle must not raise when {doing}",
         f"{type(error).__name__}: {error}",
         "Mend the oracle; the error it raised is shown above, the result so far is in .result of this one",
     )
+
+
+def _same(before: Array, x: Array) -> bool:
+    """Whether x is what it was: by a copy, which is put back if not, or by sums where a copy would take much memory."""
+    if before.ndim == 1:
+        return np.array_equal(before, x.sum(axis=1), equal_nan=True)
+    if np.array_equal(before, x, equal_nan=True):
+        return True
+    x[...] = before
+    return False
 
 
 def _check(x: Array, value: Any) -> None:
@@ -256,7 +329,9 @@ def _check(x: Array, value: Any) -> None:
         )
     # Infinite values are left to the run, which calls them divergence, and so is NaN far out, where powers of x
     # overflow; NaN at a moderate point is a defect.
-    moderate = np.abs(x).max(axis=1) < np.finfo(x.dtype).max ** 0.125
+    if not np.isnan(value.sum(axis=1)).any():
+        return
+    moderate = np.maximum(x.max(axis=1), -x.min(axis=1)) < np.finfo(x.dtype).max ** 0.125
     broken = np.isnan(value).any(axis=1) & moderate
     if broken.any():
         row = int(np.flatnonzero(broken)[0])

@@ -154,7 +154,7 @@ class Problem:
         """Oracle, start and root for each row of the streams, with random parts drawn from them."""
         rows = streams.rows
         root = None if self._root is None else np.tile(self._root, (rows, 1))
-        return Instance(self._oracle, np.tile(self._x0, (rows, 1)), root)
+        return Instance(self._oracle, self._x0[None] if rows == 1 else np.tile(self._x0, (rows, 1)), root)
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters, for results and for telling one problem from another."""

@@ -36,7 +36,7 @@ class Column(np.ndarray[Any, Any]):
 
 def number(value: Any) -> Any:
     """A Python number for a NumPy scalar, so that it gives way to arrays of lower precision as a column does."""
-    return value if isinstance(value, np.ndarray) else float(value)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _plain(column: Column, floats: list[np.dtype[Any]]) -> Any:

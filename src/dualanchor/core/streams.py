@@ -47,6 +47,39 @@ _MULTIPLES = 8  # so many multiples of a sequence are kept
 _NOTHING = object()
 
 
+class _Memory:
+    """Blocks of vectors that later runs of this process may read again, the latest up to so many numbers."""
+
+    def __init__(self) -> None:
+        self.limit = self._size = 0
+        self._blocks: OrderedDict[Any, Array] = OrderedDict()
+
+    def get(self, key: Any, make: Callable[[], Array]) -> Array:
+        """The block with this key, made if it is not here."""
+        if not self.limit:
+            return make()
+        if key not in self._blocks:
+            self._blocks[key] = make()
+            self._size += self._blocks[key].size
+            self.trim()
+        self._blocks.move_to_end(key)
+        return self._blocks[key]
+
+    def trim(self) -> None:
+        """Forget the oldest blocks beyond the limit."""
+        while self._size > self.limit and len(self._blocks) > (self.limit > 0):
+            self._size -= self._blocks.popitem(last=False)[1].size
+
+
+_memory = _Memory()
+
+
+def remember(numbers: int) -> None:
+    """Keep blocks of normal vectors, up to so many numbers, for later runs with the same seeds; 0 forgets them."""
+    _memory.limit = numbers
+    _memory.trim()
+
+
 class Streams:
     """The streams of a set of rows, for one purpose, each row at its own position.
 
@@ -124,14 +157,48 @@ class Streams:
         values = normals.item(position, self._slots)
         return values if len(values) == self.rows else np.broadcast_to(values, (self.rows, self.dimension))
 
+    def many_normals(self, count: int, scale: float) -> list[Array] | None:
+        """What `count` calls of `normals(compact=True, scale=scale)` give; None where it is not kept ready."""
+        position = self.position
+        if not isinstance(position, int) or self._period is not None or self.dimension > _KEPT:
+            return None
+        self.position, self._scale = position + count, scale
+        return self._normals.times(scale).items(position, count)
+
+    def normals_later(self) -> Callable[[], Array] | None:
+        """A function that makes what `normals` gives, anew each time; None for short vectors, which are kept."""
+        if self.dimension <= _KEPT or not isinstance(self.position, int):
+            return None
+        position, slots = self.position, self._row_slots()
+        self.position = position + 1
+        make = self._normals.make
+        return lambda: (
+            make(position, slots[0]) if len(slots) == 1 else np.concatenate([make(position, i) for i in slots])
+        )
+
+    def vectors(self, count: int) -> Array:
+        """The next `count` standard normal vectors of all replications, (count, replications, d). For rows in step."""
+        position = self.position
+        assert isinstance(position, int)
+        self.position = position + count
+        parts = self._normals.parts(position, count, None)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def picks(self, n: int, sizes: IntArray) -> tuple[IntArray, IntArray]:
+        """A window of all replications' indices below n that holds the next ones of each row, and where each begins."""
+        positions = np.broadcast_to(np.asarray(self.position, dtype=np.int64), (self.rows,))
+        first, last = int(positions.min()), int((positions + sizes).max())
+        self.position = shared(positions + sizes)
+        window = self._index_sequence(n).window(first, last - first, None)
+        return np.ascontiguousarray(window), positions - first
+
+    def slots(self) -> IntArray:
+        """Where each row's replication stands among all that these streams know."""
+        return self._row_slots()
+
     def integers(self, n: int, size: int) -> IntArray:
         """The next `size` uniform indices below n of each row, (rows, size). `size` positions."""
-        key = (Kind.INTEGERS, n)
-        if key not in self._sequences:
-            self._sequences[key] = self._sequence(
-                Kind.INTEGERS, (), np.int64, lambda rng, shape: rng.integers(0, n, shape)
-            )
-        sequence, position = self._sequences[key], self.position
+        sequence, position = self._index_sequence(n), self.position
         self.position = position + size
         if isinstance(position, int):
             values = sequence.window(position, size, self._slots)
@@ -181,13 +248,24 @@ class Streams:
             Kind.NORMALS, (self.dimension,), drawn, lambda rng, shape: rng.standard_normal(shape, dtype=drawn)
         )
 
+    def _index_sequence(self, n: int) -> _Sequence:
+        key = (Kind.INTEGERS, n)
+        if key not in self._sequences:
+            self._sequences[key] = self._sequence(
+                Kind.INTEGERS, (), np.int64, lambda rng, shape: rng.integers(0, n, shape)
+            )
+        return self._sequences[key]
+
     def _sequence(self, kind: Kind, shape: tuple[int, ...], dtype: Any, draw: Callable[..., Array]) -> _Sequence:
         handles: dict[int, Handle] = {}
 
         def block(slot: int, number: int, length: int) -> Array:
             if slot not in handles:
                 handles[slot] = Handle(self.seed, self.purpose, int(self._distinct[slot]), kind)
-            return draw(handles[slot].generator(number), (length, *shape))
+            if not shape:
+                return draw(handles[slot].generator(number), (length,))
+            key = (self.seed, self.purpose, int(self._distinct[slot]), kind, shape, np.dtype(dtype).char, number)
+            return _memory.get(key, lambda: draw(handles[slot].generator(number), (length, *shape)))
 
         return _Sequence(block, self._distinct.size, shape, dtype)
 
@@ -263,6 +341,23 @@ class _Sequence:
         value = self._items[position - self._start]
         return value if slots is None else value.take(slots, axis=0)
 
+    def items(self, position: int, count: int) -> list[Array]:
+        """Entries `position` to `position + count - 1` of all replications, one by one."""
+        items: list[Array] = []
+        end = position + count
+        while position < end:
+            if self._loaded is not None or not self._start <= position < self._end:
+                self._load(position, None)
+            stop = min(end, self._end)
+            items += self._items[position - self._start : stop - self._start]
+            position = stop
+        return items
+
+    def make(self, position: int, slot: Any) -> Array:
+        """The entries of the block of a position, not kept."""
+        number, _, length = self._where(position)
+        return self._block(int(slot), number, length)
+
     def times(self, scale: float) -> _Sequence:
         """The sequence times a number; multiplied once, however often it is read."""
         if scale == self._latest[0]:
@@ -281,15 +376,20 @@ class _Sequence:
 
     def window(self, position: int, size: int, slots: IntArray | None) -> Array:
         """Entries `position` to `position + size - 1`, along the second axis."""
+        parts = [values.swapaxes(0, 1) for values in self.parts(position, size, slots)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def parts(self, position: int, size: int, slots: IntArray | None) -> list[Array]:
+        """The same along the first axis, as they stand in the blocks."""
         parts, end = [], position + size
         while position < end:
             if slots is not self._loaded or not self._start <= position < self._end:
                 self._load(position, slots)
             stop = min(end, self._end)
-            values = self._values[position - self._start : stop - self._start].swapaxes(0, 1)
-            parts.append(values if slots is None else values.take(slots, axis=0))
+            values = self._values[position - self._start : stop - self._start]
+            parts.append(values if slots is None else values.take(slots, axis=1))
             position = stop
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return parts
 
     def _where(self, position: int) -> tuple[int, int, int]:
         """Number, start and length of the block that holds a position."""
@@ -309,7 +409,7 @@ class _Sequence:
         if values is not self._values.base:
             self._values = values.view()
             self._values.flags.writeable = False
-            self._items = list(self._values)
+            self._items = list(self._values) if self._shape else []  # numbers are read by window only
         self._start, self._end, self._loaded = start, start + length, slots
 
     def _filled(self, number: int, length: int, slots: Iterable[int]) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from copy import copy
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,19 +14,13 @@ from dualanchor.core.oracle import Batch
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray, Rows
 from dualanchor.oracles.each_row import each_row, require_callable
-from dualanchor.oracles.finite_sum import FiniteSum
+from dualanchor.oracles.finite_sum import FiniteSum, _Counts, _Starts
 from dualanchor.oracles.shards import Shardable
 
 SHARDS = 32
 """Into how many shards a batch is cut for an engine, unless its oracle was made with a number of its own."""
 
 _BLOCK = 4096  # components evaluated at a time
-
-
-class _Counts(NamedTuple):
-    """How often each component is in the batch, per row: (rows, n), for batches larger than n."""
-
-    counts: IntArray
 
 
 class _Blocks(Shardable):
@@ -158,6 +152,14 @@ class SumInBlocks(_Blocks):
         self._finite, self._n = finite, finite.components
         self._shards = min(shards, self._n)
         self.components, self.operator_price = self._n, finite.operator_price
+
+    def draw(self, streams: Streams, size: int) -> Batch:
+        batch = self._finite.draw(streams, size)
+        if isinstance(batch.data, _Starts):  # blocks of rows, cut to the size of the batch
+            starts, block = batch.data
+            rows = (starts[:, :, None] + np.arange(block)) % self._n
+            return Batch(size, rows.reshape(len(starts), -1)[:, :size])
+        return batch
 
     def _weighted(self, x: Array, row: int, shard: int, used: IntArray, size: int, weights: Any) -> Array:
         if weights is not None:

@@ -11,15 +11,17 @@ import numpy as np
 
 from dualanchor.core.oracle import Session
 from dualanchor.core.result import Result, Status, jsonable
-from dualanchor.core.streams import Purpose, Streams
+from dualanchor.core.streams import Purpose, Streams, remember
 from dualanchor.core.types import Array
 from dualanchor.estimators.residual import debiased_squared_residual
 from dualanchor.experiments.panel import Entry, Panel
 from dualanchor.experiments.store import Store
+from dualanchor.fast import available as fast_is_available
 from dualanchor.run import Draws, solve
 
 CURVE_POINTS = 200
 EVALUATION_SAMPLES = 4096
+NOISE_KEPT = 21_000_000  # numbers, in each process
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ class Piece:
         limit = panel.budget * entry.budget_factor
         count = {"stop": Draws(limit)} if entry.unit == "draws" else {"budget": limit}
         record = CURVE_POINTS if self.curves else 0
-        result = solve(panel.problem, methods, reps=list(self.seeds), record=record, check=False, **count)
+        result = solve(
+            panel.problem, methods, reps=list(self.seeds), record=record, check=False, fast=fast_is_available(), **count
+        )
         if any(status is Status.INTERRUPTED for status in result.status.ravel()):
             raise KeyboardInterrupt  # an unfinished piece is not a result
         residual = self._estimated(result.x) if result.residual is None else result.residual
@@ -88,6 +92,7 @@ class Piece:
 
 def run_stored(piece: Piece, folder: Path | None, fresh: bool) -> dict[str, Array]:
     """The numbers of a piece, from the store if they are there, and kept there if not."""
+    remember(NOISE_KEPT)  # the next piece is likely to be of the same panel and seeds
     if folder is None:
         return piece.run()
     store = Store(folder, fresh)
@@ -120,8 +125,11 @@ def run_all(
 def _computed(
     pieces: list[Piece], folder: Path | None, fresh: bool, jobs: int
 ) -> Iterator[tuple[Piece, dict[str, Array]]]:
-    if jobs > 1:  # large pieces first, so that no core waits for a large one at the end
-        pieces = sorted(pieces, key=_work, reverse=True)
+    # Panel by panel and seed by seed, so that methods find the noise of the one before. In each the large ones first.
+    work = {id(piece.panel): 0.0 for piece in pieces}
+    for piece in pieces:
+        work[id(piece.panel)] += _work(piece)
+    pieces = sorted(pieces, key=lambda piece: (-work[id(piece.panel)], piece.seeds, -_work(piece)))
     for i, arrays in spread(run_stored, [(piece, folder, fresh) for piece in pieces], jobs):
         yield pieces[i], arrays
 

@@ -22,6 +22,7 @@ from dualanchor.run.stop import require_count
 
 APPENDIX = ("s-dual-ohm", "s-ohm", "s-ohm-tuned")
 QUICK_SEEDS = 3
+RECORDED_GRID = 20  # points; of larger grids the selected one is run again for its curve
 
 
 @dataclass(frozen=True)
@@ -190,13 +191,14 @@ class _Runner:
             for entry in panel.entries
         }
         pieces = [
-            Piece(panel, entry, (selected[panel.id][entry.id],), seeds, curves=True)
+            Piece(panel, entry, (selected[panel.id][entry.id],), block, curves=True)
             for panel in panels
             for entry in panel.entries
             if not parts[panel.id, entry.id]
+            for block in _blocks(seeds, panel.seeds_per_block)
         ]
         for piece, arrays in self._run(pieces, "curves"):
-            parts[piece.panel.id, piece.entry.id] = [(piece, arrays)]
+            parts[piece.panel.id, piece.entry.id].append((piece, arrays))
         curves: dict[str, dict[str, Curve]] = {panel.id: {} for panel in panels}
         finals: dict[str, dict[str, dict[str, Array]]] = {panel.id: {} for panel in panels}
         for panel in panels:
@@ -238,8 +240,9 @@ class _Runner:
 
 
 def records_while_tuning(panel: Panel, entry: Entry) -> bool:
-    """Whether a grid records all its runs; where coins make every length different it is cheaper to run one again."""
-    return panel.make(entry, entry.points()[0]).probability(0) is None
+    """Whether a grid records all its runs; not a large one, nor one whose coins make all lengths different."""
+    points = entry.points()
+    return len(points) <= RECORDED_GRID and panel.make(entry, points[0]).probability(0) is None
 
 
 def _at_point(

@@ -83,7 +83,7 @@ class RAIN(TwoCall):
         return State(x=x0.copy(), mean=x0.copy())  # m_k / S_k; at k = 0 its weight is zero
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
-        gamma, weight = self.growth, number(np.power(1 + self.growth, -float(k)))
+        gamma, weight = self.growth, number(np.power(1 + self.growth, -1.0 * k))
         pull = number(self.anchor_weight * np.expm1(k * np.log1p(gamma)))  # lambda gamma S_k
         gap = s.x - s.mean
         move = self._move(gap, pull, F(s.x, F.draw(self.batch(k))))

@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from math import sqrt
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from dualanchor.core.oracle import Batch, Oracle
+from dualanchor.core.oracle import Batch, Oracle, Recipe
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, Rows
-from dualanchor.oracles.each_row import each_row, require_callable, require_non_negative
+from dualanchor.oracles.each_row import each_row, point, require_callable, require_non_negative
+
+
+class _Later(NamedTuple):
+    """Noise that is so long that it is made when it is added, and not kept."""
+
+    make: Callable[[], Array]
+    scale: float
+
+    def added_to(self, value: Array, in_place: bool) -> Array:
+        """Value plus noise, in the value's own array or in the noise's."""
+        noise = self.make()
+        noise *= self.scale
+        if not in_place:
+            noise += value
+            return noise
+        value += noise
+        return value
 
 
 class AdditiveNoise(Oracle):
@@ -66,14 +83,24 @@ class AdditiveNoise(Oracle):
             return Batch(size, self._sample_noise(streams, size))
         if not self._sigma:
             return Batch(size, None)
+        if isinstance(size, int) and (later := streams.normals_later()) is not None:
+            return Batch(size, _Later(later, self._sigma / sqrt(streams.dimension * size)))
         if isinstance(size, int):  # the mean of B Gaussian vectors is one, with variance sigma^2 / (d B)
             return Batch(size, streams.normals(compact=True, scale=self._sigma / sqrt(streams.dimension * size)))
         scale = (self._sigma / np.sqrt(streams.dimension * size)).astype(streams.dtype)
         noise = streams.normals(compact=True)
         return Batch(size, (scale.reshape(-1, len(noise), 1) * noise).reshape(-1, streams.dimension))
 
+    def draw_many(self, streams: Streams, size: int, count: int) -> list[Batch] | None:
+        if self._noise is not None or not self._sigma:
+            return None
+        noise = streams.many_normals(count, self._sigma / sqrt(streams.dimension * size))
+        return None if noise is None else [Batch(size, one) for one in noise]
+
     def mean(self, x: Array, batch: Batch) -> Array:
         value, noise = self._F(x) if self._vectorized else self.operator(x), batch.data
+        if isinstance(noise, _Later):
+            return noise.added_to(value, self.rowwise)
         if noise is None:
             return value if self.rowwise else value.copy()
         if self.rowwise:
@@ -85,10 +112,16 @@ class AdditiveNoise(Oracle):
     def operator(self, x: Array) -> Array:
         if self._vectorized:
             return self._F(x)
-        return each_row(lambda row: self._F(x[row].copy()), x, "AdditiveNoise: operator")
+        return each_row(lambda row: self._F(point(x, row)), x, "AdditiveNoise: operator")
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "sigma": self._sigma, "own_noise": self._noise is not None}
+
+    def recipe(self, rows: int) -> Recipe | None:
+        compiled = getattr(self._F, "recipe", None)
+        if compiled is None or self._noise is not None or not self._sigma:
+            return None
+        return compiled(rows)._replace(sigma=self._sigma)
 
     def take(self, rows: Rows) -> Self:
         restrict = getattr(self._F, "take", None)

@@ -8,11 +8,18 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
-from dualanchor.core.types import Array
+from dualanchor.core.types import Array, read_only
+
+_LARGE = 1 << 21  # coordinates; of longer rows no copies are made
+
+
+def point(x: Array, row: int) -> Array:
+    """A row of x for a user's function: a copy, or a view that cannot be written to if it is very long."""
+    return x[row].copy() if x.shape[1] < _LARGE else read_only(x[row])
 
 
 def each_row(function: Callable[[int], Any], x: Array, name: str) -> Array:
-    """`function(row)` for each row of x, as an array like x; an error names the row."""
+    """`function(row)` for each row of x, as an array like x that nobody else keeps; an error names the row."""
     out = np.empty_like(x)
     for row in range(x.shape[0]):
         try:

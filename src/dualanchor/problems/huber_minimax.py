@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.oracle import Recipe
 from dualanchor.core.problem import Constants, Instance
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
@@ -74,11 +75,20 @@ class HuberMinimax(NamedProblem):
     def instance(self, streams: Streams) -> Instance:
         starts = [rng.standard_normal(self.dimension) for rng in streams.of(Purpose.START).generators()]
         x0 = np.stack([start / np.linalg.norm(start) for start in starts])
-        oracle = AdditiveNoise(self._operator, self.sigma, vectorized=True)
+        oracle = AdditiveNoise(_Coupled(self.mu, self.delta, self.nu), self.sigma, vectorized=True)
         oracle.rowwise = True
         return Instance(oracle, x0, np.zeros_like(x0))
 
-    def _operator(self, z: Array) -> Array:
+
+@dataclass(frozen=True)
+class _Coupled:
+    """F for all rows."""
+
+    mu: float
+    delta: float
+    nu: float
+
+    def __call__(self, z: Array) -> Array:
         half = z.shape[1] // 2
         value = np.maximum(z, -self.nu)
         np.minimum(value, self.nu, out=value)
@@ -88,3 +98,6 @@ class HuberMinimax(NamedProblem):
         value[:, :half] += coupling[:, half:]
         value[:, half:] -= coupling[:, :half]
         return value
+
+    def recipe(self, rows: int) -> Recipe:
+        return Recipe("coupled-huber", np.zeros((1, 1, 1)), np.zeros(rows, int), (self.mu, self.delta, self.nu))

@@ -7,6 +7,7 @@ from math import sqrt
 
 import numpy as np
 
+from dualanchor.core.oracle import Recipe
 from dualanchor.core.problem import Constants, Instance
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array, Rows
@@ -71,6 +72,9 @@ class _Turn:
         first += x[:, -1]
         others -= x[:, :-1]
         return value
+
+    def recipe(self, rows: int) -> Recipe:
+        return Recipe("turn", self._offset[:, None], np.arange(rows) if len(self._offset) > 1 else np.zeros(rows, int))
 
     def take(self, rows: Rows) -> _Turn:
         return self if len(self._offset) == 1 else _Turn(self._offset[rows])  # one shift goes for every row

@@ -10,15 +10,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualanchor.core.errors import OracleError
+from dualanchor.core.errors import DualAnchorError, OracleError
 from dualanchor.core.method import Cost, Method, State
-from dualanchor.core.oracle import Oracle, Session
+from dualanchor.core.oracle import Batch, Oracle, Session, raised
 from dualanchor.core.result import Status
 from dualanchor.core.streams import Streams, shared
-from dualanchor.core.types import Array, Counts, IntArray, Rows
+from dualanchor.core.types import Array, Counts, IntArray, Rows, read_only
+from dualanchor.estimators.minibatch import Minibatch
+from dualanchor.fast import compiled_steps, compiled_update
 from dualanchor.run.outcome import Ended
 
 _BLOCK = 1 << 15  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
+_LARGE = 1 << 21  # numbers of an iterate; of larger ones no copies are made
+_LONG = 1 << 16  # coordinates; the arrays of a step on one such row leave the cache
 _AHEAD = 1 << 19  # numbers of one noise vector per step and replication that are read again by every block
 
 
@@ -57,6 +61,7 @@ class Lane:
     ) -> None:
         self.method, self.state, self.session, self.rows = method, state, session, rows
         self.k = 0
+        self.compiled = False  # whether to take steps in compiled stretches where there are any
         self.mark: Any = None  # counts and positions before a step that failed
         self._oracle, self._coins, self._replications = session._oracle, coins, replications
         self._residual: tuple[int, Array | None] = (-1, None)
@@ -65,14 +70,14 @@ class Lane:
     def take(self, rows: Rows) -> Lane:
         """A lane of its own for a selection of the rows (a mask)."""
         part = Lane(
-            self.method.take(rows),
+            self.method.take(rows).settled(),
             self.state.take(rows),
             self.session.take(rows),
             self._coins.take(rows),
             self.rows[rows],
             self._replications,
         )
-        part.k = self.k
+        part.k, part.compiled = self.k, self.compiled
         known = self._residual[1]
         part._residual = (self._residual[0], None if known is None else known[rows])
         return part
@@ -146,8 +151,12 @@ class Lane:
 
     def advance(self, count: int, coins: Array | None) -> None:
         """Take so many steps. If one raises, k is the step that failed and the state the one before it."""
+        ks, coins = range(self.k, self.k + count), None if coins is None else coins[:, :count]
+        if self._stretch is not None and self._stretch.advance(self.method, self.state, self.session, ks, coins):
+            self.k = ks.stop
+            return
         if self.session.checking or len(self._blocks) == 1:  # a step that is checked and fails leaves all rows together
-            self._step(self.method, self.state, self.session, range(self.k, self.k + count), coins)
+            self._step(self._stepping, self.state, self.session, ks, coins)
             return
         first, ahead = self.k, max(1, _AHEAD // (self._replications * self.state.x.shape[1]))
         for start in range(first, first + count, ahead):
@@ -169,6 +178,10 @@ class Lane:
 
     def _step(self, method: Method, s: State, F: Session, ks: range, coins: Array | None) -> None:
         step, k = method.step, ks.start
+        size = None if F.checking or coins is not None else _plain_batch(method)
+        if size is not None and (batches := F.draw_many(size, len(ks))) is not None:
+            self._walk(method, s, F, ks, batches)
+            return
         try:
             if coins is None:
                 for k in ks:
@@ -180,6 +193,41 @@ class Lane:
             self.k = k
             raise
         self.k = ks.stop
+
+    def _walk(self, method: Method, s: State, F: Session, ks: range, batches: list[Batch]) -> None:
+        """Steps of one evaluation each, with batches drawn in advance: what `step` does without what it looks after.
+
+        Where something goes wrong the run goes back and takes these steps one by one.
+        """
+        mean, update, shape, k = F.oracle.mean, method.update, s.x.shape, ks.start
+        try:
+            for k, batch in zip(ks, batches, strict=True):
+                G = mean(s.x, batch)
+                if G.shape != shape:
+                    raise ValueError(f"shape {G.shape} for x of shape {shape}")
+                update(k, s, G)
+        except DualAnchorError:
+            raise
+        except Exception as error:
+            raise raised(error, "evaluating a batch") from error
+        finally:
+            self.k = k
+        F.count(0, len(ks) * batches[0].size)
+        self.k = ks.stop
+
+    @cached_property
+    def _stretch(self) -> Any:
+        """The compiled steps of these rows, if they are wanted and there are any."""
+        return compiled_steps(self.method, self.state, self.session) if self.compiled and self.rows.size else None
+
+    @cached_property
+    def _stepping(self) -> Method:
+        """The method; where rows are long its elementwise update is compiled, or done in pieces that fit the cache."""
+        method = self.method
+        if self.state.x.shape[1] < _LONG or type(method).step is not Method.step:
+            return method
+        compiled = compiled_update(method, self.state) if self.compiled else None
+        return method.with_update(compiled or method.update_in_pieces)
 
     @cached_property
     def _blocks(self) -> list[Block]:
@@ -249,9 +297,17 @@ class Lane:
         return None if known is None else known[rows]
 
 
+def _plain_batch(method: Method) -> int | None:
+    """The batch size of a method whose steps are an update with the mean of a fresh batch, always as large."""
+    estimator = method.estimator_in_use
+    if type(method).step is not Method.step or type(estimator) is not Minibatch:
+        return None
+    return estimator.batch_size if isinstance(estimator.batch_size, int) else None
+
+
 def _norms(oracle: Oracle, x: Array) -> Any:
     try:
-        value = oracle.operator(x.copy())
+        value = oracle.operator(x.copy() if x.size < _LARGE else read_only(x))
     except OracleError:
         raise
     except Exception as error:
@@ -260,7 +316,9 @@ def _norms(oracle: Oracle, x: Array) -> Any:
             f"{type(error).__name__}: {error}",
             "Mend the operator, or pass record=0 to evaluate it at the end only",
         ) from error
-    return None if value is None else np.linalg.norm(value, axis=1)
+    if value is None:
+        return None
+    return np.linalg.norm(value, axis=1) if value.size < _LARGE else np.sqrt(np.einsum("ij,ij->i", value, value))
 
 
 def _running_total(costs: Any, count: int) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +29,10 @@ from dualanchor.run.together import Together
 
 DEFAULT_METHOD = "s-dual-ohm"
 
+_LOADING_SECONDS, _LOADED_SECONDS = 1.0, 0.05  # about what loading the compiled steps takes, the first time and later
+_STEP_SECONDS, _NUMBER_SECONDS = 6e-6, 3e-9  # and what readable steps take
+_LONG_ROWS = 100_000_000  # coordinates times steps, from which on a compiled update is worth loading
+
 
 @opens_engine
 def solve(
@@ -43,6 +48,7 @@ def solve(
     check: bool = True,
     callback: Callable[..., Any] | None = None,
     progress: Callable[[Progress], Any] | None = None,
+    fast: bool | None = None,
     checkpoint: Checkpoint | str | Path | None = None,
     engine: Engine | str | None = None,
 ) -> Result:
@@ -76,6 +82,9 @@ def solve(
         the run by returning True or raising StopIteration.
     progress : callable, optional
         Called now and then with a `Progress`.
+    fast : bool, optional
+        Whether to take compiled steps where there are any (extra `fast`); by default a run of a second or more does.
+        They give the same numbers: bit for bit, or to rounding where a batch is a sum over components.
     checkpoint : path or Checkpoint, optional
         Where the run saves itself; if the file exists and is of this run, the run goes on from it. Method, options,
         data and start are compared; whether a function has changed cannot be seen.
@@ -142,11 +151,12 @@ def solve(
         "seed": int(seed),
         "reps": replications.tolist(),
         "stop": repr(rule),
-        "start": hashlib.sha256(start.tobytes()).hexdigest(),
+        "start": hashlib.sha256(np.ascontiguousarray(start).data).hexdigest(),
         "dtype": str(start.dtype),
     }
     points, lengths = _recording(record, lane, rule, instance.oracle)
     stacked.check_rounds(max(lengths, default=None))
+    lane.compiled = _worth_compiling(lane, max(lengths, default=0)) if fast is None else fast
     kind = Together if isinstance(engine_of(instance.oracle), MPI) else Loop
     loop = kind(
         lane,
@@ -159,6 +169,19 @@ def solve(
         saver=None if checkpoint is None else Saver(checkpoint, fingerprint),
     )
     return loop.run()
+
+
+def _worth_compiling(lane: Lane, steps: int) -> bool:
+    """Whether readable steps would take longer than it takes to load the compiled ones.
+
+    By size alone, not by time, where compiled steps agree to rounding only, so that results depend on the seed alone.
+    """
+    recipe = lane.session.recipe
+    if recipe is None:
+        return lane.state.x.shape[1] * steps > _LONG_ROWS
+    exact = recipe.components is None
+    loading = _LOADED_SECONDS if exact and "dualanchor.fast.stretch" in sys.modules else _LOADING_SECONDS
+    return steps * max(_STEP_SECONDS, _NUMBER_SECONDS * lane.state.x.size) > loading
 
 
 def _combine(budget: int | None, stop: Rule | None) -> Rule | None:

@@ -79,7 +79,8 @@ def test_blocks_of_data_are_the_finite_sum(size):
 @pytest.mark.parametrize("size", [1, 20, 400])
 def test_a_finite_sum_on_an_engine_draws_the_same_components(engine, size):
     u = RNG.normal(size=(2, 50, 3))
-    for finite in (da.FiniteSum.from_data((A, T), line), da.FiniteSum.rank_one(u)):
+    blocks = da.FiniteSum.from_data((A, T), line, sampling="blocks", block=8)
+    for finite in (da.FiniteSum.from_data((A, T), line), blocks, da.FiniteSum.rank_one(u)):
         attached = engine.attach(finite)
         assert isinstance(attached, ShardedSum)
         x = np.arange(6.0).reshape(2, 3)

@@ -1,0 +1,55 @@
+"""Compiled operators of the named problems: the mean of a batch at one point, in the order of the readable ones.
+
+Each takes (x, data, constants, noise, picks, G) and fills G; constants[0] is the scale of the noise.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from numba import njit
+
+
+@njit(cache=True)
+def turn(x, data, constants, noise, picks, G):
+    """Experiment 1: x + H'x - c plus noise, with the linear part H' of H."""
+    scale, offset, last = constants[0], data[0], x.size - 1
+    G[0] = (x[0] - offset[0]) + x[last] + scale * noise[0]
+    for i in range(1, x.size):
+        G[i] = (x[i] - offset[i]) - x[i - 1] + scale * noise[i]
+
+
+@njit(cache=True)
+def coupled_huber(x, data, constants, noise, picks, G):
+    """Experiment 3: clipped coordinates, a little of themselves, and a little of the other player's."""
+    scale, mu, delta, nu = constants[0], constants[1], constants[2], constants[3]
+    half, own = x.size // 2, 1 - delta
+    for i in range(half):
+        G[i] = min(max(x[i], -nu), nu) * own + mu * x[i] + delta * x[half + i] + scale * noise[i]
+    for i in range(half, x.size):
+        G[i] = min(max(x[i], -nu), nu) * own + mu * x[i] - delta * x[i - half] + scale * noise[i]
+
+
+@njit(cache=True, fastmath={"reassoc"})
+def _inner(q, x):
+    total = 0.0
+    for i in range(x.size):
+        total += q[i] * x[i]
+    return total
+
+
+@njit(cache=True)
+def rank_one(x, data, constants, noise, picks, G):
+    """Experiment 2: the mean of q (q'x) over the picked lines q."""
+    G[:] = 0.0
+    for j in range(picks.size):
+        q = data[picks[j]]
+        length = _inner(q, x)
+        for i in range(x.size):
+            G[i] += length * q[i]
+    share = 1.0 / picks.size
+    for i in range(x.size):
+        G[i] *= share
+
+
+OPERATORS = {"turn": turn, "coupled-huber": coupled_huber, "rank-one": rank_one}

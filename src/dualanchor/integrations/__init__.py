@@ -1,0 +1,1 @@
+"""Where other libraries meet this one: each integration is imported by its own name."""

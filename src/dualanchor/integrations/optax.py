@@ -1,0 +1,336 @@
+"""Dual-OHM and OHM as optax transformations, and a run that is compiled as a whole.
+
+The arithmetic is that of the methods: `DualOHM.update` and `OHM.update`, called with JAX arrays and a traced step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentError, OracleError, explain, missing_extra
+from dualanchor.core.method import Method, State
+from dualanchor.core.problem import as_point
+from dualanchor.core.result import History, Result, Status, jsonable
+from dualanchor.core.schedule import BatchSize, Constant, as_schedule
+from dualanchor.methods.dual_ohm import DualOHM
+from dualanchor.methods.ohm import OHM
+from dualanchor.oracles.each_row import require_callable
+from dualanchor.run.outcome import Ended, assemble
+from dualanchor.run.record import DEFAULT_POINTS
+from dualanchor.run.stop import require_count
+
+try:
+    import jax
+    import jax.numpy as jnp
+    import optax
+except ImportError as error:
+    raise missing_extra(error.name or "jax", "jax", "dualanchor.integrations.optax") from None
+
+__all__ = ["DualAnchorState", "OHMState", "dual_anchor", "ohm", "solve_jit"]
+
+
+class DualAnchorState(NamedTuple):
+    """What `dual_anchor` remembers: steps taken, and z, shaped like the parameters."""
+
+    count: Any
+    z: Any
+
+
+class OHMState(NamedTuple):
+    """What `ohm` remembers: steps taken, and the parameters at the start."""
+
+    count: Any
+    anchor: Any
+
+
+def dual_anchor(learning_rate: float, horizon: int) -> Any:
+    r"""`DualOHM` as an `optax.GradientTransformation`.
+
+    .. math:: z_{k+1} = \frac{(N-k-1)\, z_k - \alpha G_k}{N-k}, \qquad x_{k+1} = x_k - \alpha G_k - z_{k+1}
+
+    The learning rate is part of it, as in `optax.sgd`: put it last in an `optax.chain`. The guarantee is for the
+    iterate after horizon - 1 updates. From then on updates are zero, so a loop that is too long ends there, too.
+
+    Parameters
+    ----------
+    learning_rate : float
+        The step :math:`\alpha`, at most 2/L; constant, since the theorem is about constant steps.
+    horizon : int
+        N: one more than the number of updates.
+
+    Returns
+    -------
+    optax.GradientTransformation
+        Its state is a `DualAnchorState`. Updates have the dtype of the gradients; z has at least single precision,
+        because half precision cannot hold a factor such as 0.999.
+
+    Examples
+    --------
+    >>> import jax, optax, jax.numpy as jnp
+    >>> from dualanchor.integrations.optax import dual_anchor
+    >>> x, optimizer = jnp.ones(3), dual_anchor(learning_rate=1.0, horizon=100)
+    >>> state = optimizer.init(x)
+    >>> for _ in range(99):
+    ...     updates, state = optimizer.update(0.5 * x, state)
+    ...     x = optax.apply_updates(x, updates)
+    >>> bool(jnp.linalg.norm(0.5 * x) <= 2 * 3**0.5 / 100)  # the bound 2D/(αN) of noiseless runs
+    True
+    """
+    method = DualOHM(learning_rate, horizon)
+    last = method.horizon - 1
+
+    def init(params: Any) -> DualAnchorState:
+        return DualAnchorState(_zero(), jax.tree.map(lambda p: jnp.zeros_like(p, _precise(p)), params))
+
+    def update(updates: Any, state: DualAnchorState, params: Any = None) -> tuple[Any, DualAnchorState]:
+        going = state.count < last
+
+        def one(G: Any, z: Any) -> tuple[Any, Any]:
+            s = _updated(method, state.count, G.astype(z.dtype), x=jnp.zeros_like(z), z=z)
+            # z is of no use past the horizon; to keep it there would cost XLA a copy of it in every step
+            return jnp.where(going, s.x, 0).astype(G.dtype), s.z.astype(z.dtype)
+
+        both = jax.tree.map(one, updates, state.z)
+        steps, z = jax.tree.transpose(jax.tree.structure(updates), jax.tree.structure((0, 0)), both)
+        return steps, DualAnchorState(state.count + going, z)
+
+    return optax.GradientTransformation(init, update)
+
+
+def ohm(learning_rate: float) -> Any:
+    r"""`OHM` as an `optax.GradientTransformation`: each step is pulled back towards the start.
+
+    .. math:: x_{k+1} = \frac{1}{k+2} x_0 + \frac{k+1}{k+2} \bigl(x_k - \alpha G_k\bigr)
+
+    The start is what `init` is called with, and `update` needs the present parameters. Put it last in an `optax.chain`.
+    Errors of the gradients accumulate: with noise, `dual_anchor` is what you want.
+
+    Parameters
+    ----------
+    learning_rate : float
+        The step :math:`\alpha`, at most 2/L.
+
+    Returns
+    -------
+    optax.GradientTransformation
+        Its state is an `OHMState`. Updates have the dtype of the gradients.
+    """
+    method = OHM(learning_rate)
+
+    def init(params: Any) -> OHMState:
+        return OHMState(_zero(), jax.tree.map(jnp.array, params))  # a copy: the caller may donate the parameters
+
+    def update(updates: Any, state: OHMState, params: Any = None) -> tuple[Any, OHMState]:
+        if params is None:
+            raise ArgumentError(
+                explain(
+                    "ohm: update needs the present parameters, since each step pulls them towards the start",
+                    "params=None",
+                    "Call update(gradients, state, params)",
+                )
+            )
+
+        def one(G: Any, x: Any, anchor: Any) -> Any:
+            wide = _precise(x)
+            x = x.astype(wide)
+            s = _updated(method, state.count, G.astype(wide), x=x, anchor=anchor.astype(wide))
+            return (s.x - x).astype(G.dtype)
+
+        return jax.tree.map(one, updates, params, state.anchor), OHMState(state.count + 1, state.anchor)
+
+    return optax.GradientTransformation(init, update)
+
+
+def solve_jit(
+    sample: Callable[[Any, Any, Any], Any],
+    x0: Any,
+    *,
+    step_size: float,
+    horizon: int,
+    batch_size: BatchSize = 1,
+    seed: int = 0,
+    reps: int = 1,
+    noise: Any = None,
+    operator: Callable[[Any], Any] | None = None,
+    record: int = DEFAULT_POINTS,
+) -> Result:
+    """Run Dual-OHM on a sampler written in JAX, the whole loop compiled.
+
+    Parameters
+    ----------
+    sample : callable
+        `sample(x, n, key)`: the mean of n independent samples of F at x, a pure function of JAX arrays. With one batch
+        size n is a Python int. With a schedule it is a traced number of x's dtype, which cannot be the shape of
+        anything: such a sampler draws means of n samples in one go, like Gaussian noise divided by the root of n.
+    x0 : array or Result
+        The start, of any shape, or a run whose end it is.
+    step_size, horizon, batch_size
+        As in `DualOHM`.
+    seed : int
+        Step k of replication r gets the key of (seed, r, k).
+    reps : int
+        Independent replications from the same start, computed side by side by `jax.vmap`.
+    noise : pytree of arrays, optional
+        What `sample` gets instead of keys: entry k of each array in step k. The leading axes are (horizon - 1,), or
+        (reps, horizon - 1) with several replications.
+    operator : callable, optional
+        The true F(x), where it is known: residuals are then recorded.
+    record : int
+        At how many points.
+
+    Returns
+    -------
+    Result
+        As from `solve`, with x in the shape of x0, or (reps, *shape). A diverged replication is computed to the end
+        all the same, and its status is DIVERGED.
+
+    Notes
+    -----
+    Two vectors of x0's size are kept, beside what `sample` needs. It is compiled once for each function, step size,
+    horizon and shape: define `sample` once instead of anew for each call. Precision is that of x0 as far as JAX has
+    it, so doubles need `jax_enable_x64`.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from dualanchor.integrations.optax import solve_jit
+    >>> def sample(x, n, key):
+    ...     return x - 1 + 0.1 * jax.random.normal(key, x.shape) / n**0.5
+    >>> result = solve_jit(sample, jnp.zeros(3), step_size=1.0, horizon=100, batch_size=4, reps=5)
+    >>> result.x.shape, result.nfev.tolist(), result.message
+    ((5, 3), [396, 396, 396, 396, 396], 'reached its horizon')
+    """
+    require_callable(sample, "solve_jit: sample", "sample(x, n, key)")
+    if operator is not None:
+        require_callable(operator, "solve_jit: operator", "F(x)")
+    require_count(seed, "solve_jit", "seed", 0)
+    require_count(reps, "solve_jit", "reps", 1)
+    require_count(record, "solve_jit", "record", 0)
+    method = DualOHM(step_size, horizon, batch_size)
+    steps = method.horizon - 1
+    x0 = x0.x if isinstance(x0, Result) else x0
+    start = as_point(np.ravel(x0), "solve_jit: x0").reshape(np.shape(x0))
+    _check_noise(noise, (steps,) if reps == 1 else (reps, steps))
+
+    schedule = as_schedule(batch_size, "solve_jit", method.horizon)
+    sizes = np.broadcast_to(np.asarray(schedule.size(np.arange(steps), method.horizon)), (steps,))
+    spent = np.concatenate([[0], np.cumsum(sizes)])
+    points = np.linspace(0, steps, record + 1) if operator and record else np.array([steps])
+    points = np.unique(points.round().astype(int))
+    key = jax.random.key(seed)
+    x = jnp.array(np.broadcast_to(start, (reps, *start.shape)))
+    x, z, residuals = _run(
+        x,
+        jax.vmap(lambda r: jax.random.fold_in(key, r))(jnp.arange(reps)),
+        noise if noise is None or reps > 1 else jax.tree.map(lambda one: jnp.asarray(one)[None], noise),
+        None if isinstance(schedule, Constant) else jnp.asarray(sizes, x.dtype),
+        jnp.asarray(points),
+        sample=sample,
+        operator=operator,
+        method=replace(method, batch_size=schedule.value if isinstance(schedule, Constant) else 1),
+    )
+
+    s = State(x=np.array(x).reshape(reps, -1), z=np.array(z).reshape(reps, -1))  # copies that can be written to
+    with np.errstate(over="ignore", invalid="ignore"):
+        bounded = np.isfinite(np.einsum("ij,ij->i", s.x, s.x))
+    curve = None
+    if residuals is not None:
+        curve = np.where(np.isfinite(residuals), residuals, np.inf).astype(float)
+        curve[~bounded, -1] = np.inf
+    ended = Ended(
+        rows=np.arange(reps),
+        state=s,
+        k=np.full(reps, steps),
+        draws=np.full(reps, spent[-1]),
+        evals=np.full(reps, spent[-1]),
+        status=[Status.HORIZON if good else Status.DIVERGED for good in bounded],
+        residual=None if curve is None else curve[:, -1],
+    )
+    history = History(
+        row=np.repeat(np.arange(reps), points.size),
+        k=np.tile(points, reps),
+        draws=np.tile(spent[points], reps),
+        evals=np.tile(spent[points], reps),
+        residual=np.empty(0) if curve is None else curve.ravel(),
+    )
+    described = {
+        "id": DualOHM.id,
+        "title": DualOHM.title,
+        "citation": DualOHM.citation,
+        "anytime": DualOHM.anytime,
+        "parameters": jsonable(method.parameters()),
+    }
+    problem = {"name": getattr(sample, "__name__", "sample"), "dimension": start.size}
+    shape = () if reps == 1 else (reps,)
+    result = assemble([ended], history, shape, {"problem": problem, "method": described, "seed": int(seed)}, None)
+    return replace(result, x=result.x.reshape(*shape, *start.shape))
+
+
+def _all_steps(
+    x: Any, keys: Any, noise: Any, sizes: Any, points: Any, *, sample: Any, operator: Any, method: DualOHM
+) -> tuple[Any, Any, Any]:
+    """Every replication from x to the last iterate: x, z and the residuals at the points."""
+    optimizer = dual_anchor(method.step_size, method.horizon)
+
+    def run(x: Any, key: Any, noise: Any) -> tuple[Any, Any, Any]:
+        def step(k: Any, now: Any) -> Any:
+            x, state = now
+            source = jax.random.fold_in(key, k) if noise is None else jax.tree.map(lambda one: one[k], noise)
+            G = jnp.asarray(sample(x, method.batch_size if sizes is None else sizes[k], source))
+            _check_shape(x, G)
+            updates, state = optimizer.update(G, state)
+            return optax.apply_updates(x, updates), state
+
+        def stretch(now: Any, ends: Any) -> tuple[Any, Any]:
+            now = jax.lax.fori_loop(*ends, step, now)
+            return now, None if operator is None else jnp.linalg.norm(jnp.ravel(operator(now[0])))
+
+        ends = (jnp.concatenate([jnp.zeros_like(points[:1]), points[:-1]]), points)
+        (x, state), residuals = jax.lax.scan(stretch, (x, optimizer.init(x)), ends)
+        return x, state.z, residuals
+
+    return jax.vmap(run)(x, keys, noise)
+
+
+_run: Any = jax.jit(_all_steps, static_argnames=("sample", "operator", "method"), donate_argnames="x")
+
+
+def _updated(method: Method, count: Any, G: Any, **memory: Any) -> State:
+    """The method's own update. The step is an integer as wide as JAX has it, so coefficients are as precise."""
+    s = State(**memory)
+    method.update(count.astype(int), s, G)
+    return s
+
+
+def _zero() -> Any:
+    return jnp.zeros([], jnp.int32)
+
+
+def _precise(leaf: Any) -> Any:
+    """The leaf's dtype, or single precision if that is wider."""
+    return jnp.promote_types(jnp.result_type(leaf), jnp.float32)
+
+
+def _check_shape(x: Any, G: Any) -> None:
+    if G.shape != x.shape:
+        raise OracleError(
+            "solve_jit: sample must return F_B(x) with the shape of x",
+            f"shape {G.shape} for x of shape {x.shape}",
+            "Return the mean of the n samples, not each of them",
+        )
+
+
+def _check_noise(noise: Any, axes: tuple[int, ...]) -> None:
+    for leaf in jax.tree.leaves(noise):
+        if np.shape(leaf)[: len(axes)] != axes:
+            raise ArgumentError(
+                explain(
+                    f"solve_jit: noise must have the leading axes {axes}, one entry for each step",
+                    f"shape {np.shape(leaf)}",
+                    "Pass reps and horizon to match",
+                )
+            )

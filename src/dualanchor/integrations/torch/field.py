@@ -1,0 +1,109 @@
+"""What the optimisers share: players, gradients, and one pass over many tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import inf
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+
+Group = dict[str, Any]
+Each = Callable[..., None]
+
+
+class FieldOptimizer(Optimizer):  # type: ignore[misc]
+    """An optimiser that follows the field G = gradient for players who minimise, minus gradient for those who maximise.
+
+    A subclass gives `_update`. A parameter without a gradient is left as it is.
+    """
+
+    def __init__(self, params: Iterable[Any], lr: float, maximize: bool, foreach: bool | None, **own: Any) -> None:
+        super().__init__(params, {"lr": lr, "maximize": maximize, "foreach": foreach, **own})
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add parameters with settings of their own; also called for every group at the start."""
+        super().add_param_group(param_group | self._settings({**self.defaults, **param_group}))
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step along the gradients at hand; a closure is called first, to compute them.
+
+        Returns
+        -------
+        What the closure returned, or None.
+        """
+        self._before_step()
+        loss = None if closure is None else self._evaluate(closure)
+        self._apply(self._update)
+        return loss
+
+    def _before_step(self) -> None:
+        """Raise if there is no further step, before anything is computed."""
+
+    def _update(self, group: Group, x: list[Tensor], g: list[Tensor], alpha: float, each: Each) -> None:
+        """Move the parameters x of a group in place, given their gradients g; alpha is lr, negative when maximising."""
+        raise NotImplementedError
+
+    def _settings(self, group: Group) -> Group:
+        """The numbers of a group, checked, as Python's own: a saved state holds nothing else beside tensors."""
+        lr, name = group["lr"], type(self).__name__
+        if not isinstance(lr, Real) or isinstance(lr, bool):
+            raise ArgumentTypeError(explain(f"{name}: lr must be a number", repr(lr), "Use a positive float"))
+        if not 0 < float(lr) < inf:
+            raise ArgumentError(explain(f"{name}: lr must be positive and finite", lr, "Use a positive float"))
+        return {"lr": float(lr)}
+
+    def _evaluate(self, closure: Callable[[], Any]) -> Any:
+        with torch.enable_grad():
+            return closure()
+
+    def _apply(self, update: Callable[..., None]) -> None:
+        with torch.no_grad():
+            gradients = [self._gradients(group) for group in self.param_groups]  # refused before anything has moved
+            for group, (x, g) in zip(self.param_groups, gradients, strict=True):
+                update(group, x, g, -group["lr"] if group["maximize"] else group["lr"], _each(group))
+
+    def _gradients(self, group: Group) -> tuple[list[Tensor], list[Tensor]]:
+        x = [p for p in group["params"] if p.grad is not None]
+        g = [p.grad for p in x]
+        for one in g:
+            if one.layout is not torch.strided or one.is_complex():
+                raise ArgumentTypeError(
+                    explain(
+                        f"{type(self).__name__}: gradients must be dense and real",
+                        f"a gradient of layout {one.layout} and dtype {one.dtype}",
+                        "Use sparse=False in embeddings, and real and imaginary parts as two parameters",
+                    )
+                )
+        return x, g
+
+    def _buffers(self, params: list[Tensor], name: str, make: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        """What is remembered of each parameter, made when it is first needed."""
+        buffers = []
+        for p in params:
+            state = self.state[p]
+            if name not in state:
+                state[name] = make(p)
+            buffers.append(state[name])
+        return buffers
+
+
+def _each(group: Group) -> Each:
+    """An operation in place on many tensors: `each("add_", xs, ys, alpha=2)` is `x.add_(y, alpha=2)` for each pair."""
+    foreach = group["foreach"]
+    if foreach is None:  # subclasses of Tensor may not know the operations on lists
+        foreach = all(type(p) in (Tensor, torch.nn.Parameter) for p in group["params"])
+
+    def each(operation: str, xs: list[Tensor], ys: list[Tensor], *args: float, **options: float) -> None:
+        if foreach and xs:
+            getattr(torch, f"_foreach_{operation}")(xs, ys, *args, **options)
+            return
+        for x, y in zip(xs, ys, strict=True):
+            getattr(x, operation)(y, *args, **options)
+
+    return each

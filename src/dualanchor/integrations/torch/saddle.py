@@ -1,0 +1,106 @@
+"""A scalar function of two players, differentiated by autograd, as an oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from dualanchor.core.errors import ArgumentTypeError, explain
+from dualanchor.core.types import Array
+from dualanchor.oracles.each_row import require_callable
+from dualanchor.oracles.sampler import Sampler
+
+_ARRAYS = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+class SaddleOracle(Sampler):
+    """The field (gradient in u, minus gradient in v) of a function of two players; made by `saddle_oracle`.
+
+    Attributes
+    ----------
+    x0 : array of shape (d,)
+        The start, both players in one vector.
+    """
+
+    def __init__(self, phi: Callable[..., Any], u0: Any, v0: Any) -> None:
+        require_callable(phi, "saddle_oracle: phi", "phi(u, v, n, rng)")
+        self._leaves, self._tree = tree_flatten((u0, v0))
+        for leaf in self._leaves:
+            if not isinstance(leaf, Tensor) or leaf.dtype not in _ARRAYS:
+                received = f"a tensor of {leaf.dtype}" if isinstance(leaf, Tensor) else type(leaf).__name__
+                raise ArgumentTypeError(
+                    explain(
+                        "saddle_oracle: u0 and v0 must be tensors of float32 or float64, or dicts and lists of them",
+                        received,
+                        "Convert it, for instance with torch.as_tensor(value, dtype=torch.float64)",
+                    )
+                )
+        self._phi, self._size_u = phi, sum(leaf.numel() for leaf in tree_flatten(u0)[0])
+        self.x0 = self.flatten(u0, v0)
+        super().__init__(self._field)
+
+    def flatten(self, u: Any, v: Any) -> Array:
+        """Both players in one vector, like `x0`; float32 if all their tensors are."""
+        parts = [leaf.detach().reshape(-1).cpu().numpy() for leaf in tree_flatten((u, v))[0]]
+        return np.concatenate(parts)
+
+    def unflatten(self, x: Any) -> tuple[Any, Any]:
+        """Both players from one vector, shaped like u0 and v0, in their types and on their devices."""
+        flat = x if isinstance(x, Tensor) else torch.tensor(np.asarray(x))
+        pieces = flat.split([leaf.numel() for leaf in self._leaves])
+        leaves = [piece.reshape(leaf.shape).to(leaf) for piece, leaf in zip(pieces, self._leaves, strict=True)]
+        return tree_unflatten(leaves, self._tree)
+
+    def _field(self, x: Array, n: int, rng: np.random.Generator) -> Array:
+        generator = torch.Generator(self._leaves[0].device).manual_seed(int(rng.integers(2**63)))
+        with torch.enable_grad():
+            flat = torch.from_numpy(x).requires_grad_()
+            value = self._phi(*self.unflatten(flat), n, generator)
+            (gradient,) = torch.autograd.grad(value, flat)
+        gradient[self._size_u :].neg_()
+        return gradient.numpy()
+
+
+def saddle_oracle(phi: Callable[..., Any], u0: Any, v0: Any) -> SaddleOracle:
+    """Make an oracle of a function that u minimises and v maximises.
+
+    Parameters
+    ----------
+    phi : callable
+        `phi(u, v, n, rng)`: the mean over n independent samples as a scalar tensor, with all randomness from `rng`, a
+        `torch.Generator`. u and v come in the shape of u0 and v0.
+    u0, v0 : tensor, or dict or list of tensors
+        The start of each player, in float32 or float64. `dict(model.named_parameters())` is one; in phi,
+        `torch.func.functional_call(model, u, inputs)` evaluates the model with it.
+
+    Returns
+    -------
+    SaddleOracle
+        For `root`, `solve` (in a `Problem`), `certify` and `calibrate`; its `x0` is the start, its `unflatten(x)` gives
+        u and v back.
+
+    Notes
+    -----
+    The generator is seeded from the stream of the run, so that results depend on the seed alone, and one batch can be
+    evaluated at two points. A phi with randomness of its own, such as dropout, works like a sampler that is not
+    replayable. On a GPU only phi is computed there; the method itself runs in NumPy.
+
+    Examples
+    --------
+    >>> import torch, dualanchor as da
+    >>> def phi(u, v, n, rng):
+    ...     noise = torch.randn(n, 2, generator=rng, dtype=torch.float64).mean(0)
+    ...     return u @ u / 2 + u @ (v + noise) - v @ v / 2
+    >>> start = torch.ones(2, dtype=torch.float64)
+    >>> oracle = saddle_oracle(phi, start, start)
+    >>> result = da.root(oracle, oracle.x0, eps=0.1, L=2.0, sigma=1.5, D=2.0)
+    >>> u, v = oracle.unflatten(result.x)
+    >>> bool(u.norm() < 0.1), result.success
+    (True, True)
+    """
+    return SaddleOracle(phi, u0, v0)

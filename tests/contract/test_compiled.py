@@ -1,0 +1,147 @@
+"""Compiled steps take the readable steps, number for number."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.contract.cases import CASES, ON_ONE, SEED, assert_close, every_case, every_method, every_stack, every_variant
+
+import dualanchor as da
+from dualanchor import fast
+from dualanchor.core.method import State
+from dualanchor.fast.stretch import Stretch
+
+PAPER = {"s-dual-ohm", "s-ohm", "sgda", "seg", "rain", "halpern-page"}
+SAMPLED = {"worst-case-nonexpansive", "huber-minimax", "finite-sum-cocoercive"}
+
+
+def both_ways(case, methods, **options):
+    """Results without and with compiled steps; bit for bit the same, or to rounding where a batch is a sum."""
+    options = {"seed": SEED, "check": False, **options}
+    readable, compiled = (da.solve(case.problem, methods, fast=on, **options) for on in (False, True))
+    for name in ("status", "nit", "nfev", "draws"):
+        np.testing.assert_array_equal(getattr(compiled, name), getattr(readable, name), err_msg=name)
+    for name in ("row", "k", "draws", "evals"):
+        np.testing.assert_array_equal(getattr(compiled.history, name), getattr(readable.history, name), err_msg=name)
+    finite = np.isfinite(readable.residual)
+    np.testing.assert_array_equal(np.isfinite(compiled.residual), finite)
+    assert_close(case, compiled.x[finite], readable.x[finite])
+    assert_close(case, np.asarray(compiled.residual)[finite], np.asarray(readable.residual)[finite])
+    for name, value in readable.state.items():
+        assert_close(case, np.asarray(compiled.state[name])[np.ravel(finite)], np.asarray(value)[np.ravel(finite)])
+    return compiled
+
+
+@pytest.fixture
+def stretches(monkeypatch):
+    """How many steps were taken by compiled stretches."""
+    taken = []
+    advance = Stretch.advance
+
+    def counted(self, method, state, session, ks, coins):
+        done = advance(self, method, state, session, ks, coins)
+        taken.append(len(ks) * done)
+        return done
+
+    monkeypatch.setattr(Stretch, "advance", counted)
+    return taken
+
+
+@every_variant
+def test_one_run(case, change):
+    both_ways(case, case.make(**change), stop=da.Steps(60))
+
+
+@every_stack
+def test_a_grid_with_replications(case, methods):
+    both_ways(case, methods, budget=300, reps=3)
+
+
+@every_case
+def test_rows_that_diverge(case):
+    methods = [case.make(horizon=130, step_size=size) for size in (0.1, 2000.0, 1e6, 0.05, 700.0)]
+    both_ways(case, methods, stop=da.Steps(120), reps=3)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.method.id in PAPER and c.problem.name in SAMPLED], ids=str)
+def test_the_paper_s_methods_on_its_problems_are_compiled(case, stretches):
+    large = {"big_batch": 5} if "big_batch" in case.parameters else {}  # at most n: larger batches are drawn otherwise
+    both_ways(case, case.make(**large), stop=da.Steps(40), reps=2)
+    assert sum(stretches) == 40
+
+
+@every_method
+def test_a_run_that_is_taken_up_again_goes_on_as_it_would_have(case, tmp_path):
+    method, options = case.make(horizon=60), {"seed": SEED, "reps": 3, "fast": True, "record": [0, 7, 31, 50]}
+    whole = da.solve(case.problem, method, stop=da.Steps(50), **options)
+    stopped = []
+
+    def stop_at_31(intermediate_result):
+        stopped.append(int(np.max(intermediate_result.nit)))
+        if stopped[-1] == 31:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        da.solve(
+            case.problem,
+            method,
+            stop=da.Steps(50),
+            callback=stop_at_31,
+            checkpoint=da.Checkpoint(tmp_path / "run.npz", seconds=0),
+            **options,
+        )
+    again = da.solve(case.problem, method, stop=da.Steps(50), checkpoint=tmp_path / "run.npz", **options)
+    np.testing.assert_array_equal(again.x, whole.x)
+
+
+@pytest.mark.parametrize("case", [c for c in ON_ONE if c.method.cls.step is da.Method.step], ids=str)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_updates_of_long_rows(case, dtype):
+    """By compiled passes and in pieces: what `update` does to the whole, bit for bit."""
+    method = case.make()
+    rng = np.random.default_rng(3)
+    start, values = rng.standard_normal((2, 20_011)).astype(dtype), rng.standard_normal((5, 2, 20_011)).astype(dtype)
+    states = [method.init(start) for _ in range(3)]
+    compiled = fast.compiled_update(method, states[1])
+    for k, G in enumerate(values):
+        whole, other, pieces = (State(**vars(s)) for s in states)
+        method.update(k, whole, G)
+        (compiled or method.update)(k, other, G)
+        method.update_in_pieces(k, pieces, G)
+        states = [whole, other, pieces]
+    for name, value in vars(states[0]).items():
+        assert value.dtype == dtype
+        np.testing.assert_array_equal(getattr(states[1], name), value, err_msg=name)
+        np.testing.assert_array_equal(getattr(states[2], name), value, err_msg=name)
+
+
+def test_a_long_row_is_solved_alike_by_all_three_ways():
+    d = 70_001
+    problem = da.Problem(da.AdditiveNoise(lambda x: 0.5 * x, sigma=0.1), x0=np.ones(d), constants=da.Constants(L=1.0))
+    method = da.DualOHM(step_size=1.0, horizon=12, batch_size=3)
+    runs = [da.solve(problem, method, fast=on) for on in (False, True)]
+    np.testing.assert_array_equal(runs[0].x, runs[1].x)
+    streams = da.Streams(0, np.arange(1), dimension=d)
+    s, session = method.init(np.ones((1, d))), da.Session(problem.instance(streams).oracle, streams)
+    for k in range(11):
+        method.step(k, s, session)
+    np.testing.assert_array_equal(runs[0].x, s.x[0])
+
+
+def test_the_compiled_steps_are_what_the_methods_say_now():
+    tool = Path(__file__).parents[2] / "tools" / "compiled_steps.py"
+    done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_mutant_of_a_compiled_step_is_caught(monkeypatch):
+    from dualanchor.fast import steps
+
+    case = next(c for c in CASES if c.method.id == "s-dual-ohm" and c.problem.name == "huber-minimax")
+    right = steps.STEPS["s-dual-ohm"]
+    wrong = right._replace(coefficients=lambda k, a, N: ((N - k) / (N - k), a / (N - k), a))
+    monkeypatch.setitem(steps.STEPS, "s-dual-ohm", wrong)
+    with pytest.raises(AssertionError):
+        both_ways(case, case.make(), stop=da.Steps(20))

@@ -1,0 +1,464 @@
+"""The optimisers take the steps of the library's methods, keep their state, and refuse what they cannot do."""
+
+import copy
+import io
+import re
+
+import numpy as np
+import pytest
+
+import dualanchor as da
+from dualanchor.core.method import State
+
+torch = pytest.importorskip("torch")
+
+from dualanchor.integrations.torch import OHM, DualAnchor, ExtraGradient, OptimisticGradient  # noqa: E402
+
+ROUNDS, LR = 60, 0.3
+SHAPES = [(3, 2), (5,), ()]  # the second ascends
+DTYPES = [pytest.param(torch.float32, 1e-6, id="float32"), pytest.param(torch.float64, 1e-12, id="float64")]
+# Tolerances are relative to the norm of the iterate. Rounding alone was seen to make 1e-7 and 2e-16.
+MAKERS = {
+    "DualAnchor": lambda params, **options: DualAnchor(params, LR, ROUNDS + 1, **options),
+    "OHM": lambda params, **options: OHM(params, LR, **options),
+    "ExtraGradient": lambda params, **options: ExtraGradient(params, LR, **options),
+    "OptimisticGradient": lambda params, **options: OptimisticGradient(params, LR, **options),
+}
+
+
+class Players:
+    """Three tensors, of which the second ascends, and an affine monotone field with noise that is fixed per call."""
+
+    def __init__(self, make, dtype=torch.float64, **options):
+        rng = np.random.default_rng(5)
+        self.sizes = [int(np.prod(shape)) for shape in SHAPES]
+        d = sum(self.sizes)
+        skew = rng.normal(size=(d, d)) / d
+        self.matrix, self.offset = np.eye(d) + skew - skew.T, rng.normal(size=d)
+        self.noise, self.calls = rng.normal(size=(2 * ROUNDS, d)), 0
+        self.params = [torch.tensor(rng.normal(size=shape), dtype=dtype, requires_grad=True) for shape in SHAPES]
+        self.start = self.point()
+        groups = [{"params": [self.params[0], self.params[2]]}, {"params": [self.params[1]], "maximize": True}]
+        self.optimizer = make(groups, **options)
+
+    def point(self):
+        return np.concatenate([p.detach().numpy().reshape(-1) for p in self.params])
+
+    def field(self, x):
+        """The field as NumPy sees it, in the type of x; the next call has other noise."""
+        self.calls += 1
+        return (self.matrix @ x + self.offset + self.noise[self.calls - 1]).astype(x.dtype)
+
+    def backward(self):
+        """The same field as gradients: those of the second tensor have the other sign."""
+        G = torch.tensor(self.field(self.point())).split(self.sizes)
+        for p, g, sign in zip(self.params, G, (1, -1, 1), strict=True):
+            p.grad = sign * g.reshape(p.shape)
+
+    def step(self):
+        if isinstance(self.optimizer, ExtraGradient):
+            self.backward()
+            self.optimizer.extrapolate()
+        self.backward()
+        self.optimizer.step()
+
+
+def run(make, dtype=torch.float64, **options):
+    players = Players(make, dtype, **options)
+    points = []
+    for _ in range(ROUNDS):
+        players.step()
+        points.append(players.point())
+    return np.array(points)
+
+
+def by_update(method):
+    """A method's own update, in a literal loop."""
+
+    def loop(x, field):
+        s = method.init(x)
+        for k in range(ROUNDS):
+            method.update(k, s, field(s.x))
+            yield s.x.copy()
+
+    return loop
+
+
+def extragradient(x, field):
+    for _ in range(ROUNDS):
+        ahead = x - LR * field(x)
+        x = x - LR * field(ahead)
+        yield x
+
+
+def optimistic(x, field):
+    previous = None
+    for _ in range(ROUNDS):
+        G = field(x)
+        x = x - 2 * LR * G + LR * (G if previous is None else previous)
+        previous = G
+        yield x
+
+
+def past_extragradient(x, field):
+    """Popov's form: x and the point ahead, y; gradients are taken at y only."""
+    y, G = x, field(x)
+    x = y + LR * G  # G_{-1} = G_0 makes y the point ahead of this one
+    for _ in range(ROUNDS):
+        x = x - LR * G
+        y = x - LR * G
+        yield y
+        G = field(y)
+
+
+LITERAL = {
+    "DualAnchor": by_update(da.DualOHM(step_size=LR, horizon=ROUNDS + 1)),
+    "OHM": by_update(da.OHM(step_size=LR)),
+    "ExtraGradient": extragradient,
+    "OptimisticGradient": optimistic,
+}
+WRONG = {
+    "horizon off by one": ("DualAnchor", by_update(da.DualOHM(step_size=LR, horizon=ROUNDS + 2))),
+    "anchor instead of dual anchor": ("DualAnchor", by_update(da.OHM(step_size=LR))),
+    "plain steps": ("OptimisticGradient", by_update(da.SGDA(step_size=LR))),
+}
+
+
+def literal(loop, dtype=torch.float64):
+    players = Players(MAKERS["OHM"], dtype)
+    return np.array(list(loop(players.start, players.field)))
+
+
+def difference(a, b):
+    return np.max(np.linalg.norm(a - b, axis=1) / np.linalg.norm(b, axis=1))
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+@pytest.mark.parametrize(("dtype", "tolerance"), DTYPES)
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_iterate_is_that_of_the_literal_loop(name, dtype, tolerance, foreach):
+    assert difference(run(MAKERS[name], dtype, foreach=foreach), literal(LITERAL[name], dtype)) <= tolerance
+
+
+def test_popovs_form_has_the_same_points():
+    assert difference(run(MAKERS["OptimisticGradient"]), literal(past_extragradient)) <= 1e-12
+
+
+@pytest.mark.parametrize(("name", "loop"), WRONG.values(), ids=WRONG)
+def test_wrong_loops_are_told_apart(name, loop):
+    assert difference(run(MAKERS[name]), literal(loop)) > 1e-3
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_lists_of_tensors_take_the_same_steps_as_single_ones(name):
+    np.testing.assert_allclose(run(MAKERS[name], foreach=True), run(MAKERS[name], foreach=False), rtol=1e-14)
+    np.testing.assert_array_equal(run(MAKERS[name]), run(MAKERS[name], foreach=True))
+
+
+@pytest.mark.parametrize("method", [da.DualOHM(step_size=LR, horizon=ROUNDS + 1), da.OHM(step_size=LR)])
+def test_the_methods_own_update_runs_on_tensors(method):
+    start = torch.linspace(-1, 1, 7, dtype=torch.float64)
+    s = State(x=start.clone(), z=torch.zeros_like(start), anchor=start.clone())
+    p = start.clone().requires_grad_()
+    optimizer = MAKERS["DualAnchor" if isinstance(method, da.DualOHM) else "OHM"]([p])
+    for k in range(ROUNDS):
+        p.grad = torch.tanh(p.detach()) + 1
+        method.update(k, s, torch.tanh(s.x) + 1)
+        optimizer.step()
+    torch.testing.assert_close(p.detach(), s.x, rtol=1e-12, atol=0)
+
+
+def test_each_group_has_its_own_step_size():
+    p, q = (torch.ones(2, requires_grad=True) for _ in range(2))
+    optimizer = DualAnchor([{"params": p, "lr": 0.5}, {"params": q}], lr=0.25, horizon=2)
+    (p.sum() + q.sum()).backward()
+    optimizer.step()  # x - lr (G - G/2)
+    assert (p.tolist(), q.tolist()) == ([0.75] * 2, [0.875] * 2)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_tensors_of_different_types_may_share_a_group(name):
+    params = [torch.ones(2, dtype=dtype, requires_grad=True) for dtype in (torch.float32, torch.float64)]
+    optimizer = MAKERS[name](params)
+
+    def closure():
+        optimizer.zero_grad()
+        sum((p**2).sum() for p in params).backward()
+
+    for _ in range(3):
+        optimizer.step(closure)
+    assert [p.dtype for p in params] == [torch.float32, torch.float64]
+    torch.testing.assert_close(params[0].double(), params[1], rtol=1e-6, atol=0)
+    assert params[1].max() < 0.9
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_closure_computes_the_gradients(name):
+    p = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    q = p.detach().clone().requires_grad_()
+    with_closure, by_hand = MAKERS[name]([p]), MAKERS[name]([q])
+
+    def closure():
+        assert torch.is_grad_enabled()
+        with_closure.zero_grad()
+        loss = (p**4).sum()
+        loss.backward()
+        return loss
+
+    def backward():
+        by_hand.zero_grad()
+        (q**4).sum().backward()
+
+    for _ in range(3):
+        before = (p.detach() ** 4).sum()
+        with torch.no_grad():
+            assert with_closure.step(closure) == before
+        backward()
+        if name == "ExtraGradient":
+            by_hand.extrapolate()
+            backward()
+        assert by_hand.step() is None
+    torch.testing.assert_close(p, q, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_saved_state_goes_on_with_the_same_steps(name):
+    whole = run(MAKERS[name])[-1]
+    first, second = Players(MAKERS[name]), Players(MAKERS[name])
+    for _ in range(ROUNDS // 2):
+        first.step()
+    file = io.BytesIO()
+    torch.save({"params": first.params, "optimizer": first.optimizer.state_dict()}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    with torch.no_grad():
+        for p, value in zip(second.params, saved["params"], strict=True):
+            p.copy_(value)
+    second.optimizer.load_state_dict(saved["optimizer"])
+    second.calls = first.calls
+    for _ in range(ROUNDS - ROUNDS // 2):
+        second.step()
+    np.testing.assert_array_equal(second.point(), whole)
+
+
+def test_settings_of_numpy_types_are_saved_as_plain_numbers():
+    optimizer = DualAnchor([torch.ones(1, requires_grad=True)], lr=np.float32(0.5), horizon=np.int64(9))
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    (group,) = torch.load(file, weights_only=True)["param_groups"]
+    assert (group["lr"], group["horizon"]) == (0.5, 9)
+
+
+def test_a_step_between_the_two_phases_can_be_saved():
+    first, second = Players(MAKERS["ExtraGradient"]), Players(MAKERS["ExtraGradient"])
+    first.backward()
+    first.optimizer.extrapolate()
+    second.optimizer.load_state_dict(copy.deepcopy(first.optimizer.state_dict()))
+    first.backward()
+    for p, q in zip(first.params, second.params, strict=True):
+        q.grad = p.grad.clone()
+    first.optimizer.step()
+    second.optimizer.step()
+    np.testing.assert_array_equal(first.point(), second.point())
+
+
+def test_no_step_past_the_horizon():
+    players = Players(MAKERS["DualAnchor"])
+    for _ in range(ROUNDS):
+        players.step()
+    end, calls = players.point(), []
+    with pytest.raises(da.errors.HorizonError, match=rf"k = {ROUNDS}\. .*restart\(\)"):
+        players.optimizer.step(lambda: calls.append(1))
+    np.testing.assert_array_equal(players.point(), end)
+    assert not calls
+
+
+def test_shortest_horizon_ends_the_run():
+    p, q = (torch.ones(1, requires_grad=True) for _ in range(2))
+    optimizer = DualAnchor([{"params": p, "horizon": 2}, {"params": q}], lr=0.1, horizon=9)
+    optimizer.step()
+    with pytest.raises(da.errors.HorizonError, match="horizon N = 2"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("name", ["DualAnchor", "OHM"])
+def test_restart_begins_again_from_here(name):
+    first, second = Players(MAKERS[name]), Players(MAKERS[name])
+    for _ in range(7):
+        first.step()
+    first.optimizer.restart()
+    with torch.no_grad():
+        for p, q in zip(first.params, second.params, strict=True):
+            q.copy_(p)
+    second.calls = first.calls
+    for _ in range(5):
+        first.step()
+        second.step()
+        np.testing.assert_array_equal(first.point(), second.point())
+
+
+def test_restart_with_another_horizon():
+    p = torch.ones(1, requires_grad=True)
+    optimizer = DualAnchor([p], lr=0.5, horizon=1)
+    optimizer.restart(horizon=2)
+    p.grad = torch.ones(1)
+    optimizer.step()
+    assert p.item() == 0.75
+    with pytest.raises(ValueError, match="horizon must be at least 1"):
+        optimizer.restart(horizon=0)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_parameters_without_gradient_are_left_as_they_are(name):
+    """The others go on as if they were alone, and the round counts for all."""
+    alone, both = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    silent = torch.full((2,), 3.0, requires_grad=True)
+    one, two = MAKERS[name]([alone]), MAKERS[name]([both, silent])
+    for round in range(5):
+        heard = round in (0, 3)
+        before = silent.detach().clone()
+        for _ in range(2 if name == "ExtraGradient" else 1):
+            alone.grad, both.grad = alone.detach().clone(), both.detach().clone()
+            silent.grad = torch.ones(2) if heard else None
+            for optimizer in (one, two):
+                if name == "ExtraGradient" and not optimizer.param_groups[0]["ahead"]:
+                    optimizer.extrapolate()
+                else:
+                    optimizer.step()
+        torch.testing.assert_close(alone, both, rtol=0, atol=0)
+        assert torch.equal(silent, before) is not heard
+
+
+def test_a_round_without_gradient_still_counts():
+    p, q = (torch.zeros(1, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    optimizer = DualAnchor([p, q], lr=1.0, horizon=3)
+    for gradient in (None, torch.ones(1, dtype=torch.float64)):
+        p.grad, q.grad = gradient, torch.zeros(1, dtype=torch.float64)
+        optimizer.step()
+    assert p.item() == pytest.approx(-0.5, abs=1e-15)  # k = 1: half of the gradient goes into the mean
+
+
+def test_gradients_present_in_one_phase_only():
+    p, q = (torch.ones(1, requires_grad=True) for _ in range(2))
+    optimizer = ExtraGradient([p, q], lr=0.5)
+    p.grad = torch.ones(1)
+    optimizer.extrapolate()
+    assert (p.item(), q.item()) == (0.5, 1.0)
+    p.grad, q.grad = None, torch.ones(1)
+    optimizer.step()
+    assert (p.item(), q.item()) == (1.0, 0.5)
+
+
+def test_an_extragradient_step_that_fails_changes_nothing():
+    p = torch.ones(1, requires_grad=True)
+    optimizer = ExtraGradient([p], lr=0.5)
+    seen = []
+
+    def closure():
+        seen.append(p.item())
+        if len(seen) == 2:
+            raise RuntimeError("no second batch")
+        p.grad = torch.ones(1)
+
+    with pytest.raises(RuntimeError, match="no second batch"):
+        optimizer.step(closure)
+    assert seen == [1.0, 0.5]
+    assert p.item() == 1.0
+    optimizer.step(closure)
+    assert seen[2:] == [1.0, 0.5]
+
+
+def test_extragradient_insists_on_its_two_phases():
+    p = torch.ones(1, requires_grad=True)
+    optimizer = ExtraGradient([p], lr=0.5)
+    p.grad = torch.ones(1)
+    with pytest.raises(ValueError, match=r"extrapolate\(\) began"):
+        optimizer.step()
+    optimizer.extrapolate()
+    for begin in (optimizer.extrapolate, lambda: optimizer.step(lambda: None)):
+        with pytest.raises(ValueError, match="at the point ahead already"):
+            begin()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_sparse_and_complex_gradients_are_refused_before_anything_moves(name):
+    p = torch.ones(3, requires_grad=True)
+    embedding = torch.nn.Embedding(4, 3, sparse=True)
+    optimizer = MAKERS[name]([{"params": [p]}, {"params": embedding.parameters()}])
+    (embedding(torch.tensor([1])) @ p).sum().backward()
+    step = optimizer.extrapolate if name == "ExtraGradient" else optimizer.step
+    with pytest.raises(TypeError, match=rf"{name}: gradients must be dense and real. Got .*sparse_coo"):
+        step()
+    assert torch.equal(p.detach(), torch.ones(3))
+    z = torch.ones(2, dtype=torch.complex64, requires_grad=True)
+    z.abs().sum().backward()
+    optimizer = MAKERS[name]([z])
+    with pytest.raises(TypeError, match="complex64"):
+        (optimizer.extrapolate if name == "ExtraGradient" else optimizer.step)()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "rule"),
+    [
+        ({"lr": 0.0}, ValueError, "DualAnchor: lr must be positive and finite. Got 0.0"),
+        ({"lr": float("nan")}, ValueError, "lr must be positive and finite. Got nan"),
+        ({"lr": "fast"}, TypeError, "DualAnchor: lr must be a number. Got 'fast'"),
+        ({"lr": torch.tensor(0.1)}, TypeError, "lr must be a number. Got tensor(0.1"),
+        ({"horizon": 0}, ValueError, "DualAnchor: horizon must be at least 1. Got 0"),
+        ({"horizon": 10.0}, TypeError, "DualAnchor: horizon must be an int. Got 10.0"),
+    ],
+)
+def test_settings_are_checked_for_every_group(options, error, rule):
+    p, q = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+    with pytest.raises(error, match=re.escape(rule)):
+        DualAnchor([p], **{"lr": 0.1, "horizon": 10, **options})
+    optimizer = DualAnchor([p], lr=0.1, horizon=10)
+    with pytest.raises(error, match=re.escape(rule)):
+        optimizer.add_param_group({"params": q, **options})
+    assert len(optimizer.param_groups) == 1
+
+
+def test_a_scheduler_scales_whole_steps():
+    """With lr_k the step is lr_k (G_k - w_{k+1}): a factor on lr is a factor on the move, whatever came before."""
+    p = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    optimizer = DualAnchor([p], lr=1.0, horizon=4)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    gradients, w, x = [1.0, -2.0, 4.0], 0.0, 0.0
+    for k, g in enumerate(gradients):
+        p.grad = torch.full_like(p, g)
+        optimizer.step()
+        scheduler.step()
+        w += (g - w) / (4 - k)
+        x -= 0.5**k * (g - w)
+    assert p.item() == pytest.approx(x, abs=1e-14)
+
+
+def test_subclasses_of_tensors_are_taken_one_by_one():
+    class Named(torch.nn.Parameter):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            assert "_foreach" not in function.__name__
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    p = Named(torch.ones(2))
+    p.grad = torch.ones(2)
+    DualAnchor([p], lr=0.5, horizon=2).step()
+    assert p.detach().tolist() == [0.75, 0.75]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_copies_and_hooks_work_as_in_any_optimizer(name):
+    p = torch.ones(1, requires_grad=True)
+    optimizer = MAKERS[name]([p])
+    seen = []
+    optimizer.register_step_post_hook(lambda *_: seen.append(p.item()))
+
+    def closure():
+        optimizer.zero_grad()
+        p.sum().backward()
+
+    optimizer.step(closure)
+    assert seen == [p.item()]
+    assert copy.deepcopy(optimizer).state_dict()["param_groups"] == optimizer.state_dict()["param_groups"]
+    assert name in repr(optimizer)
