@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dualanchor._version import __version__
 
 if TYPE_CHECKING:
-    from dualanchor import problems, prox, theory
+    from dualanchor import engines, problems, prox, theory
     from dualanchor.advise.calibrate import calibrate
     from dualanchor.advise.calibration import Calibration
     from dualanchor.advise.certify import Certificate, best_of, certify
@@ -117,6 +117,7 @@ _HOME = {
     "Calibration": "advise.calibration",
 }
 _MODULES = {
+    "engines": "dualanchor.engines",
     "problems": "dualanchor.problems",
     "prox": "dualanchor.prox",
     "theory": "dualanchor.theory",
@@ -125,6 +126,7 @@ _MODULES = {
 
 __all__ = [
     "__version__",
+    "engines",
     "errors",
     "problems",
     "prox",

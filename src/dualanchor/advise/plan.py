@@ -14,6 +14,7 @@ import numpy as np
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
 from dualanchor.core.method import Method
 from dualanchor.core.schedule import Stages, Tapered
+from dualanchor.engines import Engine
 from dualanchor.methods.averaged import AveragedSGDA
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM
@@ -236,9 +237,10 @@ def plan(
     cocoercive_in_expectation: bool = True,
     sharp_only: bool = False,
     L_mean: float | None = None,
-    workers: int | None = None,
+    workers: int | Engine | None = None,
     latency: float | None = None,
     sample_cost: float | None = None,
+    dimension: int | None = None,
     round_variance: float | Callable[[int], float] | None = None,
 ) -> Plan:
     """Plan a run before it starts: rounds, batch sizes, samples, and the bound that they earn.
@@ -276,10 +278,13 @@ def plan(
         The mean operator is 1/L_mean-cocoercive, L_mean <= L. A mean of B samples then has the constant
         L/B + (1 - 1/B) L_mean, so larger batches take longer steps and need fewer rounds. The plan has the fewest
         rounds at no more than two percent above the least cost, or takes the least time where rounds cost time.
-    workers : int, optional
-        How many compute a batch together; with it, or with `latency`, the least time is sought instead.
+    workers : int or Engine, optional
+        How many compute a batch together; with it, or with `latency`, the least time is sought instead. An engine with
+        `sample_cost` has its latency measured, for `dimension` numbers (1000 if left out), unless one is given.
     latency, sample_cost : float, optional
         Seconds that a round takes beside its samples, and seconds of one sample on one worker.
+    dimension : int, optional
+        Of x, for the latency of an engine.
     round_variance : float or callable, optional
         Instead of eps, budget and sigma: variance of each round as a function of the number of rounds, as when noise
         is added for privacy; a number c stands for c times the number of rounds.
@@ -297,6 +302,11 @@ def plan(
     >>> da.plan(eps=0.1, L=1.0, D=1.0, sigma=1.0, bound="paper").samples
     14688
     """
+    if isinstance(workers, Engine):
+        if latency is None and sample_cost is not None:
+            d = 1000 if dimension is None else dimension
+            latency = workers.measure(d).seconds(d)
+        workers = workers.workers
     asked = {
         "eps": eps, "budget": budget, "L": L, "M": M, "D": D, "sigma": sigma, "mu": mu, "step_size": step_size,
         "batches": batches, "bound": bound, "affine": affine, "cocoercive_in_expectation": cocoercive_in_expectation,

@@ -12,11 +12,13 @@ from dualanchor._version import __version__
 from dualanchor.cli.arguments import (
     ASSIGNMENT,
     asks_for_little,
+    engine_for,
     front_door,
     load_problem,
     named_errors,
     plan_for,
     require_folder,
+    tells,
 )
 from dualanchor.cli.calibrate import calibrate
 from dualanchor.cli.certify import certify
@@ -24,7 +26,11 @@ from dualanchor.cli.plan import plan
 from dualanchor.cli.verify import verify
 
 if TYPE_CHECKING:
+    from dualanchor.advise.plan import Plan
+    from dualanchor.core.problem import Problem
     from dualanchor.core.registry import Entry
+    from dualanchor.core.result import Result
+    from dualanchor.engines import Engine
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -79,6 +85,8 @@ def problems(name: str | None, as_json: bool) -> None:
 @click.option("--wall-time", type=float, help="Stop after so many seconds.")
 @click.option("--no-check", is_flag=True, help="Allow step sizes that the method's theorem does not admit.")
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Save here on the way, and go on from here.")
+@click.option("--engine", type=click.Choice(["local", "mpi", "ray"]), help="Where batches of samples are computed.")
+@click.option("--workers", type=click.IntRange(min=1), help="How many compute a batch; under mpi the number of ranks.")
 @click.option("--save", type=click.Path(path_type=Path), help="Write the result, with x, here (npz), for Result.load.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a figure of residual against samples here.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
@@ -96,11 +104,11 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
       dualanchor solve worst-case-nonexpansive --budget 2000 --reps 40
       dualanchor solve huber-minimax -o sigma=1.5 -m sgda -p step_size=0.05 --budget 10000 --json
       dualanchor solve affine -p "batch_size=Tapered(50)" --budget 5000 --plot residual.png
+      mpiexec -n 4 dualanchor solve mine.py:problem --budget 100000 --engine mpi
     """
-    from dualanchor import methods as registered
     from dualanchor.cli import output
-    from dualanchor.run import Budget, Steps, Target, WallTime
-    from dualanchor.run import solve as run
+    from dualanchor.core.errors import DualAnchorError
+    from dualanchor.run import Budget
 
     for path in (save, plot):
         require_folder(path)
@@ -110,13 +118,36 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
     budget = given["budget"]
     if budget is not None:
         Budget(budget)  # complain about a bad budget before anything is made from it
-    plan = None
-    if asks_for_little(chosen, given):
-        with output.progress(quiet=as_json) as progress:
-            result = front_door(chosen, given, progress)
-        output.print_json(output.solve_summary(result, budget)) if as_json else click.echo(repr(result))
-        _keep(result, save, plot)
+    with engine_for(given) as engine:
+        try:
+            result, plan = _solved(chosen, given, engine, quiet=as_json)
+        except DualAnchorError:
+            if not tells(engine):
+                raise SystemExit(2) from None
+            raise
+    if not tells(engine):
         return
+    if as_json:
+        output.print_json(output.solve_summary(result, budget))
+    elif plan is None and asks_for_little(chosen, given):
+        click.echo(repr(result))
+    else:
+        output.print_result(result, chosen, budget)
+    _keep(result, save, plot)
+
+
+def _solved(chosen: Problem, given: dict[str, Any], engine: Engine | None, quiet: bool) -> tuple[Result, Plan | None]:
+    """What `solve` was asked to do: the result, and the plan behind it if there is one."""
+    from dualanchor import methods as registered
+    from dualanchor.cli import output
+    from dualanchor.run import Steps, Target, WallTime
+    from dualanchor.run import solve as run
+
+    quiet = quiet or not tells(engine)
+    if asks_for_little(chosen, given):
+        with output.progress(quiet=quiet) as progress:
+            return front_door(chosen, given, progress, engine), None
+    budget, plan = given["budget"], None
     if given["eps"] is not None:
         plan = plan_for(chosen, given["eps"], given["method"], budget, given["parameters"])
         method, given["steps"] = plan.method(), given["steps"] or max(1, plan.stop)
@@ -127,7 +158,7 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
     for rule, value in rules.items():
         if value is not None:
             stop = rule(value) if stop is None else stop | rule(value)
-    with output.progress(quiet=as_json) as progress:
+    with output.progress(quiet=quiet) as progress:
         result = run(
             chosen,
             method,
@@ -138,14 +169,9 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
             check=not given["no_check"],
             checkpoint=given["checkpoint"],
             progress=progress,
+            engine=engine,
         )
-    if plan is not None:
-        result = dataclasses.replace(result, plan=plan)
-    if as_json:
-        output.print_json(output.solve_summary(result, budget))
-    else:
-        output.print_result(result, chosen, budget)
-    _keep(result, save, plot)
+    return dataclasses.replace(result, plan=plan), plan
 
 
 @app.command()

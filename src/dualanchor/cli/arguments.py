@@ -6,6 +6,7 @@ import functools
 import re
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from dualanchor.advise.plan import Plan
     from dualanchor.core.problem import Problem
     from dualanchor.core.result import Result
+    from dualanchor.engines import Engine
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,7 +120,25 @@ def asks_for_little(problem: Problem, given: dict[str, Any]) -> bool:
     return type(problem) is Problem and problem.constants.L is None and plain and not rules
 
 
-def front_door(problem: Problem, given: dict[str, Any], progress: Any) -> Result:
+def engine_for(given: dict[str, Any]) -> AbstractContextManager[Engine | None]:
+    """The engine that was asked for, to be closed afterwards; None if none was."""
+    if given["engine"] is None:
+        if given["workers"] is not None:
+            from dualanchor.core.errors import ArgumentError, explain
+
+            raise ArgumentError(explain("--workers is for an engine", given["workers"], "Add --engine local"))
+        return nullcontext()
+    from dualanchor.engines import make
+
+    return make(given["engine"], workers=given["workers"])
+
+
+def tells(engine: Engine | None) -> bool:
+    """Whether this process prints and writes: under MPI rank 0 alone."""
+    return not getattr(engine, "rank", 0)
+
+
+def front_door(problem: Problem, given: dict[str, Any], progress: Any, engine: Engine | None = None) -> Result:
     """Solve the problem as `dualanchor.root` does."""
     import numpy as np
 
@@ -129,7 +149,7 @@ def front_door(problem: Problem, given: dict[str, Any], progress: Any) -> Result
     known = problem.constants
     constants: dict[str, Any] = {"M": known.M, "mu": known.mu, "sigma": known.sigma, "D": known.D}
     asked = {name: given[name] for name in ("eps", "budget", "seed", "reps", "checkpoint")}
-    return root(oracle, x0[0], progress=progress, **constants, **asked)
+    return root(oracle, x0[0], progress=progress, engine=engine, **constants, **asked)
 
 
 def plan_for(problem: Problem, eps: float, method: str | None, budget: int | None, parameters: Any) -> Plan:

@@ -138,6 +138,7 @@ def spread(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], jobs:
     """Call a function with each of these arguments, in processes if there are several calls and jobs allow.
 
     Returns the number and the value of each call as it ends. Processes begin at once and are kept for the next time.
+    Another backend than joblib's own is chosen with `joblib.parallel_config`; some return all values at the end.
     """
     if jobs > 1 and len(calls) > 1:
         try:
@@ -145,13 +146,11 @@ def spread(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], jobs:
         except ImportError:
             pass
         else:
-            pool = joblib.Parallel(
-                n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="all", inner_max_num_threads=1
-            )
-            values: Iterator[tuple[int, Any]] = pool(
-                joblib.delayed(_numbered)(*call) for call in _named(function, calls)
-            )
-            return values
+            backend, _ = joblib.parallel.get_active_backend()
+            order = "generator_unordered" if backend.supports_return_generator else "list"
+            threads = {"inner_max_num_threads": 1} if backend.supports_inner_max_num_threads else {}
+            pool = joblib.Parallel(n_jobs=jobs, return_as=order, batch_size=1, pre_dispatch="all", **threads)
+            return iter(pool(joblib.delayed(_numbered)(*call) for call in _named(function, calls)))
     return (_numbered(*call) for call in _named(function, calls))
 
 

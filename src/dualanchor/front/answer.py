@@ -24,6 +24,7 @@ from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.result import Result, Status
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
+from dualanchor.engines import SHARDS
 from dualanchor.front.ask import FEWEST, Ask, certificate_share, look_share
 from dualanchor.front.doubts import contradicted
 from dualanchor.front.stages import FIRST, SHORTEST, delivered, until_certified
@@ -229,14 +230,18 @@ class _Answer:
         turning = seen is not None and seen.not_cocoercive > 0 and self.ask.mu == 0
         if (M := self._lipschitz() if turning else self.ask.M if self.ask.L is None else None) is not None:
             self.notes.append("the mean of extragradient steps, which need no cocoercivity; no theorem applies")
-            return lambda samples: averaged(SEG(1 / (4 * M), batch_size=max(1, samples // (2 * LONG))))
+            return lambda samples: averaged(SEG(1 / (4 * M), batch_size=self._several(samples // 2)))
         step = self._step()
 
         def auto(samples: int) -> Method:
-            several = max(1, samples // LONG)
+            several = self._several(samples)
             return Auto(step, max(1, samples // several), several)
 
         return auto
+
+    def _several(self, samples: int) -> int:
+        """Samples of a round: few, so that there are many rounds, but enough to give every shard of an engine one."""
+        return max(1, samples // LONG, 0 if self.ask.engine is None else min(SHARDS, samples // FEWEST))
 
     def _lipschitz(self) -> float | None:
         """M, given or seen."""

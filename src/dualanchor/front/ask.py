@@ -16,6 +16,7 @@ from dualanchor.core.method import Method
 from dualanchor.core.problem import Constants
 from dualanchor.core.result import Result
 from dualanchor.core.types import Array
+from dualanchor.engines import Engine
 from dualanchor.methods import registry
 from dualanchor.run.checkpoint import Checkpoint
 from dualanchor.run.loop import Progress, as_callback
@@ -48,6 +49,7 @@ class Ask:
     callback: Callable[..., Any] | None = None
     progress: Any = None
     checkpoint: Checkpoint | str | Path | None = None
+    engine: Engine | str | None = None
 
     def __post_init__(self) -> None:
         if (self.eps is None) == (self.budget is None):

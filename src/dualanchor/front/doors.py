@@ -10,6 +10,7 @@ from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentTypeError, OracleError, explain, unknown_name
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result
+from dualanchor.engines import attach, opened
 from dualanchor.front.answer import answer
 from dualanchor.front.ask import NAMES, Ask
 from dualanchor.front.constrained import constrained
@@ -59,6 +60,8 @@ def root(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = 
     callback, progress, checkpoint
         As in `solve`; a callback sees x in its own shape, after every round, or after every stage where certificates
         decide. Each stage then has a checkpoint of its own, with its number behind the name.
+    engine : {"local", "mpi", "ray"} or Engine, optional
+        Where batches are computed, by several workers: `dualanchor.engines`. Their number does not change the result.
 
     Returns
     -------
@@ -76,7 +79,8 @@ def root(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = 
     """
     layout, start = Layout.of(x0, "root")
     ask = _ask("root", keywords, layout)
-    return _shaped(layout, lambda: answer(ask, as_oracle(sample, layout, args, "root: sample"), start))
+    oracle = as_oracle(sample, layout, args, "root: sample")
+    return _shaped(layout, ask, oracle, lambda oracle: answer(ask, oracle, start))
 
 
 def fixed_point(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = (), **keywords: Any) -> Result:
@@ -98,7 +102,7 @@ def fixed_point(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[
     layout, start = Layout.of(x0, "fixed_point")
     ask = _ask("fixed_point", {"L": 2.0, **keywords}, layout)
     oracle = as_oracle(sample, layout, args, "fixed_point: sample", minus_identity=True)
-    return _shaped(layout, lambda: answer(ask, oracle, start))
+    return _shaped(layout, ask, oracle, lambda oracle: answer(ask, oracle, start))
 
 
 def saddle(
@@ -124,7 +128,8 @@ def saddle(
     """
     layout, start = Layout.of(x0, "saddle", blocks=2)
     ask = _ask("saddle", keywords, layout)
-    return _shaped(layout, lambda: answer(ask, saddle_oracle(sample_u, sample_v, layout, args), start))
+    oracle = saddle_oracle(sample_u, sample_v, layout, args)
+    return _shaped(layout, ask, oracle, lambda oracle: answer(ask, oracle, start))
 
 
 def inclusion(
@@ -151,7 +156,7 @@ def inclusion(
         raise ask.bad("L must be given", None, "Pass L, or M and mu > 0: the step in the prox follows from it")
     require_arguments(prox, 2, "prox(z, step)", "inclusion: prox")
     oracle = as_oracle(sample, layout, args, "inclusion: sample")
-    return _shaped(layout, lambda: constrained(ask, oracle, _flat_prox(prox, layout), start))
+    return _shaped(layout, ask, oracle, lambda oracle: constrained(ask, oracle, _flat_prox(prox, layout), start))
 
 
 def _flat_prox(prox: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
@@ -175,10 +180,11 @@ def _ask(door: str, keywords: dict[str, Any], layout: Layout) -> Ask:
         raise ArgumentTypeError(explain(f"{door}: keywords must fit", error, "See help(dualanchor.root)")) from error
 
 
-def _shaped(layout: Layout, solved: Callable[[], Result]) -> Result:
-    """What `solved` returns, or leaves in an error, with x as the user has it."""
+def _shaped(layout: Layout, ask: Ask, oracle: Oracle, solved: Callable[[Oracle], Result]) -> Result:
+    """What `solved` makes of the oracle on its engine, or leaves in an error, with x as the user has it."""
     try:
-        result = solved()
+        with opened(ask.engine) as engine:
+            result = solved(oracle if engine is None else attach(oracle, engine))
     except OracleError as error:
         if error.result is not None:
             error.result = replace(error.result, x=layout.split(error.result.x))

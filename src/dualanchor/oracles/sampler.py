@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 
 from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
-from dualanchor.core.oracle import Batch, Oracle, Session
+from dualanchor.core.oracle import Batch, Session
 from dualanchor.core.streams import Handle, Streams
 from dualanchor.core.types import Array
 from dualanchor.oracles.each_row import each_row, require_callable
+from dualanchor.oracles.shards import Shardable
 
 
-class Sampler(Oracle):
+class Sampler(Shardable):
     """Samples of F from a function: `sample(x, n, rng)` is the mean of n independent samples at x.
 
     A batch is the state of a generator. The same samples are had at another point by calling the function with
@@ -33,8 +35,9 @@ class Sampler(Oracle):
     vectorized : bool
         Whether `sample` takes all rows at once: `sample(x, n, rngs)` with x of shape (rows, d) and one
         generator per row.
-    shards : int
-        Into how many parts a batch is cut, each with a generator of its own. Results depend on it.
+    shards : int, optional
+        Into how many parts a batch is cut, each with a generator of its own. Results depend on it. 1 if left out, or
+        what an engine asks for.
 
     Examples
     --------
@@ -52,11 +55,11 @@ class Sampler(Oracle):
         *,
         replayable: bool | None = None,
         vectorized: bool = False,
-        shards: int = 1,
+        shards: int | None = None,
     ) -> None:
         require_callable(sample, "Sampler: sample", "sample(x, n, rng)")
         _require_arguments(sample, 3, "Sampler: sample must accept (x, n, rng)", "use Sampler.from_single for (x, rng)")
-        if not isinstance(shards, int) or shards < 1:
+        if shards is not None and (not isinstance(shards, int) or shards < 1):
             raise ArgumentError(explain("Sampler: shards must be an int >= 1", repr(shards), "Use shards=1"))
         self._sample, self._vectorized, self._shards = sample, vectorized, shards
         self.replayable = replayable
@@ -81,31 +84,36 @@ class Sampler(Oracle):
         positions = np.broadcast_to(np.asarray(streams.position), (streams.rows,))
         return Batch(size, (streams.handles(), positions))
 
-    def mean(self, x: Array, batch: Batch) -> Array:
+    def in_shards(self, shards: int) -> Self:
+        """The same sampler with batches cut into so many shards, unless it was made with a number of its own."""
+        if self._shards is not None:
+            return self
+        other = copy(self)
+        other._shards = shards
+        return other
+
+    def cut(self, batch: Batch) -> int:
+        return min(self._shards or 1, int(batch.size))
+
+    def partial(self, x: Array, batch: Batch, shard: int) -> Array:
         handles, positions = batch.data
-        size = int(batch.size)
-        shards = min(self._shards, size)
-        total: Array | None = None
-        for shard in range(shards):
-            part = size // shards + (shard < size % shards)
-            value = self._part(x, part, handles, positions, shard) * (part / size)
-            total = value if total is None else total + value
-        assert total is not None
-        return total
+        size, shards = int(batch.size), self.cut(batch)
+        part = size // shards + (shard < size % shards)
+        return self._part(x, part, handles, positions, shard) * (part / size)
 
     def _part(self, x: Array, n: int, handles: list[Handle], positions: Any, shard: int) -> Array:
         if self._vectorized:
             generators = [handle.generator(int(at), shard) for handle, at in zip(handles, positions, strict=True)]
-            value = self._sample(arrays.copy(x), n, generators)
+            value = self._sample(arrays.lent(x), n, generators)
             return value if arrays.is_foreign(x) else arrays.to_host(value)
         return each_row(
-            lambda row: self._sample(arrays.copy(x[row]), n, handles[row].generator(int(positions[row]), shard)),
+            lambda row: self._sample(arrays.lent(x[row]), n, handles[row].generator(int(positions[row]), shard)),
             x,
             "Sampler: sample",
         )
 
     def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "shards": self._shards, "vectorized": self._vectorized}
+        return {**super().describe(), "shards": self._shards or 1, "vectorized": self._vectorized}
 
     def is_replayable(self, x: Array, streams: Streams) -> bool:
         if self.replayable is None:

@@ -19,12 +19,14 @@ from dualanchor.core.problem import Problem, as_point
 from dualanchor.core.result import Result, jsonable
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array, IntArray
+from dualanchor.engines import MPI, Engine, attach, engine_of, opens_engine
 from dualanchor.methods import make
 from dualanchor.run.checkpoint import Checkpoint, Saver
 from dualanchor.run.lane import Lane
 from dualanchor.run.loop import Loop, Progress, as_callback
 from dualanchor.run.record import DEFAULT_POINTS, Recorder
 from dualanchor.run.stop import Budget, Rule, Steps, Target, require_count
+from dualanchor.run.together import Together
 
 DEFAULT_METHOD = "s-dual-ohm"
 
@@ -33,6 +35,7 @@ _STEP_SECONDS, _NUMBER_SECONDS = 6e-6, 3e-9  # and what readable steps take
 _LONG_ROWS = 100_000_000  # coordinates times steps, from which on a compiled update is worth loading
 
 
+@opens_engine
 def solve(
     problem: Problem,
     method: Method | str | Sequence[Method] | None = None,
@@ -48,6 +51,7 @@ def solve(
     progress: Callable[[Progress], Any] | None = None,
     fast: bool | None = None,
     checkpoint: Checkpoint | str | Path | None = None,
+    engine: Engine | str | None = None,
 ) -> Result:
     """Run a method on a problem.
 
@@ -86,6 +90,9 @@ def solve(
     checkpoint : path or Checkpoint, optional
         Where the run saves itself; if the file exists and is of this run, the run goes on from it. Method, options,
         data and start are compared; whether a function has changed cannot be seen.
+    engine : {"local", "mpi", "ray"} or Engine, optional
+        Where batches are computed: cut into shards, by several workers. Results depend on the number of shards, never
+        on that of workers.
 
     Notes
     -----
@@ -122,6 +129,8 @@ def solve(
         stacked.check(problem.constants)
 
     instance = problem.instance(Streams(seed, replications, Purpose.INSTANCE))
+    if isinstance(engine, Engine):
+        instance = instance._replace(oracle=attach(instance.oracle, engine))
     count = replications.size
     start = _start(x0, instance.x0, problem.dimension, count)
     lane = _lane(stacked, instance.oracle, start, seed, replications, len(configurations))
@@ -150,7 +159,8 @@ def solve(
     points, lengths = _recording(record, lane, rule, instance.oracle)
     stacked.check_rounds(max(lengths, default=None))
     lane.compiled = _worth_compiling(lane, max(lengths, default=0)) if fast is None else fast
-    loop = Loop(
+    kind = Together if isinstance(engine_of(instance.oracle), MPI) else Loop
+    loop = kind(
         lane,
         rule,
         Recorder(points, lengths),

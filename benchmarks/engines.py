@@ -1,0 +1,281 @@
+"""What an engine adds to a round: against the bare primitive it is built on, and as efficiency of two workers.
+
+Overhead: a round without samples, with two workers, in d = 1,000 and 1,000,000 dimensions, against the same vectors
+sent by the primitive alone: a plain thread pool; two processes that are woken through pipes and copy a vector in shared
+memory; MPI's Allreduce; two Ray actors that return the vector they get. Both take turns, and medians are compared.
+
+Efficiency: the time of a round with one worker, over twice that with two. Two kinds of samplers: one that draws random
+numbers for about 40 ms, which needs two free cores, and one that waits for 64 ms, as for a simulator elsewhere, which
+needs none. One worker and two take turns as far as that is possible, and the fastest rounds are compared, since other
+programs on the machine can only slow a round down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dualanchor as da
+from dualanchor.core.oracle import Session
+from dualanchor.engines import Engine, Local, Ray
+from dualanchor.engines.base import _drawn, _Nothing
+
+DIMENSIONS = (1_000, 1_000_000)
+OVERHEAD, EFFICIENCY = 1.5, 0.85
+
+
+def rows(quick: bool = False) -> list[dict[str, Any]]:
+    """One row per number: name, measured, against, ratio, target, met."""
+    found = [*local("threads", quick), *local("processes", quick), *mpi(quick), *ray(quick)]
+    for row in found:
+        row["met"] = bool(
+            row["ratio"] >= row["target"] if row["name"].startswith("eff") else row["ratio"] <= row["target"]
+        )
+    return found
+
+
+def overhead(name: str, engine: Callable[[], Any], raw: Callable[[], Any], count: int) -> dict[str, Any]:
+    """Median seconds of a round of the engine and of the primitive, which take turns."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(3):
+        engine(), raw()
+    for _ in range(count):
+        for into, call in zip(times, (engine, raw), strict=True):
+            began = time.perf_counter()
+            call()
+            into.append(time.perf_counter() - began)
+    measured, against = (float(np.median(one)) for one in times)
+    return row(name, measured, against, measured / against, OVERHEAD)
+
+
+def row(name: str, measured: float, against: float, ratio: float, target: float) -> dict[str, Any]:
+    return {"name": name, "measured": measured, "against": against, "ratio": ratio, "target": target, "met": False}
+
+
+def empty_round(engine: Engine, x: np.ndarray) -> Callable[[], Any]:
+    """A round without samples."""
+    loaded = engine.load(_Nothing(engine.workers))
+    ticket, batch = _drawn(loaded.oracle, da.Streams(0, np.zeros(1, np.int64), dimension=x.size), 2, None)
+    return lambda: engine.total(loaded, x, ticket, batch)
+
+
+def sample(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    return x + rng.standard_normal((n, x.size)).mean(axis=0)
+
+
+def waiting(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    time.sleep(0.002)
+    return x
+
+
+def full_round(engine: Engine, sampler: Callable[..., Any]) -> Callable[[], Any]:
+    """A round of 32 shards: of 100,000 normal numbers, or of 2 ms of waiting."""
+    F = Session(engine.attach(da.Sampler(sampler)), da.Streams(0, np.zeros(1, np.int64), dimension=100))
+    x = np.zeros((1, 100))
+    return lambda: F(x, F.draw(32_000))
+
+
+def full_rounds(engines: list[Engine], quick: bool) -> list[list[float]]:
+    """The fastest round of each engine, for each kind of sampler."""
+    count = 5 if quick else 50
+    return [fastest([full_round(engine, sampler) for engine in engines], count) for sampler in (sample, waiting)]
+
+
+def fastest(calls: list[Callable[[], Any]], count: int) -> list[float]:
+    best = [np.inf] * len(calls)
+    for _ in range(count):
+        for i, call in enumerate(calls):
+            began = time.perf_counter()
+            call()
+            best[i] = min(best[i], time.perf_counter() - began)
+    return best
+
+
+def efficiencies(name: str, times: list[Any]) -> list[dict[str, Any]]:
+    """Rows for seconds with one worker and with two, when computing and when waiting."""
+    return [
+        row(f"efficiency {name}, {doing} {1e3 * one:.0f} ms", two, one, one / (2 * two), EFFICIENCY)
+        for doing, (one, two) in zip(("computing", "waiting"), times, strict=True)
+    ]
+
+
+def counts(d: int, quick: bool) -> int:
+    return (10 if quick else 60) if d > 10_000 else (50 if quick else 400)
+
+
+# -- this machine ------------------------------------------------------------------------------------------------
+
+
+def local(kind: str, quick: bool) -> list[dict[str, Any]]:
+    found = []
+    with Local(2, kind) as two, Local(1, kind) as one:
+        for d in DIMENSIONS:
+            x = np.zeros((1, d))
+            raw, close = (bare_threads if kind == "threads" else bare_processes)(x)
+            try:
+                found.append(overhead(f"overhead {kind}, d = {d:,}", empty_round(two, x), raw, counts(d, quick)))
+            finally:
+                close()
+        found += efficiencies(kind, full_rounds([one, two], quick))
+    return found
+
+
+def bare_threads(x: np.ndarray) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    pool = ThreadPoolExecutor(2)
+
+    def call() -> np.ndarray:
+        first, second = pool.map(lambda _: x.copy(), range(2))
+        return first + second
+
+    return call, pool.shutdown
+
+
+def bare_processes(x: np.ndarray) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    context = get_context("spawn")
+    memory = SharedMemory(create=True, size=3 * x.nbytes)
+    ours, workers = [], []
+    for i in range(2):
+        here, there = context.Pipe()
+        workers.append(context.Process(target=_copy, args=(there, memory.name, x.size, i + 1)))
+        workers[-1].start()
+        there.close()
+        ours.append(here)
+        here.recv_bytes()
+    parts = np.ndarray((3, x.size), buffer=memory.buf)
+
+    def call() -> np.ndarray:
+        parts[0] = x[0]
+        for pipe in ours:
+            pipe.send_bytes(b"x")
+        for pipe in ours:
+            pipe.recv_bytes()
+        return parts[1] + parts[2]
+
+    def close() -> None:
+        nonlocal parts
+        for pipe in ours:
+            pipe.send_bytes(b"")
+        for worker in workers:
+            worker.join()
+        parts = np.zeros(0)
+        memory.close()
+        memory.unlink()
+
+    return call, close
+
+
+def _copy(pipe: Any, name: str, d: int, place: int) -> None:
+    memory = SharedMemory(name)
+    parts = np.ndarray((3, d), buffer=memory.buf)
+    pipe.send_bytes(b"x")
+    while pipe.recv_bytes():
+        parts[place] = parts[0]
+        pipe.send_bytes(b"x")
+    del parts
+    memory.close()
+
+
+# -- MPI ---------------------------------------------------------------------------------------------------------
+
+
+def mpi(quick: bool) -> list[dict[str, Any]]:
+    """Rows of this program, run again by mpiexec on two ranks and on one."""
+    launcher = Path(sys.executable).parent / "mpiexec"
+    facts = []
+    for ranks in (2, 1):
+        command = [str(launcher), "-n", str(ranks), "--oversubscribe", "--allow-run-as-root", sys.executable, __file__]
+        done = subprocess.run(
+            [*command, "--mpi", *(["--quick"] if quick else [])],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            env={**os.environ, "OMPI_MCA_mpi_yield_when_idle": "1"},
+        )
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        facts.append(json.loads(done.stdout.splitlines()[-1]))
+    (found, two), (_, one) = facts
+    return [*found, *efficiencies("mpi", [a + b for a, b in zip(one, two, strict=True)])]
+
+
+def on_this_rank(quick: bool) -> None:
+    engine = da.engines.MPI()
+    found = []
+    for d in DIMENSIONS if engine.workers > 1 else ():
+        x = np.zeros((1, d))
+
+        def bare(x: np.ndarray = x) -> np.ndarray:
+            values = x.copy()
+            engine.comm.Allreduce(engine._mpi.IN_PLACE, values)
+            return values
+
+        found.append(overhead(f"overhead mpi, d = {d:,}", empty_round(engine, x), bare, counts(d, quick)))
+    seconds = full_rounds([engine], quick)
+    if engine.rank == 0:
+        print(json.dumps([found, seconds]), flush=True)
+
+
+# -- Ray ---------------------------------------------------------------------------------------------------------
+
+
+class Echo:
+    def back(self, x: np.ndarray) -> np.ndarray:
+        return x.copy()
+
+
+def ray(quick: bool) -> list[dict[str, Any]]:
+    found = []
+    with Ray(2) as two:
+        two.processes()
+        for d in DIMENSIONS:
+            x = np.zeros((1, d))
+            actors = [two._ray.remote(num_cpus=0)(Echo).remote() for _ in range(2)]
+
+            def bare(x: np.ndarray = x, actors: Any = actors) -> np.ndarray:
+                point = two._ray.put(x) if x.nbytes > 100_000 else x
+                first, second = two._ray.get([actor.back.remote(point) for actor in actors])
+                return first + second
+
+            found.append(overhead(f"overhead ray, d = {d:,}", empty_round(two, x), bare, counts(d, quick)))
+        second = full_rounds([two], quick)
+    with Ray(1) as one:
+        first = full_rounds([one], quick)
+    return [*found, *efficiencies("ray", [a + b for a, b in zip(first, second, strict=True)])]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--mpi", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.mpi:
+        on_this_rank(given.quick)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        found = rows(given.quick)
+    if given.json:
+        print(json.dumps(found, indent=1))
+        return
+    print(f"{'':<40} {'ms':>9} {'against':>9} {'ratio':>6} {'target':>6}")
+    for one in found:
+        times = f"{1e3 * one['measured']:9.3f} {1e3 * one['against']:9.3f}"
+        print(f"{one['name']:<40} {times} {one['ratio']:6.2f} {one['target']:6.2f}{'' if one['met'] else '  missed'}")
+
+
+if __name__ == "__main__":
+    main()

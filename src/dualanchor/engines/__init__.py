@@ -1,0 +1,75 @@
+"""Where a batch is computed: on this machine, by the ranks of an MPI job, or by the actors of a Ray cluster."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+from dualanchor.core.errors import ArgumentTypeError, explain, unknown_name
+from dualanchor.engines.base import Engine, Latency, attach, engine_of
+from dualanchor.engines.data import SHARDS, ShardedData
+from dualanchor.engines.local import Local
+from dualanchor.engines.mpi import MPI
+from dualanchor.engines.ray import Ray
+
+__all__ = [
+    "SHARDS",
+    "Engine",
+    "Latency",
+    "Local",
+    "MPI",
+    "Ray",
+    "ShardedData",
+    "attach",
+    "engine_of",
+    "make",
+    "opened",
+    "opens_engine",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_KINDS: dict[str, type[Engine]] = {"local": Local, "mpi": MPI, "ray": Ray}
+
+
+def make(name: str, **options: Any) -> Engine:
+    """An engine by its name, "local", "mpi" or "ray"; options that are None are left out."""
+    if name not in _KINDS:
+        raise unknown_name("engine", name, _KINDS)
+    return _KINDS[name](**{key: value for key, value in options.items() if value is not None})
+
+
+@contextmanager
+def opened(engine: Engine | str | None) -> Iterator[Engine | None]:
+    """The engine itself; one that is made from a name is closed afterwards."""
+    if isinstance(engine, str):
+        with make(engine) as made:
+            yield made
+    elif engine is None or isinstance(engine, Engine):
+        yield engine
+    else:
+        raise ArgumentTypeError(
+            explain(
+                "engine must be 'local', 'mpi', 'ray' or an engine",
+                repr(engine),
+                "Use engine='local' or dualanchor.engines.Local(workers=4)",
+            )
+        )
+
+
+def opens_engine(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function with the keyword `engine` be called with a name; it gets an engine, which is closed afterwards."""
+
+    @functools.wraps(function)
+    def called(*args: P.args, **keywords: P.kwargs) -> R:
+        given: Any = keywords.get("engine")
+        if given is None:
+            return function(*args, **keywords)
+        with opened(given) as engine:
+            keywords["engine"] = engine
+            return function(*args, **keywords)
+
+    return called

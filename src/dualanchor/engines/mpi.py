@@ -1,0 +1,207 @@
+"""Batches computed by the ranks of an MPI job, all of which run the same program."""
+
+from __future__ import annotations
+
+import atexit
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentError, OracleError, explain, missing_extra
+from dualanchor.core.oracle import Batch
+from dualanchor.core.types import Array
+from dualanchor.engines.base import (
+    Engine,
+    Failure,
+    Latency,
+    Loaded,
+    Ticket,
+    has_nan,
+    nan_failure,
+    shares,
+    sums_of,
+    too_late,
+)
+
+_ASK, _HERE, _VERDICT = 7101, 7102, 7103  # tags of the messages about a rank that does not answer
+_GRACE = 2.0  # seconds in which a rank that is waiting too says so
+_PATIENT = 1e-3  # seconds after which a rank that waits with a timeout sleeps between looks
+_DUPLICATES: dict[int, Any] = {}  # one for each communicator, so that messages of engines meet no others
+VOTES = 3
+"""Numbers that travel with every sum, beside whether a rank failed: see `couple`."""
+
+
+class MPI(Engine):
+    """Batches computed by all ranks of a communicator.
+
+    Start the program with `mpiexec -n 4 python program.py`. Every rank runs the same solver on the same streams and
+    computes its share of each batch; one Allreduce per round adds the shares up and tells everybody whether somebody
+    failed. Only rank 0 writes checkpoints and calls callbacks and progress; results are the same on all ranks. A
+    program that prints asks for `engine.rank == 0` first.
+
+    Parameters
+    ----------
+    comm : mpi4py communicator, optional
+        COMM_WORLD if left out. The engine works on a duplicate of it.
+    workers : int, optional
+        If given, it must be the number of ranks.
+    timeout : float, optional
+        Seconds that a rank waits for others which have not finished their share. They are then reported, and the whole
+        job is aborted when the program ends.
+
+    Notes
+    -----
+    Sums are those of one worker to rounding: the order in which MPI adds shares depends on the number of ranks.
+    """
+
+    collective = True
+
+    def __init__(self, comm: Any = None, workers: int | None = None, timeout: float | None = None) -> None:
+        super().__init__(timeout)
+        try:
+            from mpi4py import MPI as mpi  # noqa: N811
+        except ImportError as error:
+            raise missing_extra("mpi4py", "mpi", "engine='mpi'") from error
+        except RuntimeError as error:  # mpi4py is there, but no MPI library
+            raise missing_extra("an MPI library, such as openmpi", "mpi", "engine='mpi'") from error
+        self._mpi = mpi
+        comm = mpi.COMM_WORLD if comm is None else comm
+        if (handle := comm.py2f()) not in _DUPLICATES:
+            _DUPLICATES[handle] = comm.Dup()
+        self.comm = _DUPLICATES[handle]
+        self.rank, self.workers = self.comm.Get_rank(), self.comm.Get_size()
+        if workers not in (None, self.workers):
+            raise ArgumentError(
+                explain(
+                    f"MPI: workers is the number of ranks, {self.workers}",
+                    workers,
+                    "Start the program with mpiexec -n " + str(workers),
+                )
+            )
+        self._broken: OracleError | None = None
+        self._ask: Callable[[], tuple[float, ...]] = lambda: (0.0,) * VOTES
+        self._tell: Callable[[Array], None] = lambda votes: None
+
+    def couple(self, ask: Callable[[], tuple[float, ...]], tell: Callable[[Array], None]) -> None:
+        """Let numbers of each rank travel with every sum; `tell` gets their sums over ranks, the same everywhere."""
+        self._ask, self._tell = ask, tell
+
+    def total(self, loaded: Loaded, x: Array, ticket: Ticket, batch: Batch) -> Array:
+        if self._broken is not None:
+            raise OracleError(*self._broken.parts)
+        mine = shares(loaded.oracle.cut(batch), self.workers)[self.rank]
+        try:
+            found = sums_of(loaded.oracle, batch, x, mine)
+        except BaseException as error:
+            self._leave(error, x)
+            raise
+        together = np.empty(x.size + 1 + VOTES, x.dtype)
+        total, last = together[: x.size].reshape(x.shape), together[x.size :]
+        last[:] = isinstance(found, Failure), *self._ask()
+        if isinstance(found, Failure) or not mine:
+            total[...] = 0.0
+        else:
+            total[...] = found[0]
+            for value in found[1:]:
+                total += value
+        self._add_up(together, x)
+        self._tell(last[1:])
+        if last[0] or has_nan(total):
+            broken = (
+                found if isinstance(found, Failure) else next(filter(None, (nan_failure(x, v) for v in found)), None)
+            )
+            self._raise_first(broken, x)
+        return total
+
+    def agree(self, function: Callable[[], Any]) -> Any:
+        """What the function returns or raises on rank 0, on all ranks."""
+        if self._broken is not None:
+            return function() if self.rank == 0 else None
+        answer: tuple[Any, Exception | None] = (None, None)
+        if self.rank == 0:
+            try:
+                answer = function(), None
+            except Exception as error:
+                answer = None, error
+        value, raised = self.comm.bcast(answer)
+        if raised is not None:
+            raise raised
+        return value
+
+    def measure(self, dimension: int = 1000) -> Latency:
+        """As for other engines, called by all ranks; all get the numbers of rank 0."""
+        return self.comm.bcast(super().measure(dimension))
+
+    # -- failures --------------------------------------------------------------------------------------------
+
+    def _raise_first(self, failure: Failure | None, x: Array) -> None:
+        """Raise what the first of the failed ranks reports, on all of them."""
+        for rank, other in enumerate(self.comm.allgather(failure)):
+            if isinstance(other, Failure):
+                raise other.error(f"worker {rank} (rank {rank})", x)
+
+    def _add_up(self, values: Array, x: Array) -> None:
+        try:
+            if self.timeout is None:
+                self.comm.Allreduce(self._mpi.IN_PLACE, values)
+            else:
+                self._wait(self.comm.Iallreduce(self._mpi.IN_PLACE, values), x, self.timeout)
+        except OracleError:
+            raise
+        except BaseException as error:
+            self._leave(error, x)
+            raise
+
+    def _wait(self, request: Any, x: Array, timeout: float) -> None:
+        """Wait for a sum, answer those who ask whether this rank waits too, and find out who does not."""
+        began = time.monotonic()
+        heard: set[int] | None = None
+        while not request.Test():
+            waited = time.monotonic() - began
+            if waited > _PATIENT:
+                time.sleep(1e-4)
+                status = self._mpi.Status()
+                while self.comm.iprobe(tag=self._mpi.ANY_TAG, status=status):
+                    message = self.comm.recv(source=status.source, tag=status.tag)
+                    if status.tag == _ASK:
+                        self.comm.isend(None, status.source, _HERE)
+                    elif status.tag == _VERDICT:
+                        raise self._given_up(message, x)
+                    elif heard is not None:
+                        heard.add(status.source)
+            if heard is None and waited > timeout:
+                heard = {self.rank}
+                self._to_others(_ASK, None)
+            elif heard is not None and waited > timeout + _GRACE:
+                if missing := sorted(set(range(self.workers)) - heard):
+                    self._to_others(_VERDICT, missing)
+                    raise self._given_up(missing, x)
+                began, heard = time.monotonic(), None  # all have arrived by now
+
+    def _leave(self, error: BaseException, x: Array) -> None:
+        """Leave the others behind, who are waiting, as after a second Ctrl-C."""
+        self._give_up(Failure(("Ranks must stay together", repr(error), "Start again"), None, None, None), x)
+
+    def _to_others(self, tag: int, message: Any) -> None:
+        for rank in range(self.workers):
+            if rank != self.rank:
+                self.comm.isend(message, rank, tag)
+
+    def _given_up(self, missing: list[int], x: Array) -> OracleError:
+        assert self.timeout is not None
+        who = ", ".join(f"worker {rank} (rank {rank})" for rank in missing)
+        return self._give_up(too_late(self.timeout, "Mend the sampler, or allow more time"), x, who)
+
+    def _give_up(self, failure: Failure, x: Array, who: str = "this rank") -> OracleError:
+        """Out of step for good: from now on nothing is sent, and the job is aborted when this program ends."""
+        if self._broken is None:
+            self._broken = failure.error(who, x)
+            atexit.register(self._abort)
+        return self._broken
+
+    def _abort(self) -> None:
+        if self.rank:
+            time.sleep(_GRACE)  # rank 0 may still be writing a checkpoint
+        self.comm.Abort(1)

@@ -1,0 +1,196 @@
+"""Batches computed by the actors of a Ray cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentError, CapabilityError, explain, missing_extra
+from dualanchor.core.oracle import Batch
+from dualanchor.core.types import Array
+from dualanchor.engines.base import WORKER, Desk, Engine, Failure, Loaded, Ticket, collected, shares, too_late
+from dualanchor.engines.local import cores, require_workers
+from dualanchor.oracles.shards import Shardable, Span
+
+_INLINE = 100_000  # bytes; a smaller x travels with the call
+_LIVES = 3  # how often a worker's share is given to a new actor in one round
+
+
+class Ray(Engine):
+    """Batches computed by Ray actors, on this machine or on a cluster.
+
+    A worker that is lost is replaced, and its share computed again from the streams: the result does not change. Uses
+    the cluster that the program is connected to; else the one at `address` or in RAY_ADDRESS; else it starts one on
+    this machine, and ends it when closed.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Actors, each with one CPU; as many as there are CPUs if left out.
+    address : str, optional
+        Of a cluster, as for `ray.init`.
+    timeout : float, optional
+        Seconds after which an actor that has not answered is reported and ended.
+    """
+
+    def __init__(self, workers: int | None = None, address: str | None = None, timeout: float | None = None) -> None:
+        super().__init__(timeout)
+        try:
+            import ray
+        except ImportError as error:
+            raise missing_extra("ray", "ray", "engine='ray'") from error
+        self._ray = ray
+        self._address = address or os.environ.get("RAY_ADDRESS")
+        self._asked = require_workers(workers, "Ray")
+        elsewhere = self._asked is None and (self._address is not None or ray.is_initialized())
+        self._actors: list[Any] = []
+        self._mine = False  # whether the cluster was started here
+        self._blobs: dict[int, Any] = {}
+        if elsewhere:
+            self._connect()
+            self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        else:
+            self.workers = self._asked or cores()
+
+    def total(self, loaded: Loaded, x: Array, ticket: Ticket, batch: Batch) -> Array:
+        self._start()
+        while self._stale:
+            self._forget(self._stale.pop())
+        if loaded.key not in self._blobs:
+            self._blobs[loaded.key] = self._stored(loaded.oracle)
+        shards = loaded.oracle.cut(batch)
+        given = [mine for mine in shares(shards, self.workers) if mine]
+        point = self._ray.put(x) if x.nbytes > _INLINE else x
+        work = (loaded.key, self._blobs[loaded.key], point, ticket)
+        replies = [self._call(number, *work, mine) for number, mine in enumerate(given)]
+        end = None if self.timeout is None else time.monotonic() + self.timeout
+        answers = [self._answer(number, replies[number], (*work, mine), end) for number, mine in enumerate(given)]
+        return collected(x, shards, given, answers, "worker {} (ray actor)".format)
+
+    def processes(self) -> list[int]:
+        """The process of each worker, on its machine."""
+        self._start()
+        return self._ray.get([actor.process.remote() for actor in self._actors])
+
+    def close(self) -> None:
+        actors, self._actors, self._blobs = self._actors, [], {}
+        if self._ray.is_initialized():
+            for actor in actors:
+                self._ray.kill(actor)
+            if self._mine:
+                self._ray.shutdown()
+        self._mine = False
+
+    def _stored(self, oracle: Shardable) -> Any:
+        try:
+            return self._ray.put(oracle)
+        except Exception as error:
+            raise CapabilityError(
+                explain(
+                    "An oracle must be picklable to be computed by Ray",
+                    f"{type(error).__name__}: {error}",
+                    "Let its functions make what cannot be sent, or use Local(kind='threads')",
+                )
+            ) from error
+
+    def _call(self, number: int, key: int, blob: Any, x: Any, ticket: Ticket, mine: list[Span]) -> Any:
+        # The oracle goes in a list: a reference by itself would be fetched for every call.
+        return self._actors[number].sums.remote(key, [blob], x, ticket, mine)
+
+    def _answer(self, number: int, reply: Any, work: tuple[Any, ...], end: float | None) -> Any:
+        """What a worker answers; one that is lost is replaced, and its work given to the new one."""
+        errors = self._ray.exceptions
+        for _ in range(_LIVES):
+            try:
+                return self._ray.get(reply, timeout=None if end is None else max(0.0, end - time.monotonic()))
+            except errors.GetTimeoutError:
+                assert self.timeout is not None
+                self._replace(number)
+                return too_late(self.timeout, "Mend the sampler (its actor was ended), or allow more time")
+            except (errors.RayActorError, errors.ObjectLostError):
+                self._replace(number)
+                reply = self._call(number, *work)
+                end = None if end is None else time.monotonic() + (self.timeout or 0.0)
+            except errors.RayTaskError as error:  # of unpickling, in most cases
+                parts = ("The oracle must be known to Ray's workers", str(error.cause), "Put it into a module there")
+                return Failure(parts, None, None, str(error))
+        parts = ("A worker must not die", f"its end, {_LIVES} times in one round", "Look at Ray's logs")
+        return Failure(parts, None, None, None)
+
+    def _start(self) -> None:
+        if not self._actors:
+            self._connect()
+            available = int(self._ray.cluster_resources().get("CPU", 0))
+            if available < self.workers:
+                raise ArgumentError(
+                    explain(
+                        f"Ray: workers must be at most the CPUs of the cluster, {available}",
+                        self.workers,
+                        "Use fewer workers, or a larger cluster",
+                    )
+                )
+            self._actors = [self._actor(number) for number in range(self.workers)]
+            self._ray.get([actor.process.remote() for actor in self._actors])
+
+    def _actor(self, number: int) -> Any:
+        return self._ray.remote(num_cpus=1, max_restarts=0)(Actor).remote(number)
+
+    def _replace(self, number: int) -> None:
+        self._ray.kill(self._actors[number])
+        self._actors[number] = self._actor(number)
+        self._ray.get(self._actors[number].process.remote())
+
+    def _forget(self, key: int) -> None:
+        if self._blobs.pop(key, None) is not None:
+            for actor in self._actors:
+                actor.drop.remote(key)
+
+    def _connect(self) -> None:
+        if self._ray.is_initialized():
+            return
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if self._address is None:
+                self._ray.init(address="local", num_cpus=self.workers, include_dashboard=False, **quiet)
+            else:
+                self._ray.init(address=self._address, **quiet)
+        self._mine = True
+
+
+class Actor:
+    """What runs in the cluster: a desk with oracles on it."""
+
+    def __init__(self, number: int) -> None:
+        os.environ[WORKER] = str(number)
+        self._desk = Desk()
+        self._known: set[int] = set()
+
+    def sums(self, key: int, oracle: list[Any], x: Array, ticket: Ticket, mine: list[Span]) -> Any:
+        """The sums of these spans as one array, or a Failure."""
+        if key not in self._known:
+            import ray
+
+            given: Shardable = ray.get(oracle[0])
+            self._desk.put(key, given)
+            self._known.add(key)
+        found = self._desk.sums(key, x, ticket, mine)
+        if isinstance(found, Failure):
+            return found
+        return found[0][None] if len(found) == 1 else np.stack(found)
+
+    def drop(self, key: int) -> None:
+        """Forget an oracle."""
+        self._known.discard(key)
+        self._desk.drop(key)
+
+    def process(self) -> int:
+        """The number of its process."""
+        return os.getpid()

@@ -1,0 +1,331 @@
+"""Threads and processes of this machine as workers, with the faults they may have."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import dualanchor as da
+from dualanchor.cli.app import app
+
+METHOD = da.DualOHM(0.4, 12, 64)
+KINDS = ["threads", pytest.param("processes", marks=pytest.mark.slow)]
+SHARDS_OF_A_WORKER = 16  # of 32, with two workers
+
+
+def sample(x, n, rng):
+    return 2 * x - 1 + rng.normal(size=(n, x.size)).mean(axis=0)
+
+
+def problem(function=sample, **options):
+    return da.Problem(da.Sampler(function, **options), np.ones(40), constants=da.Constants(L=2.0))
+
+
+def on_worker(number):
+    return threading.current_thread().name == f"dualanchor-{number}" or os.environ.get("DUALANCHOR_WORKER") == str(
+        number
+    )
+
+
+def failing(fault, at=3):
+    """A sampler with a fault on worker 1, in round `at`."""
+    calls = []
+
+    def faulty(x, n, rng):
+        if on_worker(1):
+            calls.append(1)
+            if len(calls) > SHARDS_OF_A_WORKER * at:
+                return fault(x)
+        return sample(x, n, rng)
+
+    return faulty
+
+
+def gone(pid, seconds=10.0):
+    """Whether a process ends in time; one that nobody has waited for counts as ended."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.slow
+def test_the_number_of_workers_changes_nothing():
+    alone = da.solve(problem(shards=32), METHOD, reps=2, seed=5)
+    for kind in ("threads", "processes"):
+        for workers in (1, 2, 3, 4):
+            with da.engines.Local(workers, kind) as engine:
+                result = da.solve(problem(), METHOD, reps=2, seed=5, engine=engine)
+            np.testing.assert_array_equal(result.x, alone.x, err_msg=f"{workers} {kind}")
+            np.testing.assert_array_equal(result.nfev, alone.nfev)
+
+
+def test_a_name_is_enough():
+    alone = da.solve(problem(shards=32), METHOD)
+    np.testing.assert_array_equal(da.solve(problem(), METHOD, engine="local").x, alone.x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("door", ["root", "fixed_point", "saddle", "inclusion"])
+def test_front_doors_do_not_see_the_workers(door):
+    def ask(engine):
+        settings = {"budget": 6_000, "engine": engine, "seed": 2}
+        if door == "root":
+            return da.root(sample, np.zeros(3), L=2.0, **settings).x
+        if door == "fixed_point":
+            return da.fixed_point(lambda x, n, rng: x - 0.5 * sample(x, n, rng), np.zeros(3), **settings).x
+        if door == "inclusion":
+            return da.inclusion(sample, da.prox.box(0, 0.3), np.zeros(3), L=2.0, **settings).x
+
+        def towards(u, v, n, rng):
+            return u + v + rng.normal(size=2) / n**0.5
+
+        def away(u, v, n, rng):
+            return u - v + rng.normal(size=2) / n**0.5
+
+        return np.concatenate(da.saddle(towards, away, (np.ones(2), np.ones(2)), L=2.0, **settings).x)
+
+    found = []
+    for workers in (1, 2, 3):
+        with da.engines.Local(workers, "threads") as engine:
+            found.append(ask(engine))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    assert np.abs(found[0] - {"saddle": 0.0, "inclusion": 0.3}.get(door, 0.5)).max() < 0.2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (lambda x: 1 / 0, "ZeroDivisionError: division by zero on worker 1"),
+        (lambda x: x * np.nan, "NaN on worker 1"),
+        (lambda x: x[:2], "shape \\(2,\\) for x of shape \\(40,\\) on worker 1"),
+    ],
+)
+def test_a_fault_on_one_worker_is_reported_with_worker_round_and_point(kind, fault, words):
+    with da.engines.Local(2, kind) as engine:
+        with pytest.raises(da.errors.OracleError, match=words) as caught:
+            da.solve(problem(failing(fault)), METHOD, engine=engine)
+        error = caught.value
+        assert error.iteration == 3
+        assert error.result.nit == 3
+        assert "at iteration 3, row 0" in str(error)
+        point = float(str(error).split("point of norm ")[1].split(" ")[0])
+        assert point == pytest.approx(np.linalg.norm(error.result.x), rel=1e-5)
+        # and the engine still works
+        np.testing.assert_array_equal(
+            da.solve(problem(), METHOD, engine=engine).x, da.solve(problem(shards=32), METHOD).x
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_worker_that_hangs_is_reported_and_replaced(kind):
+    with da.engines.Local(2, kind, timeout=1.0) as engine:
+        before = engine.processes()
+        began = time.monotonic()
+        with pytest.raises(da.errors.OracleError, match=r"timeout = 1 s. Got no answer on worker 1") as caught:
+            da.solve(problem(failing(lambda x: time.sleep(60))), METHOD, engine=engine)
+        assert time.monotonic() - began < 20
+        assert caught.value.iteration == 3
+        assert "point of norm" in str(caught.value)
+        if kind == "processes":
+            assert gone(before[1])
+            assert engine.processes()[0] == before[0]
+        da.solve(problem(), METHOD, engine=engine)
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_is_replaced_and_nothing_changes():
+    alone = da.solve(problem(shards=32), METHOD)
+    with da.engines.Local(2, "processes") as engine:
+        seen = [engine.processes()]
+
+        def kill(x):
+            if len(seen) == 1:
+                os.kill(seen[0][1], signal.SIGKILL)
+            seen.append(engine.processes())
+
+        result = da.solve(problem(), METHOD, engine=engine, callback=kill)
+        assert seen[-1][0] == seen[0][0]
+        assert seen[-1][1] != seen[0][1]
+    np.testing.assert_array_equal(result.x, alone.x)
+    assert all(gone(pid) for pids in seen for pid in pids)
+
+
+@pytest.mark.slow
+def test_a_process_that_always_dies_is_reported():
+    with (
+        da.engines.Local(2, "processes") as engine,
+        pytest.raises(da.errors.OracleError, match=r"must not die. Got its end with code 5, twice on worker 1"),
+    ):
+        da.solve(problem(failing(lambda x: os._exit(5), at=0)), METHOD, engine=engine)
+
+
+@pytest.mark.slow
+def test_auto_looks_whether_threads_run_side_by_side():
+    def sleepy(x, n, rng):
+        time.sleep(0.05)
+        return x
+
+    def busy(x, n, rng):
+        total = 0.0
+        for i in range(1_000_000):
+            total += i
+        return x
+
+    for function, kind in ((sleepy, "threads"), (busy, "processes")):
+        with da.engines.Local(2) as engine:
+            da.solve(problem(function, shards=2), da.SGDA(0.1, 4), stop=da.Steps(2), engine=engine)
+            assert engine.in_use == kind
+
+
+@pytest.mark.slow
+def test_what_cannot_be_pickled_is_named():
+    lock = threading.Lock()
+
+    def locked(x, n, rng):
+        with lock:
+            return x
+
+    with (
+        da.engines.Local(2, "processes") as engine,
+        pytest.raises(da.errors.CapabilityError, match=r"must be picklable.*threads"),
+    ):
+        da.solve(problem(locked), METHOD, engine=engine)
+
+
+@pytest.mark.slow
+def test_data_stay_with_their_worker():
+    rows = np.random.default_rng(1).normal(size=(200, 5))
+    finite = da.FiniteSum.from_data(rows, lambda x, a: x - a)
+    blocks = da.engines.ShardedData(lambda x, a: x - a, lambda first, end: rows[first:end], n=200)
+    expected = da.solve(da.Problem(finite, np.zeros(5), constants=da.Constants(L=1.0)), METHOD)
+    found = []
+    for oracle in (finite, blocks):
+        for workers in (1, 2):
+            with da.engines.Local(workers, "processes") as engine:
+                task = da.Problem(oracle, np.zeros(5), constants=da.Constants(L=1.0))
+                found.append(da.solve(task, METHOD, engine=engine))
+    for result in found:
+        np.testing.assert_allclose(result.x, expected.x, rtol=1e-12)
+        assert result.residual == pytest.approx(expected.residual, rel=1e-9)
+    np.testing.assert_array_equal(found[0].x, found[1].x)
+    np.testing.assert_array_equal(found[2].x, found[3].x)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_goes_on_with_another_number_of_workers(tmp_path):
+    path, steps = tmp_path / "run.npz", []
+
+    def interrupt(x):
+        steps.append(1)
+        if len(steps) == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with da.engines.Local(2, "threads") as engine:
+        first = da.solve(problem(), METHOD, engine=engine, checkpoint=path, callback=interrupt)
+    assert (first.status.name, first.nit) == ("INTERRUPTED", 4)
+    with da.engines.Local(3, "processes") as engine:
+        result = da.solve(problem(), METHOD, engine=engine, checkpoint=path)
+    assert "went on from a checkpoint of step 4" in str(result.notes)
+    np.testing.assert_array_equal(result.x, da.solve(problem(shards=32), METHOD).x)
+
+
+PROGRAM = """
+import sys, time
+import numpy as np, dualanchor as da
+
+def sample(x, n, rng):
+    time.sleep(0.002)
+    return x + rng.normal(size=x.size)
+
+engine = da.engines.Local(2, "processes")
+print(*engine.processes(), flush=True)
+problem = da.Problem(da.Sampler(sample), np.ones(3), constants=da.Constants(L=2.0))
+def show(x):
+    print("step", flush=True)
+result = da.solve(problem, da.SGDA(0.01, 32), stop=da.Steps(10**6), engine=engine, callback=show)
+print(result.message)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_no_worker_outlives_the_program(tmp_path, sent):
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as program:
+        try:
+            assert program.stdout is not None
+            pids = [int(word) for word in program.stdout.readline().split()]
+            assert len(pids) == 2
+            assert program.stdout.readline() == "step\n"
+            program.send_signal(sent)
+            out, _ = program.communicate(timeout=30)
+        finally:
+            program.kill()
+    if sent == signal.SIGINT:
+        assert program.returncode == 0
+        assert "interrupted" in out
+    assert all(gone(pid) for pid in pids)
+
+
+def test_latency_is_measured_and_planned_with():
+    with da.engines.Local(2, "threads") as engine:
+        measured = engine.measure(1000)
+        assert 0 < measured.latency < 1
+        assert measured.per_number >= 0
+        assert measured.seconds(1000) == measured.latency + 1000 * measured.per_number
+        plan = da.plan(eps=0.1, L=1.0, D=1.0, sigma=1.0, workers=engine, sample_cost=1e-3, dimension=1000)
+    assert plan.asked["workers"] == 2
+    assert 0 < plan.asked["latency"] < 1
+    again = da.plan(eps=0.1, L=1.0, D=1.0, sigma=1.0, workers=2, latency=plan.asked["latency"], sample_cost=1e-3)
+    assert (again.rounds, again.samples, again.seconds) == (plan.rounds, plan.samples, plan.seconds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_pieces_of_a_comparison_run_on_other_backends(backend):
+    joblib = pytest.importorskip("joblib")
+    here = da.compare(da.problems.affine(dimension=4), ["sgda", "s-dual-ohm"], budget=200, seeds=2, jobs=1)
+    with joblib.parallel_config(backend=backend):
+        there = da.compare(da.problems.affine(dimension=4), ["sgda", "s-dual-ohm"], budget=200, seeds=2, jobs=2)
+    assert repr(here) == repr(there)
+
+
+def test_the_command_line_has_engines(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import numpy as np, dualanchor as da\n"
+        "def sample(x, n, rng):\n    return 2 * x - 1 + rng.normal(size=(n, x.size)).mean(axis=0)\n"
+        "problem = da.Problem(da.Sampler(sample), np.ones(4), constants=da.Constants(L=2.0))\n"
+        "open_question = da.Problem(da.Sampler(sample), np.ones(4))\n"
+    )
+
+    def run(*words, code=0):
+        done = CliRunner().invoke(app, ["solve", *words, "--json"])
+        assert done.exit_code == code, done.output
+        return json.loads(done.stdout) if code == 0 else done.output
+
+    given = [f"{file}:problem", "-b", "3200", "-p", "batch_size=64", "--engine", "local", "--workers"]
+    one, two = run(*given, "1"), run(*given, "2")
+    assert one == two
+    assert one["nfev"] == 3136
+    assert run(f"{file}:open_question", "-b", "3000", "--engine", "local", "--workers", "2")["success"]
+    assert "--engine local" in run(f"{file}:problem", "-b", "3200", "--workers", "2", code=2)
+    assert "one evaluation of F" in run("affine", "-b", "100", "--engine", "local", code=2)

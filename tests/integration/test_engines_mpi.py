@@ -1,0 +1,230 @@
+"""MPI jobs, started as a user starts them: with mpiexec."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dualanchor as da
+
+pytestmark = pytest.mark.slow
+
+COMMON = """
+import json, os, sys, time
+import numpy as np, dualanchor as da
+
+RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
+calls = []
+
+def sample(x, n, rng):
+    calls.append(1)
+    fault(len(calls))
+    return 2 * x - 1 + rng.normal(size=(n, x.size)).mean(axis=0)
+
+def fault(call):
+    pass
+
+problem = da.Problem(da.Sampler(sample), np.ones(40), constants=da.Constants(L=2.0))
+method = da.DualOHM(0.4, 12, 64)
+
+def tell(**facts):
+    print(json.dumps(facts), flush=True)
+"""
+
+
+def sample(x, n, rng):
+    return 2 * x - 1 + rng.normal(size=(n, x.size)).mean(axis=0)
+
+
+def alone(**options):
+    problem = da.Problem(da.Sampler(sample, shards=32), np.ones(40), constants=da.Constants(L=2.0))
+    return da.solve(problem, da.DualOHM(0.4, 12, 64), **options)
+
+
+def mpiexec(folder, ranks, *words, timeout=120):
+    """Run a program on so many ranks; what an aborted job leaves of its shared memory is left in the folder."""
+    launcher = Path(sys.executable).parent / "mpiexec"
+    command = [str(launcher), "-n", str(ranks), "--oversubscribe", "--allow-run-as-root", *map(str, words)]
+    # Ranks that wait give way: there may be fewer cores than ranks.
+    settings = {"mpi_yield_when_idle": "1", "btl_sm_backing_directory": str(folder)}
+    env = {**os.environ, **{f"OMPI_MCA_{name}": value for name, value in settings.items()}, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=env)
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Run a program with what is common to all of them; the facts that its ranks tell."""
+
+    def run(ranks, text, code=0, **options):
+        script = tmp_path / "program.py"
+        script.write_text(COMMON + text)
+        done = mpiexec(tmp_path, ranks, sys.executable, script, **options)
+        assert (done.returncode == 0) == (code == 0), done.stdout + done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done
+
+    return run
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_the_number_of_ranks_changes_nothing_but_rounding(job, ranks):
+    facts, _ = job(
+        ranks,
+        """
+result = da.solve(problem, method, reps=2, seed=5, engine="mpi")
+tell(rank=RANK, x=result.x.tolist(), nfev=result.nfev.tolist(), calls=len(calls))
+""",
+    )
+    expected = alone(reps=2, seed=5)
+    assert sorted(one["rank"] for one in facts) == list(range(ranks))
+    for one in facts:
+        np.testing.assert_allclose(one["x"], expected.x, rtol=1e-12)
+        assert one["x"] == facts[0]["x"]  # ranks agree to the last bit
+        assert one["nfev"] == expected.nfev.tolist()
+        assert one["calls"] == 11 * 2 * 32 // ranks  # rounds, rows, shards
+
+
+def test_front_doors_finite_sums_and_other_decisions_are_made_together(job):
+    facts, _ = job(
+        2,
+        """
+engine = da.engines.MPI()
+found = da.root(sample, np.zeros(3), budget=4000, L=2.0, engine=engine)
+rows = np.random.default_rng(1).normal(size=(100, 3))
+asked = []
+def load(first, end):
+    asked.append(end - first)
+    return rows[first:end]
+data = da.engines.ShardedData(lambda x, a: x - a, load, n=100, shards=8)
+summed = da.solve(da.Problem(data, np.zeros(3), constants=da.Constants(L=1.0)), method, engine=engine)
+timed = da.solve(problem, da.SGDA(0.1, 32), stop=da.WallTime(0.3), engine=engine)
+seen = []
+called = da.solve(problem, da.SGDA(0.1, 32), stop=da.Steps(50), engine=engine,
+                  callback=lambda x: seen.append(1) or (len(seen) == 7))
+diverged = da.solve(problem, da.SGDA(1e200, 32), stop=da.Steps(50), engine=engine, check=False)
+latency = engine.measure(1000)
+tell(rank=engine.rank, x=found.x.tolist(), upper=float(found.certificate.upper), loaded=sum(asked),
+     summed=summed.x.tolist(), residual=summed.residual, timed=timed.nit, called=called.nit, seen=len(seen),
+     diverged=[diverged.status.name, diverged.nit], latency=latency.latency)
+""",
+    )
+    first, second = sorted(facts, key=lambda one: one["rank"])
+    assert first["seen"] == 7
+    assert second["seen"] == 0
+    assert first["loaded"] == second["loaded"] == 50  # half of the rows each
+    for name in set(first) - {"rank", "seen"}:
+        assert first[name] == second[name], name
+    assert np.abs(np.array(first["x"]) - 0.5).max() < 0.2
+    assert first["timed"] > 0
+    assert first["called"] == 7
+    assert first["diverged"][0] == "DIVERGED"
+    rows = np.random.default_rng(1).normal(size=(100, 3))
+    finite = da.FiniteSum.from_data(rows, lambda x, a: x - a)
+    plain = da.solve(da.Problem(finite, np.zeros(3), constants=da.Constants(L=1.0)), da.DualOHM(0.4, 12, 64))
+    np.testing.assert_allclose(first["summed"], plain.x, rtol=1e-12)
+    assert first["residual"] == pytest.approx(plain.residual, rel=1e-9)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("raise ValueError('boom')", "ValueError: boom on worker 1 (rank 1)"),
+        ("globals().update(sample_value=np.nan)", "NaN on worker 1 (rank 1)"),
+        ("time.sleep(100)", "Got no answer on worker 1 (rank 1)"),
+    ],
+)
+def test_a_fault_on_one_rank_is_reported_on_all_and_nobody_hangs(job, ranks, fault, words):
+    hangs = "sleep" in fault
+    facts, _ = job(
+        ranks,
+        f"""
+sample_value = 0.0
+def fault(call):
+    if RANK == 1 and call > {32 // ranks} * 3:
+        {fault}
+
+inner = sample
+def sample(x, n, rng):
+    return inner(x, n, rng) + sample_value
+
+problem = da.Problem(da.Sampler(sample), np.ones(40), constants=da.Constants(L=2.0))
+try:
+    da.solve(problem, method, engine=da.engines.MPI(timeout={2.0 if hangs else None}))
+except da.errors.OracleError as error:
+    tell(rank=RANK, text=str(error), k=error.iteration, norm=float(np.linalg.norm(error.result.x)))
+    sys.exit(4)
+""",
+        code=1,
+    )
+    reported = {one["rank"] for one in facts}
+    assert reported == set(range(ranks)) - ({1} if hangs else set())
+    for one in facts:
+        assert words in one["text"]
+        assert one["k"] == 3
+        assert "at iteration 3" in one["text"]
+        norm = float(one["text"].split("point of norm ")[1].split(" ")[0])
+        assert norm == pytest.approx(one["norm"], rel=1e-5)
+
+
+def test_the_death_of_a_rank_ends_the_job_and_a_checkpoint_goes_on_with_other_ranks(job, tmp_path):
+    path = tmp_path / "run.npz"
+    text = f"""
+def fault(call):
+    if RANK == 1 and os.environ.get("DIE") and call > 16 * 6:
+        os.kill(os.getpid(), 9)
+
+result = da.solve(problem, method, engine="mpi", checkpoint=da.Checkpoint({str(path)!r}, seconds=0))
+tell(rank=RANK, x=result.x.tolist(), notes=list(result.notes))
+"""
+    _, done = job(2, 'os.environ["DIE"] = "1"\n' + text, code=1)
+    assert "rank 1" in done.stderr
+    assert "signal 9" in done.stderr
+    assert path.exists()
+    facts, _ = job(3, text)
+    expected = alone()
+    assert len(facts) == 3
+    for one in facts:
+        np.testing.assert_allclose(one["x"], expected.x, rtol=1e-12)
+        assert "went on from a checkpoint of step 6" in str(one["notes"])
+
+
+def test_interrupting_one_rank_ends_the_run_on_all_after_the_same_step(job, tmp_path):
+    facts, _ = job(
+        2,
+        f"""
+def fault(call):
+    if RANK == 1 and call == 16 * 5:
+        os.kill(os.getpid(), 2)
+
+result = da.solve(problem, method, engine="mpi", checkpoint={str(tmp_path / "run.npz")!r})
+tell(rank=RANK, status=result.status.name, nit=result.nit)
+""",
+    )
+    assert [one["status"] for one in facts] == ["INTERRUPTED"] * 2
+    assert facts[0]["nit"] == facts[1]["nit"] == 5
+    assert (tmp_path / "run.npz").exists()
+
+
+def test_the_command_line_speaks_once(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import numpy as np, dualanchor as da\n"
+        "def sample(x, n, rng):\n    return 2 * x - 1 + rng.normal(size=(n, x.size)).mean(axis=0)\n"
+        "problem = da.Problem(da.Sampler(sample), np.ones(4), constants=da.Constants(L=2.0, D=1.0, sigma=2.0))\n"
+    )
+    words = ["-m", "dualanchor", "solve", f"{file}:problem", "--budget", "6400", "-p", "batch_size=64", "--json"]
+    done = mpiexec(tmp_path, 2, sys.executable, *words, "--engine", "mpi")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    one = subprocess.run(
+        [sys.executable, *words, "--engine", "local", "--workers", "2"], capture_output=True, text=True, timeout=120
+    )
+    assert one.returncode == 0, one.stderr
+    assert found["nfev"] == json.loads(one.stdout)["nfev"]
+    wrong = mpiexec(tmp_path, 2, sys.executable, *words, "--engine", "mpi", "--workers", "3")
+    assert wrong.returncode != 0
+    assert "mpiexec -n 3" in wrong.stderr
