@@ -14,6 +14,7 @@ import argparse
 import dataclasses
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def copy(self) -> Traced:
         """The same value under another name."""
         return Traced(self.node)
+
+    def __array_namespace__(self) -> Any:
+        return SimpleNamespace(asarray=lambda x, copy: x.copy())
 
 
 def record(op: str, parts: tuple[Any, ...]) -> Node:

@@ -17,6 +17,7 @@ PAGES = [
     "docs/finite_sums.md",
     "docs/certificates.md",
     "docs/reproduction.md",
+    "docs/arrays.md",
     "docs/planning.md",
     "docs/choosing.md",
 ]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dualanchor.advise.sampled import open_samples, require_whole
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain, unknown_name
 from dualanchor.core.oracle import Oracle, Session
 from dualanchor.core.problem import Problem
@@ -281,16 +282,19 @@ def _moments(F: Session, x: Array, groups: int, size: int) -> tuple[GroupMoments
     rows, d = x.shape
     step = max(1, _HELD // (groups * d))
     parts, finite = [], np.ones(rows, bool)
+    largest = min(_LARGEST, float(np.finfo(arrays.numpy_dtype(x.dtype)).max))
     for start in range(0, rows, step):
         here = np.zeros(rows, bool)
         here[start : start + step] = True
-        part, points = F.at(here), x[here]
-        means = np.empty((len(points), groups, d), x.dtype)
+        part, points = F.at(here), arrays.take(x, here)
+        xp = arrays.namespace(x)
+        means = arrays.empty((len(points), groups, d), x)
         with np.errstate(over="ignore", invalid="ignore"):  # infinite samples, which are told apart below
             for k in range(groups):
-                means[:, k] = _group_mean(part, points, size)
-                finite[here] &= (np.abs(means[:, k]) <= _LARGEST).all(axis=1)
-        means[~finite[here]] = 0.0
+                mean = _group_mean(part, points, size)
+                means = arrays.put(means, np.s_[:, k], mean)
+                finite[here] &= arrays.to_host(xp.all(xp.abs(mean) <= largest, axis=1))
+        means = arrays.put(means, np.flatnonzero(~finite[here]), 0.0)
         parts.append(group_moments(means)[1:])
     return GroupMoments(groups, *(np.concatenate(values) for values in zip(*parts, strict=True))), finite
 
@@ -298,7 +302,7 @@ def _moments(F: Session, x: Array, groups: int, size: int) -> tuple[GroupMoments
 def _group_mean(F: Session, x: Array, size: int) -> Array:
     """The mean of `size` samples, drawn in pieces so that an oracle that lists its samples lists few at a time."""
     most = max(64, _PIECE // x.shape[1])
-    mean, done = np.zeros_like(x), 0
+    mean, done = arrays.zeros_like(x), 0
     while done < size:
         part = min(most, size - done)
         done += part

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import OracleError
 from dualanchor.core.oracle import Batch, Session
 from dualanchor.core.streams import Purpose, Streams
@@ -111,17 +112,18 @@ class Directions:
 
 
 class Probe:
-    """Samples around x0 within a number of operator evaluations.
+    """Samples around x0 within a number of operator evaluations, brought to the host and looked at there.
 
     Whether the same samples can be had at two points is tried out, at the cost of two evaluations, unless the oracle
     says that they cannot.
     """
 
     def __init__(self, F: Session, x0: Array, samples: int, seed: int) -> None:
-        self.F, self.x0, self.samples = F, x0, samples
+        self.F, self.samples = F, samples
+        self.x0, self._like = arrays.to_host(x0), x0  # on the host, and as the oracle takes it
         self.dimension = x0.shape[1]
-        self.norm = float(np.linalg.norm(x0))
-        self.eps = float(np.finfo(x0.dtype).eps)
+        self.norm = float(np.linalg.norm(self.x0))
+        self.eps = float(np.finfo(self.x0.dtype).eps)
         self.alike = max(1e-6, 1e3 * self.eps)  # relative differences that are put down to rounding
         # Replication 1 of the same purpose: x0 is one row, replication 0, so no sample depends on the directions.
         self._rng = Streams(seed, np.ones(1, dtype=np.int64), Purpose.PILOT).generators()[0]
@@ -211,7 +213,7 @@ class Probe:
         return bool(np.array_equal(self._sample(self.x0, batch), self._sample(self.x0, batch)))
 
     def _sample(self, x: Array, batch: Batch) -> Array:
-        value = self.F(x, batch)[0].astype(float)
+        value = arrays.to_host(self.F(arrays.like(x, self._like), batch)[0]).astype(float)
         if not (np.abs(value) <= _LARGEST).all():
             raise OracleError(
                 "calibrate: samples must be finite and small enough to be squared",

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
 from dualanchor.core.oracle import Oracle, Session
 from dualanchor.core.problem import Problem, as_point
@@ -68,7 +69,7 @@ def open_samples(
     rows = shape[0] if len(shape) == 2 else 1
     width = shape[-1] if dimension is None else dimension
     point = as_point(given, f"{owner}: x", width, rows if len(shape) == 2 else None)
-    x2 = np.array(np.broadcast_to(point, (rows, width)))
+    x2 = arrays.tile(point, rows)
     streams = Streams(seed, np.arange(rows), purpose, width, x2.dtype)
     return Sampled(Session(oracle, streams), x2, len(shape) == 1)
 
@@ -86,6 +87,6 @@ def require_whole(value: Any, owner: str, name: str, least: int) -> None:
 def _shape(value: Any) -> tuple[int, ...]:
     """The shape of what may be an array; (1,) for ragged lists, which `as_point` then turns down."""
     try:
-        return np.shape(value)
+        return tuple(np.shape(value))
     except ValueError:
         return (1,)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -46,11 +47,11 @@ class State(SimpleNamespace):
 
     def take(self, rows: Rows) -> State:
         """The state of a selection of the rows; a copy."""
-        return State(**{name: value[rows] for name, value in vars(self).items()})
+        return State(**{name: arrays.take(value, rows) for name, value in vars(self).items()})
 
     def copy(self) -> State:
         """An independent copy."""
-        return State(**{name: value.copy() for name, value in vars(self).items()})
+        return State(**{name: arrays.copy(value) for name, value in vars(self).items()})
 
 
 class Cost(NamedTuple):
@@ -138,7 +139,7 @@ class Method(Rowwise, ABC):
 
     def init(self, x0: Array) -> State:
         """The state before step 0; x0 is (rows, d) and is copied."""
-        s = State(x=x0.copy())
+        s = State(x=arrays.copy(x0))
         if (estimator := self.estimator_in_use) is not None:
             estimator.init(s)
         return s

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import CapabilityError, DualAnchorError, OracleError, explain
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, Counts, IntArray, Rows
-
-_LARGE = 1 << 21  # numbers in x; of larger ones no copies are made
 
 
 @dataclass(slots=True)
@@ -170,16 +169,18 @@ class Session:
     def __call__(self, x: Array, batch: Batch) -> Array:
         """F_B(x), counted as `batch.size` evaluations for each row."""
         self.evals = self.evals + batch.size
-        untouched = (x.copy() if x.size < _LARGE else x.sum(axis=1)) if self.checking else None
+        untouched = arrays.imprint(x) if self.checking else None
         try:
             value = self._mean_mixed(x, batch) if type(batch.data) is _Mixed else self._oracle.mean(x, batch)
         except DualAnchorError:
             raise
         except Exception as error:
             raise raised(error, "evaluating a batch") from error
+        if type(value) is not np.ndarray:
+            value = arrays.settled(value, x)
         if self.checking or value.shape != x.shape:
             _check(x, value)
-        if untouched is not None and not _same(untouched, x):
+        if untouched is not None and not arrays.restored(x, untouched):
             raise OracleError(
                 "The oracle must not change the point that it is asked about",
                 "a point that was different afterwards",
@@ -303,25 +304,21 @@ def raised(error: Exception, doing: str) -> OracleError:
     )
 
 
-def _same(before: Array, x: Array) -> bool:
-    """Whether x is what it was: by a copy, which is put back if not, or by sums where a copy would take much memory."""
-    if before.ndim == 1:
-        return np.array_equal(before, x.sum(axis=1), equal_nan=True)
-    if np.array_equal(before, x, equal_nan=True):
-        return True
-    x[...] = before
-    return False
-
-
 def _check(x: Array, value: Any) -> None:
     shape = getattr(value, "shape", None)
     if shape != x.shape:
         raise OracleError(
             "The oracle must return F_B(x) with the shape of x",
-            f"shape {shape} for x of shape {x.shape}",
+            f"shape {shape if shape is None else tuple(shape)} for x of shape {tuple(x.shape)}",
             "Return one vector per row, of the same length",
         )
-    if not np.issubdtype(value.dtype, np.floating):
+    if not arrays.alike(value, x):
+        raise OracleError(
+            "The oracle must return an array of the library of x",
+            f"{type(value).__name__} for x of type {type(x).__name__}",
+            "Compute with the library of x0, or start from an array of the other one",
+        )
+    if not arrays.is_real(value):
         raise OracleError(
             "The oracle must return real floating-point numbers",
             f"dtype {value.dtype}",
@@ -329,15 +326,17 @@ def _check(x: Array, value: Any) -> None:
         )
     # Infinite values are left to the run, which calls them divergence, and so is NaN far out, where powers of x
     # overflow; NaN at a moderate point is a defect.
-    if not np.isnan(value.sum(axis=1)).any():
+    xp = arrays.namespace(x)
+    if not arrays.to_host(xp.isnan(xp.sum(value, axis=1))).any():
         return
-    moderate = np.maximum(x.max(axis=1), -x.min(axis=1)) < np.finfo(x.dtype).max ** 0.125
-    broken = np.isnan(value).any(axis=1) & moderate
+    extent = arrays.to_host(xp.maximum(xp.max(x, axis=1), -xp.min(x, axis=1)))
+    moderate = extent < np.finfo(arrays.numpy_dtype(x.dtype)).max ** 0.125
+    broken = arrays.to_host(xp.any(xp.isnan(value), axis=1)) & moderate
     if broken.any():
         row = int(np.flatnonzero(broken)[0])
         raise OracleError(
             "The oracle must return numbers at every finite point",
-            f"NaN for a point of norm {np.linalg.norm(x[row]):.3g}",
+            f"NaN for a point of norm {arrays.row_norms(x)[row]:.3g}",
             "Mend the oracle for this point, or start elsewhere",
             row,
         )

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.streams import Streams
@@ -73,7 +74,7 @@ class Problem:
     oracle : Oracle
         What is sampled.
     x0 : array of shape (d,)
-        The start.
+        The start: numbers, or an array of NumPy, PyTorch, JAX or CuPy, which runs from it then work with.
     constants : Constants, optional
         What is known; theorems ask for some of it.
     root : array of shape (d,), optional
@@ -118,7 +119,7 @@ class Problem:
             )
         self._oracle = oracle
         self._x0 = as_point(x0, "Problem: x0")
-        self._root = None if root is None else as_point(root, "Problem: root", self._x0.size)
+        self._root = None if root is None else as_point(root, "Problem: root", self.dimension)
         self._constants = constants or Constants()
         self._name = name
         self._step_size = step_size
@@ -131,7 +132,7 @@ class Problem:
     @property
     def dimension(self) -> int:
         """Number d of unknowns."""
-        return self._x0.size
+        return self._x0.shape[0]
 
     @property
     def components(self) -> int | None:
@@ -153,8 +154,8 @@ class Problem:
     def instance(self, streams: Streams) -> Instance:
         """Oracle, start and root for each row of the streams, with random parts drawn from them."""
         rows = streams.rows
-        root = None if self._root is None else np.tile(self._root, (rows, 1))
-        return Instance(self._oracle, self._x0[None] if rows == 1 else np.tile(self._x0, (rows, 1)), root)
+        root = None if self._root is None else arrays.tile(self._root, rows)
+        return Instance(self._oracle, self._x0[None] if rows == 1 else arrays.tile(self._x0, rows), root)
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters, for results and for telling one problem from another."""
@@ -168,33 +169,47 @@ class Problem:
 
 def as_point(value: Any, owner: str, size: int | None = None, rows: int | None = None) -> Array:
     """A vector (or, with `rows`, one per row) of finite floats; integers become floats, float32 stays."""
-    try:
-        point = np.array(value)  # a copy: the caller's array stays the caller's
-    except ValueError:
-        point = np.asarray(None)
-    if point.dtype.kind in "iub":
-        point = point.astype(np.float64)
-    if point.dtype.kind != "f":
-        raise ArgumentTypeError(
-            explain(f"{owner} must be an array of real numbers", _kind(value, point), "Pass floats")
-        )
+    point = as_reals(value)
+    if point is None:
+        raise ArgumentTypeError(explain(f"{owner} must be an array of real numbers", _kind(value), "Pass floats"))
     shapes = [f"({size if size is not None else 'd'},)"] + ([f"({rows}, {size})"] if rows is not None else [])
-    fits = point.ndim == 1 and point.size > 0 and (size is None or point.size == size)
-    if not (fits or (rows is not None and point.shape == (rows, size))):
-        raise ArgumentError(
-            explain(f"{owner} must have shape {' or '.join(shapes)}", f"shape {point.shape}", "Reshape it")
-        )
-    if not np.isfinite(point).all():
-        bad = np.argwhere(~np.isfinite(point))[0].tolist()
+    shape = tuple(point.shape)
+    fits = len(shape) == 1 and shape[0] > 0 and (size is None or shape[0] == size)
+    if not (fits or (rows is not None and shape == (rows, size))):
+        raise ArgumentError(explain(f"{owner} must have shape {' or '.join(shapes)}", f"shape {shape}", "Reshape it"))
+    if not arrays.finite_rows(point.reshape(-1, shape[-1])).all():
+        seen = arrays.to_host(point)
+        bad = np.argwhere(~np.isfinite(seen))[0].tolist()
         raise ArgumentError(
             explain(
                 f"{owner} must be finite",
-                f"{point[tuple(bad)]} at index {bad if len(bad) > 1 else bad[0]}",
+                f"{seen[tuple(bad)]} at index {bad if len(bad) > 1 else bad[0]}",
                 "Start from numbers",
             )
         )
     return point
 
 
-def _kind(value: Any, point: Array) -> str:
-    return f"dtype {point.dtype}" if point.dtype != object else repr(type(value).__name__)
+def as_reals(value: Any) -> Array | None:
+    """A copy of an array of real numbers as floats, in its own library; None for anything else."""
+    if arrays.is_foreign(value):
+        if arrays.is_real(value):
+            return arrays.copy(value)
+        xp = arrays.namespace(value)
+        whole = xp.isdtype(value.dtype, ("bool", "integral"))
+        return arrays.in_double(value) if whole else None
+    try:
+        array = np.array(value)  # a copy: the caller's array stays the caller's
+    except ValueError:
+        return None
+    if array.dtype.kind in "iub":
+        array = array.astype(np.float64)
+    return array if array.dtype.kind == "f" else None
+
+
+def _kind(value: Any) -> str:
+    try:
+        dtype = value.dtype if arrays.is_foreign(value) else np.asarray(value).dtype
+    except ValueError:
+        dtype = np.dtype(object)
+    return repr(type(value).__name__) if getattr(dtype, "kind", None) == "O" else f"dtype {dtype}"

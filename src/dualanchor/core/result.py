@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dualanchor.core.arrays import to_host
 from dualanchor.core.citations import CITATIONS
 from dualanchor.core.errors import CheckpointError, UnsuccessfulError, explain, missing_extra
 from dualanchor.core.files import read_arrays, write_arrays
@@ -85,7 +87,7 @@ class Result:
     Attributes
     ----------
     x : array
-        The last iterate.
+        The last iterate, an array of the library of the start.
     success : bool or array of bool
         Ended as asked, finite, and at the target if there was one.
     status : Status or array of Status
@@ -179,13 +181,11 @@ class Result:
         return plotter()(self, ax)
 
     def save(self, path: str | Path) -> Path:
-        """Write the result to one file (npz with a JSON header), atomically."""
-        arrays = {f"state/{name}": value for name, value in self.state.items()}
+        """Write the result to one file (npz with a JSON header), atomically; arrays go to the host for it."""
+        arrays = {f"state/{name}": to_host(value) for name, value in self.state.items()}
         arrays |= {f"history/{name}": value for name, value in vars(self.history).items()}
         blocks = self.x if isinstance(self.x, tuple) else (self.x,)
-        arrays |= {f"x/{i}": np.asarray(block) for i, block in enumerate(blocks)} | {
-            "success": np.asarray(self.success)
-        }
+        arrays |= {f"x/{i}": to_host(block) for i, block in enumerate(blocks)} | {"success": np.asarray(self.success)}
         arrays |= {name: np.asarray(getattr(self, name)) for name in ("nit", "nfev", "draws")}
         if self.residual is not None:
             arrays["residual"] = np.asarray(self.residual)
@@ -278,8 +278,8 @@ class Result:
             yield "certificate", str(self.certificate.get("claim")) if loaded else self.certificate.claim
         names = ("u", "v") if isinstance(self.x, tuple) else ("x",)
         for name, block in zip(names, self.x if isinstance(self.x, tuple) else (self.x,), strict=True):
-            if self.shape or (np.ndim(block) > 1 and block.size > 12):
-                yield name, f"array of shape {block.shape}"
+            if self.shape or (np.ndim(block) > 1 and prod(block.shape) > 12):
+                yield name, f"array of shape {tuple(block.shape)}"
             else:
                 with np.printoptions(precision=4, threshold=12, edgeitems=2):
                     yield name, str(block).replace("\n", "")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.core.arrays import numpy_dtype
 from dualanchor.core.types import Array, Counts, IntArray, Rows
 
 
@@ -92,7 +93,7 @@ class Streams:
     purpose : Purpose
         Streams of different purposes are independent.
     dimension, dtype
-        Length and type of the vectors that `normals` gives: those of the iterates.
+        Length and type of the NumPy vectors that `normals` gives: those of the iterates.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Streams:
         dtype: Any = np.float64,
     ) -> None:
         self.seed, self.purpose = seed, purpose
-        self.dimension, self.dtype = dimension, np.dtype(dtype)
+        self.dimension, self.dtype = dimension, numpy_dtype(dtype)
         self.replications = np.asarray(replications, dtype=np.int64)
         self.position: Counts = 0
         self._distinct, slots = np.unique(self.replications, return_inverse=True)

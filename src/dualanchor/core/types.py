@@ -18,10 +18,3 @@ Counts: TypeAlias = "int | IntArray"
 
 Rows: TypeAlias = NDArray[Any]
 """A selection of rows: indices or a mask."""
-
-
-def read_only(x: Array) -> Array:
-    """A view that cannot be written to."""
-    view = x.view()
-    view.flags.writeable = False
-    return view

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
 from dualanchor.core.method import Cost, Estimator, State
 from dualanchor.core.oracle import Session
@@ -47,8 +48,8 @@ class PAGE(Estimator):
                 raise ArgumentError(explain(f"PAGE: {name} must be at least 1", value, "Use a number >= 1"))
 
     def init(self, s: State) -> None:
-        s.estimate = np.zeros_like(s.x)  # v_{k-1}
-        s.previous = s.x.copy()  # x_{k-1}
+        s.estimate = arrays.zeros_like(s.x)  # v_{k-1}
+        s.previous = arrays.copy(s.x)  # x_{k-1}
 
     def probability(self, k: Any) -> Any:
         return np.minimum(1.0, 2.0 / (np.asarray(k) + 2.0))
@@ -58,15 +59,16 @@ class PAGE(Estimator):
         return Cost(draws, np.where(coin, self.big_batch, 2 * self.small_batch))
 
     def estimate(self, k: int, s: State, F: Session, horizon: Any, coin: Rows) -> Array:
-        v, tails = s.estimate.copy(), ~coin
+        v, tails = arrays.copy(s.estimate), ~coin
         if tails.all():
             v += self.difference(F, s.x, s.previous, tails)
         elif coin.all():
-            v[...] = self.fresh(F, s.x, coin)
+            v = arrays.assign(v, self.fresh(F, s.x, coin))
         else:
-            v[coin] = self.fresh(F.at(coin), s.x[coin], coin)
-            v[tails] += self.difference(F.at(tails), s.x[tails], s.previous[tails], tails)
-        s.estimate, s.previous = v, s.x.copy()
+            new, old = np.flatnonzero(coin), np.flatnonzero(tails)
+            v = arrays.put(v, new, self.fresh(F.at(coin), s.x[new], coin))
+            v = arrays.add(v, old, self.difference(F.at(tails), s.x[old], s.previous[old], tails))
+        s.estimate, s.previous = v, arrays.copy(s.x)
         return v
 
     def fresh(self, F: Session, x: Array, rows: Rows) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.oracle import Session
 from dualanchor.core.types import Array
 
@@ -27,10 +28,10 @@ def debiased_squared_residual(F: Session, x: Array, samples: int) -> Array:
         How many, cut into 32 groups of equal size; at least 64.
     """
     size = max(2, samples // GROUPS)
-    mean, squares = np.zeros_like(x), np.zeros(x.shape[0])
+    mean, squares = arrays.zeros_like(x), np.zeros(x.shape[0])
     for count in range(1, GROUPS + 1):  # Welford: no group is kept
         change = F(x, F.draw(size)) - mean
         mean = mean + change / count
-        squares += (1 - 1 / count) * np.einsum("ij,ij->i", change, change)
+        squares += (1 - 1 / count) * arrays.to_host(arrays.row_squares(change))
     trace = squares / (GROUPS - 1)
-    return np.asarray(np.einsum("ij,ij->i", mean, mean) - trace / GROUPS)
+    return np.asarray(arrays.to_host(arrays.row_squares(mean)) - trace / GROUPS)

@@ -16,6 +16,7 @@ from dualanchor.advise.calibrate import calibrate
 from dualanchor.advise.calibration import Calibration
 from dualanchor.advise.certify import FEWEST_SAMPLES, Certificate, certificate_from_session
 from dualanchor.advise.plan import Plan, plan
+from dualanchor.core import arrays
 from dualanchor.core.errors import AssumptionWarning
 from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle, Session
@@ -132,7 +133,7 @@ class _Answer:
             streams = Streams(ask.seed, np.arange(runs), Purpose.SELECTION, result.x.shape[1], result.x.dtype)
             F = Session(self.oracle, streams)
             with np.errstate(over="ignore", invalid="ignore"):
-                norms = np.linalg.norm(F(result.x, F.draw(judged)), axis=1)
+                norms = arrays.row_norms(F(result.x, F.draw(judged)))
             best = int(np.argmin(np.where(np.isfinite(norms), norms, np.inf)))
             self._charge(runs * judged, runs * judged)
         self._charge(*(int(spent.sum() - spent[best]) for spent in (result.nfev, result.draws)))
@@ -213,7 +214,7 @@ class _Answer:
             why = f"{_NOT_COCOERCIVE}; stages of it, a certificate after each"
         result, certificate, sense = until_certified(
             self.oracle,
-            self.x0 if self.x0.ndim == 2 else np.tile(self.x0, (ask.reps, 1)),
+            arrays.tile(self.x0, ask.reps),
             eps=ask.eps,
             method=method or self._default(),
             most=ask.max_samples - self.evals,
@@ -294,7 +295,7 @@ class _Answer:
             if left < 3:
                 raise self.ask.bad("two samples go into trying whether they repeat, so 3 are needed", left, "Use more")
             x = self._one()[None]
-            pilot = Streams(self.ask.seed, np.zeros(1, int), Purpose.PILOT, x.size, x.dtype)
+            pilot = Streams(self.ask.seed, np.zeros(1, int), Purpose.PILOT, x.shape[1], x.dtype)
             self.oracle.take(np.arange(1)).is_replayable(x, pilot)
             self._charge(2, 1)
 
@@ -382,8 +383,8 @@ class _Answer:
 
     def _certificate(self, result: Result, samples: int) -> tuple[Certificate | None, Result]:
         """A certificate on fresh samples, infinite for rows that diverged, and the result with its samples counted."""
-        x, statuses = np.atleast_2d(result.x), np.atleast_1d(result.status)
-        sound = np.isfinite(x).all(axis=1) & [one is not Status.DIVERGED for one in statuses]
+        x, statuses = result.x.reshape(-1, result.x.shape[-1]), np.atleast_1d(result.status)
+        sound = arrays.finite_rows(x) & [one is not Status.DIVERGED for one in statuses]
         if samples < FEWEST_SAMPLES or not sound.any() or Status.INTERRUPTED in statuses:
             return None, result
         streams = Streams(self.ask.seed, np.arange(len(x)), Purpose.CERTIFICATE, x.shape[1], x.dtype)
@@ -391,7 +392,7 @@ class _Answer:
         try:
             made = certificate_from_session(
                 F if sound.all() else F.take(sound),
-                x[sound],
+                arrays.take(x, sound),
                 samples,
                 confidence=self.ask.level,
                 single=not result.shape,

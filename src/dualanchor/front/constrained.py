@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import OracleError
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result
@@ -27,18 +28,18 @@ def constrained(ask: Ask, oracle: Oracle, prox: Callable[[Array, Any], Any], x0:
     """Solve 0 in F(x) + G(x) by backward-forward steps: a root-finding problem in z, with x = prox(z)."""
     assert ask.L is not None
     step = 2 / ask.L
-    check_prox(prox, x0, step)
+    check_prox(_on_host(prox, x0), arrays.to_host(x0), step)
     composite = Composite(oracle, prox, step)
     total = ask.max_samples if ask.budget is None else ask.budget
     if total < 2:
         raise ask.bad("two samples are needed, one of them for the start", total, "Use a larger budget")
     first = int(np.clip(total // 50, 1, 64 if ask.budget is None else 4096))
-    streams = Streams(ask.seed, np.arange(ask.reps), Purpose.START, x0.size, x0.dtype)
+    streams = Streams(ask.seed, np.arange(ask.reps), Purpose.START, x0.shape[0], x0.dtype)
     streams.position = _OWN
-    z0 = composite.start(np.tile(x0, (ask.reps, 1)), streams, first)
+    z0 = composite.start(arrays.tile(x0, ask.reps), streams, first)
 
     def primal(z: Array) -> Array:
-        return composite.primal(np.atleast_2d(z)).reshape(np.shape(z))
+        return composite.primal(z.reshape(-1, z.shape[-1])).reshape(z.shape)
 
     inner = replace(
         ask.showing(primal),
@@ -60,10 +61,17 @@ def constrained(ask: Ask, oracle: Oracle, prox: Callable[[Array, Any], Any], x0:
         x=primal(found.x),
         nfev=found.nfev + first,
         draws=found.draws + first,
-        state={**found.state, "z": np.atleast_2d(found.x)},
+        state={**found.state, "z": found.x.reshape(-1, found.x.shape[-1])},
         notes=(
             *found.notes,
             "residual and certificate are those of F(x) + g with g in G(x), at x = prox(z)",
             f"{first:,} samples went into the start z0 = x0 - step F(x0)",
         ),
     )
+
+
+def _on_host(prox: Callable[[Array, Any], Any], x: Array) -> Callable[[Array, Any], Any]:
+    """The prox for NumPy arrays, of one for arrays of the library of x."""
+    if not arrays.is_foreign(x):
+        return prox
+    return lambda z, step: arrays.to_host(prox(arrays.like(z, x), step))

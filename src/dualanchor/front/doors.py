@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentTypeError, OracleError, explain, unknown_name
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result
@@ -28,7 +27,7 @@ def root(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = 
         `sample(x, n, rng, *args)` returns the mean of n independent samples of F at x, in the shape of x, with all
         randomness from `rng`.
     x0 : array
-        The start, of any shape; the result has the same.
+        The start, of any shape; the result has the same, and is of the same library (NumPy, PyTorch, JAX, CuPy).
     args : tuple
         Passed on to `sample`.
     eps : float
@@ -165,7 +164,8 @@ def _flat_prox(prox: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
         return prox
 
     def rows(z: Any, step: Any) -> Any:
-        return np.stack([np.asarray(prox(layout.split(row), step), dtype=z.dtype).reshape(row.shape) for row in z])
+        points = [arrays.like(prox(layout.split(row), step), z).reshape(row.shape) for row in z]
+        return arrays.namespace(z).stack(points)
 
     return rows
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import Any
 
-import numpy as np
-
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
 from dualanchor.core.oracle import Batch, Oracle
+from dualanchor.core.problem import as_reals
 from dualanchor.core.result import Result
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array
@@ -34,33 +35,31 @@ class Layout:
                 explain(f"{owner}: the start must be a tuple of {blocks} arrays", repr(x0)[:80], "Pass (u0, v0)")
             )
         parts = [_numbers(part, owner) for part in (x0 if blocks is not None else [x0])]
-        kind = np.result_type(*parts)
-        flat = np.concatenate([part.ravel() for part in parts]).astype(kind)
-        return cls(tuple(part.shape for part in parts), blocks is not None), flat
+        if not all(arrays.alike(part, parts[0]) for part in parts):
+            kinds = " and ".join(type(part).__name__ for part in parts)
+            raise ArgumentTypeError(explain(f"{owner}: the start must be of one library", kinds, "Convert one of them"))
+        flat = arrays.concatenate([part.reshape(-1) for part in parts])
+        return cls(tuple(tuple(part.shape) for part in parts), blocks is not None), flat
 
     def split(self, flat: Array) -> Any:
         """The array or the tuple of blocks that a flat vector (or (reps, d)) stands for."""
         lead = flat.shape[:-1]
         if not self.blocks:
             return flat.reshape((*lead, *self.shapes[0]))[()]
-        sizes = [prod(shape) for shape in self.shapes]
-        parts = np.split(flat, np.cumsum(sizes)[:-1], axis=-1)
+        ends = list(accumulate(prod(shape) for shape in self.shapes))
+        parts = [flat[..., start:end] for start, end in zip([0, *ends], ends, strict=False)]
         return tuple(part.reshape((*lead, *shape))[()] for part, shape in zip(parts, self.shapes, strict=True))
 
 
 def _numbers(value: Any, owner: str) -> Array:
-    try:
-        array = np.array(value)
-    except ValueError:
-        array = np.array(None)
-    if array.dtype.kind in "iub":
-        array = array.astype(float)
-    if array.dtype.kind != "f":
+    array = as_reals(value)
+    if array is None:
         raise ArgumentTypeError(
             explain(f"{owner}: the start must be made of real numbers", repr(value)[:80], "Pass floats")
         )
-    if array.size == 0 or not np.isfinite(array).all():
-        what = "an empty array" if array.size == 0 else "a start with NaN or infinity"
+    empty = 0 in array.shape
+    if empty or not arrays.finite_rows(array.reshape(1, -1)).all():
+        what = "an empty array" if empty else "a start with NaN or infinity"
         raise ArgumentError(explain(f"{owner}: the start must be finite numbers", what, "Start from numbers"))
     return array
 
@@ -91,7 +90,7 @@ def as_oracle(sample: Any, layout: Layout, args: Sequence[Any], owner: str, minu
     require_arguments(sample, 3 + len(args), form, owner)
 
     def mean(x: Array, n: int, rng: Any) -> Array:
-        value = _flat(sample(layout.split(x), n, rng, *args), layout, owner)
+        value = _flat(sample(layout.split(x), n, rng, *args), layout, owner, x)
         return x - value if minus_identity else value
 
     return Sampler(mean)
@@ -104,16 +103,13 @@ def saddle_oracle(
     for name, function in (("sample_u", sample_u), ("sample_v", sample_v)):
         more = ", *args" if args else ""
         require_arguments(function, 4 + len(args), f"{name}(u, v, n, rng{more})", f"saddle: {name}")
-    size = prod(layout.shapes[0])
     first, second = Layout(layout.shapes[:1], False), Layout(layout.shapes[1:], False)
 
     def mean(x: Array, n: int, rng: Any) -> Array:
         u, v = layout.split(x)
-        down = _flat(sample_u(u, v, n, rng, *args), first, "saddle: sample_u")
-        up = _flat(sample_v(u, v, n, rng, *args), second, "saddle: sample_v")
-        out = np.empty(x.size, dtype=np.result_type(down, up))
-        out[:size], out[size:] = down, -up
-        return out
+        down = _flat(sample_u(u, v, n, rng, *args), first, "saddle: sample_u", x)
+        up = _flat(sample_v(u, v, n, rng, *args), second, "saddle: sample_v", x)
+        return arrays.concatenate([down, -up])
 
     return Sampler(mean)
 
@@ -149,13 +145,20 @@ class FixedPoint(Oracle):
         return self._inner.is_replayable(x, streams)
 
 
-def _flat(value: Any, layout: Layout, owner: str) -> Array:
-    array = np.asarray(value)
+def _flat(value: Any, layout: Layout, owner: str, x: Array) -> Array:
+    """A value in the shape of the point as a flat vector of the library of x."""
+    array = arrays.settled(value, x) if arrays.is_foreign(x) else arrays.to_host(value)
     (shape,) = layout.shapes
-    if array.shape != shape:
+    if not arrays.alike(array, x):
+        raise OracleError(
+            f"{owner} must return an array of the library of the point",
+            f"{type(array).__name__} for a point of type {type(x).__name__}",
+            "Compute with that library; its asarray, with dtype and device of the point, takes numbers from rng",
+        )
+    if tuple(array.shape) != shape:
         raise OracleError(
             f"{owner} must return an array with the shape of the point",
-            f"shape {array.shape} for a point of shape {shape}",
+            f"shape {tuple(array.shape)} for a point of shape {shape}",
             "Return the mean over the n samples",
         )
-    return array.ravel()
+    return array.reshape(-1)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dualanchor.advise.certify import Certificate, certificate_from_session
+from dualanchor.core import arrays
 from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle, Session
 from dualanchor.core.problem import Problem
@@ -82,7 +83,7 @@ class _Rows:
     def __init__(self, oracle: Oracle, x0: Array, eps: float, most: int, ask: Ask) -> None:
         rows = x0.shape[0]
         self.oracle, self.ask, self.eps, self.most = oracle, ask, eps, most
-        self.x, self.best = x0.copy(), x0.copy()
+        self.x, self.best = arrays.copy(x0), arrays.copy(x0)
         self.stage, self.doublings = np.zeros(rows, int), np.zeros(rows, int)  # doublings: of length, in halves
         self.upper, self.residual, self.squared, self.sigma = (np.full(rows, np.inf) for _ in range(4))
         self.last, self.width = np.full(rows, np.inf), np.full(rows, np.inf)  # of the latest certificate
@@ -121,7 +122,7 @@ class _Rows:
         self.nit[here] += result.nit
         gone = np.array([one is Status.DIVERGED for one in result.status])
         self.status[here[gone]] = Status.DIVERGED
-        self.x[here[~gone]] = result.x[~gone]
+        self.x = arrays.put(self.x, here[~gone], arrays.take(result.x, ~gone))
 
     def end(self, status: Status) -> None:
         self.status[[one is Status.BUDGET for one in self.status]] = status
@@ -164,7 +165,7 @@ class _Rows:
         self.lines.append((rows, self.nit[rows], self.drawn[rows], self.spent[rows], made.residual))
         picked = made.upper < self.upper[rows]
         better = rows[picked]
-        self.best[better], self.used[better] = self.x[better], made.samples
+        self.best, self.used[better] = arrays.put(self.best, better, self.x[better]), made.samples
         for name in ("upper", "residual", "squared", "sigma"):
             getattr(self, name)[better] = getattr(made, name)[picked]
         self.status[rows[made.upper <= self.eps]] = Status.TARGET
@@ -184,7 +185,8 @@ class _Rows:
         if status is not None:
             statuses[[one is Status.BUDGET for one in statuses]] = status
         done = np.array([one is Status.TARGET for one in statuses])
-        x = np.where((np.isfinite(self.upper) if status is None else done)[:, None], self.best, self.x)
+        kept = np.flatnonzero(np.isfinite(self.upper) if status is None else done)
+        x = arrays.put(arrays.copy(self.x), kept, self.best[kept])
 
         def shaped(values: Any) -> Any:
             return values[0].item() if single else values.copy()

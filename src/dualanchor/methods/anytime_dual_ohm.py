@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, explain
 from dualanchor.core.method import Estimator, State
 from dualanchor.core.problem import Problem
@@ -150,7 +151,7 @@ class AnytimeDualOHM(Running, Anchored):
 
     def init(self, x0: Array) -> State:
         s = super().init(x0)
-        s.z = np.zeros_like(x0)
+        s.z = arrays.zeros_like(x0)
         return s
 
     def update(self, k: int, s: State, G: Array) -> None:
@@ -159,7 +160,11 @@ class AnytimeDualOHM(Running, Anchored):
         s.z *= (N - k - 1) / (N - k) * (k > 0)  # each stage has an anchor of its own
         s.z -= alpha / (N - k) * G
         s.y -= alpha * G + s.z
-        np.copyto(s.x, s.y, where=np.asarray(k == N - 2))
+        ended = k == N - 2
+        if isinstance(ended, np.ndarray):  # of rows in stages of different lengths
+            np.copyto(s.x, s.y, where=np.asarray(ended))
+        elif ended:
+            s.x = arrays.assign(s.x, s.y)
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dualanchor.core.arrays import add, assign, copy, namespace, numpy_dtype, put, row_squares, to_host, zeros_like
 from dualanchor.core.method import Cost, Method, State
 from dualanchor.core.oracle import Session
 from dualanchor.core.problem import Problem
@@ -146,11 +147,11 @@ class Auto(Method):
         return Cost(size, size)
 
     def init(self, x0: Array) -> State:
-        vectors = {name: x0.copy() for name in ("x", "y", "start", "asked")}  # mean, iterate, start, where to sample
-        sums = {name: np.zeros_like(x0) for name in ("g", "total")}  # weighted mean of samples; sum of a look or batch
+        vectors = {name: copy(x0) for name in ("x", "y", "start", "asked")}  # mean, iterate, start, where to sample
+        sums = {name: zeros_like(x0) for name in ("g", "total")}  # weighted mean of samples; sum of a look or batch
         names = ("count", "spread", "squares", "away", "looks", "scatter", "score")
-        numbers = {name: np.zeros(x0.shape[0], x0.dtype) for name in names}
-        return State(**vectors, **sums, **numbers, doing=np.full(x0.shape[0], AVERAGE, x0.dtype))
+        numbers = {name: zeros_like(x0[:, 0]) for name in (*names, "doing")}
+        return State(**vectors, **sums, **numbers)
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         if k >= self.horizon - 1:
@@ -162,92 +163,115 @@ class Auto(Method):
         elif k < times.looked:
             self._look(s, G, slice(None))
         else:
-            for doing in np.unique(s.doing):
-                rows = np.flatnonzero(s.doing == doing)
+            plans = to_host(s.doing)
+            for doing in np.unique(plans):
+                rows = np.flatnonzero(plans == doing)
                 if doing == DUAL:
                     self._dual(k, s, G, rows)
                 elif doing == CHOOSE:
                     self._look(s, G, rows)
                 else:
-                    self._average(s, G, rows if rows.size < s.doing.size else slice(None))
+                    self._average(s, G, rows if rows.size < plans.size else slice(None))
         if times is not None:
             self._decide(k + 1, s, times)
 
     # -- what a row can do -----------------------------------------------------------------------------------
 
     def _average(self, s: State, G: Array, rows: Rows | slice) -> None:
-        g, square = G[rows], np.einsum("ij,ij->i", G[rows], G[rows])
-        s.count[rows] += 1
+        g, xp = G[rows], namespace(G)
+        square = row_squares(g)
+        s.count = add(s.count, rows, 1)
         w = 2 / (s.count[rows] + 1)
-        s.x[rows] += w[:, None] * (s.y[rows] - s.x[rows])
-        s.g[rows] += w[:, None] * (g - s.g[rows])
-        s.spread[rows] = (1 - w) ** 2 * s.spread[rows] + w**2 * square
-        s.squares[rows] += square
-        longest = np.broadcast_to(np.asarray(self.step_size).ravel(), s.count.shape)[rows]
-        cautious = CAUTION * s.away[rows] / np.sqrt(np.maximum(s.squares[rows], np.finfo(float).tiny))
-        a = np.where(s.away[rows] > 0, np.minimum(longest, cautious), longest)
-        s.y[rows] -= a[:, None] * g
+        s.x = add(s.x, rows, w[:, None] * (s.y[rows] - s.x[rows]))
+        s.g = add(s.g, rows, w[:, None] * (g - s.g[rows]))
+        s.spread = put(s.spread, rows, (1 - w) ** 2 * s.spread[rows] + w**2 * square)
+        s.squares = add(s.squares, rows, square)
+        longest, away = self._longest(s, rows), s.away[rows]
+        cautious = CAUTION * away / xp.sqrt(s.squares[rows] + _least(w.dtype))
+        a = xp.where((away > 0) & (cautious < longest), cautious, longest)
+        s.y = add(s.y, rows, -a[:, None] * g)
         moved = s.y[rows] - s.start[rows]
-        s.away[rows] = np.maximum(s.away[rows], np.sqrt(np.einsum("ij,ij->i", moved, moved)))
-        s.asked[rows] = s.y[rows]
+        s.away = put(s.away, rows, xp.maximum(away, xp.sqrt(row_squares(moved))))
+        s.asked = put(s.asked, rows, s.y[rows])
 
     def _look(self, s: State, G: Array, rows: Rows | slice) -> None:
-        s.looks[rows] += 1
+        s.looks = add(s.looks, rows, 1)
         change = G[rows] - s.total[rows]  # total holds the mean of the look
-        s.total[rows] += change / s.looks[rows][:, None]
-        s.scatter[rows] += (1 - 1 / s.looks[rows]) * np.einsum("ij,ij->i", change, change)
+        s.total = add(s.total, rows, change / s.looks[rows][:, None])
+        s.scatter = add(s.scatter, rows, (1 - 1 / s.looks[rows]) * row_squares(change))
 
     def _dual(self, k: int, s: State, G: Array, rows: Rows) -> None:
-        s.total[rows] += G[rows]
+        s.total = add(s.total, rows, G[rows])
         if k not in self.batch_ends:
             return
         N, (i, size) = self.dual_horizon, self.batch_ends[k]
-        alpha = np.broadcast_to(np.asarray(self.step_size).reshape(-1, 1), (s.doing.size, 1))[rows]
+        alpha = self._longest(s, rows)
+        alpha = alpha[:, None] if isinstance(alpha, np.ndarray) else alpha
         G, z = s.total[rows] / size, s.y[rows]
         z = ((N - i - 1) * z - alpha * G) / (N - i)  # as in DualOHM, y in the place of z
-        s.x[rows] -= alpha * G + z
-        s.y[rows], s.asked[rows], s.total[rows] = z, s.x[rows], 0.0
+        s.x = add(s.x, rows, -(alpha * G + z))
+        s.y, s.asked, s.total = put(s.y, rows, z), put(s.asked, rows, s.x[rows]), put(s.total, rows, 0.0)
+
+    def _longest(self, s: State, rows: Rows | slice) -> Any:
+        """The step size: a number, or one for each of the rows."""
+        step = self.step_size
+        return np.asarray(step, s.count.dtype).ravel()[rows] if isinstance(step, np.ndarray) else step
 
     # -- what is decided -------------------------------------------------------------------------------------
 
     def _decide(self, k: int, s: State, times: Times) -> None:
         if k == times.averaged:
-            s.asked[...] = s.x
+            s.asked = assign(s.asked, s.x)
         elif k == times.looked:
             self._after_the_look(s)
         elif k == times.chosen:
-            drifts = np.einsum("ij,ij->i", s.g, s.g) > 3 * s.spread
-            rows = np.flatnonzero((s.doing == RESTARTED) | ((s.doing == AVERAGE) & drifts))
-            s.doing[rows] = CHOOSE
+            drifts = row_squares(s.g) > 3 * s.spread
+            rows = _where((s.doing == RESTARTED) | ((s.doing == AVERAGE) & drifts))
+            s.doing = put(s.doing, rows, CHOOSE)
             self._begin_look(s, rows, s.x)
         elif k == times.compared:
-            rows = np.flatnonzero(s.doing == CHOOSE)
-            s.score[rows] = self._residual(s)[rows]
+            rows = _where(s.doing == CHOOSE)
+            s.score = put(s.score, rows, self._residual(s)[rows])
             self._begin_look(s, rows, s.y)
         elif k == self.horizon - 1:
-            better = (s.doing == CHOOSE) & (self._residual(s) < s.score)
-            s.x[better] = s.y[better]
+            better = _where((s.doing == CHOOSE) & (self._residual(s) < s.score))
+            s.x = put(s.x, better, s.y[better])
 
     def _after_the_look(self, s: State) -> None:
         residual, variance = self._residual(s), self._variance(s)
-        allowed = 3 * (np.einsum("ij,ij->i", s.g, s.g) + s.spread)
-        anew = residual > variance
-        dual = ~anew & (residual > allowed)
-        s.doing[anew], s.doing[dual] = RESTARTED, DUAL
-        for number in (s.count, s.spread, s.squares, s.away):
-            number[anew] = 0.0
-        s.g[anew], s.y[anew], s.start[anew] = 0.0, s.x[anew], s.x[anew]
-        s.y[dual] = 0.0
-        self._begin_look(s, np.arange(s.doing.size), s.y)
-        s.asked[dual] = s.x[dual]
+        allowed = 3 * (row_squares(s.g) + s.spread)
+        above = residual > variance
+        anew, dual = _where(above), _where(~above & (residual > allowed))
+        s.doing = put(put(s.doing, anew, RESTARTED), dual, DUAL)
+        for name in ("count", "spread", "squares", "away", "g"):
+            setattr(s, name, put(getattr(s, name), anew, 0.0))
+        s.y, s.start = put(s.y, anew, s.x[anew]), put(s.start, anew, s.x[anew])
+        s.y = put(s.y, dual, 0.0)
+        self._begin_look(s, slice(None), s.y)
+        s.asked = put(s.asked, dual, s.x[dual])
 
-    def _begin_look(self, s: State, rows: Rows, where: Array) -> None:
-        s.asked[rows] = where[rows]
-        s.total[rows], s.looks[rows], s.scatter[rows] = 0.0, 0.0, 0.0
+    def _begin_look(self, s: State, rows: Rows | slice, where: Array) -> None:
+        s.asked = put(s.asked, rows, where[rows])
+        s.total, s.looks, s.scatter = (put(sums, rows, 0.0) for sums in (s.total, s.looks, s.scatter))
 
     def _variance(self, s: State) -> Array:
-        return s.scatter / np.maximum(s.looks - 1, 1)
+        return s.scatter / _at_least_one(s.looks - 1)
 
     def _residual(self, s: State) -> Array:
         """The squared residual at the point looked at, without bias."""
-        return np.einsum("ij,ij->i", s.total, s.total) - self._variance(s) / np.maximum(s.looks, 1)
+        return row_squares(s.total) - self._variance(s) / _at_least_one(s.looks)
+
+
+@cache
+def _least(dtype: Any) -> float:
+    """A number that makes 0 divisible and changes no other."""
+    return float(np.finfo(numpy_dtype(dtype)).tiny)
+
+
+def _where(rows: Array) -> Rows:
+    return np.flatnonzero(to_host(rows))
+
+
+def _at_least_one(numbers: Array) -> Array:
+    xp = namespace(numbers)
+    return xp.maximum(numbers, xp.ones_like(numbers))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentTypeError, explain
 from dualanchor.core.method import Cost, Method, State
 from dualanchor.core.oracle import Session
@@ -83,7 +84,7 @@ class Averaged(Unlisted, Method):
 
     def init(self, x0: Array) -> State:
         inner = self.method.init(x0)
-        return State(x=x0.copy(), **{_PREFIX + name: value for name, value in vars(inner).items()})
+        return State(x=arrays.copy(x0), **{_PREFIX + name: value for name, value in vars(inner).items()})
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         inner = _inner(s)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.method import Cost, State
 from dualanchor.core.oracle import Session
 from dualanchor.core.problem import Problem
@@ -92,7 +93,7 @@ class DualFEG(Lipschitz):
 
     def init(self, x0: Array) -> State:
         s = super().init(x0)
-        s.w = np.zeros_like(x0)
+        s.w = arrays.zeros_like(x0)
         return s
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
@@ -104,7 +105,7 @@ class DualFEG(Lipschitz):
         there = F(half, F.draw(self.batch(k)))
         s.w *= (N - k - 1) / (N - k)
         s.w -= there / (N - k)
-        s.x[...] = half - (N - k - 1) / (N - k) * alpha * (there - here)
+        s.x = arrays.assign(s.x, half - (N - k - 1) / (N - k) * alpha * (there - here))
 
     def batch(self, k: int) -> Any:
         """Size of each of the two batches of step k."""

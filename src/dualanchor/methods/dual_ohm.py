@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from dualanchor.core import arrays
 from dualanchor.core.method import Estimator, State
 from dualanchor.core.types import Array
 from dualanchor.methods.anchored import Scheduled
@@ -84,7 +83,7 @@ class DualOHM(Scheduled):
 
     def init(self, x0: Array) -> State:
         s = super().init(x0)
-        s.z = np.zeros_like(x0)
+        s.z = arrays.zeros_like(x0)
         return s
 
     def update(self, k: int, s: State, G: Array) -> None:

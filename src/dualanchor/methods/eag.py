@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dualanchor.core import arrays
 from dualanchor.core.method import Cost, State
 from dualanchor.core.oracle import Session
 from dualanchor.core.types import Array
@@ -17,7 +18,7 @@ class AnchoredExtragradient(Lipschitz, TwoCall):
 
     def init(self, x0: Array) -> State:
         s = super().init(x0)
-        s.anchor = x0.copy()
+        s.anchor = arrays.copy(x0)
         return s
 
     def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
@@ -88,4 +89,4 @@ class EAG(AnchoredExtragradient):
         pulled = (s.anchor - s.x) / (k + 2)
         pulled += s.x
         half = pulled - alpha * F(s.x, F.draw(self.batch(k)))
-        s.x[...] = pulled - alpha * F(half, F.draw(self.batch(k)))
+        s.x = arrays.assign(s.x, pulled - alpha * F(half, F.draw(self.batch(k))))

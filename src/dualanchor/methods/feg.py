@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dualanchor.core import arrays
 from dualanchor.core.method import State
 from dualanchor.core.oracle import Session
 from dualanchor.methods.eag import AnchoredExtragradient
@@ -73,4 +74,4 @@ class FEG(AnchoredExtragradient):
         pulled = beta * (s.anchor - s.x)
         pulled += s.x
         half = pulled - (1 - beta) * alpha * F(s.x, F.draw(self.batch(k)))
-        s.x[...] = pulled - alpha * F(half, F.draw(self.batch(k)))
+        s.x = arrays.assign(s.x, pulled - alpha * F(half, F.draw(self.batch(k))))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, explain
 from dualanchor.core.method import Cost, Estimator, Method, State
 from dualanchor.core.oracle import Session, no_full_pass
@@ -101,7 +102,7 @@ class HalpernVRFinite(Method):
 
     def init(self, x0: Array) -> State:
         s = super().init(x0)
-        s.anchor = x0.copy()
+        s.anchor = arrays.copy(x0)
         return s
 
     def update(self, k: int, s: State, G: Array) -> None:

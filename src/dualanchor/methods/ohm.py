@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dualanchor.core import arrays
 from dualanchor.core.method import Estimator, State
 from dualanchor.core.types import Array
 from dualanchor.methods.anchored import Anchored, Scheduled
@@ -17,7 +18,7 @@ class HalpernStep(Anchored):
 
     def init(self, x0: Array) -> State:
         s = super().init(x0)
-        s.anchor = x0.copy()
+        s.anchor = arrays.copy(x0)
         return s
 
     def update(self, k: int, s: State, G: Array) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.method import Cost, State
 from dualanchor.core.oracle import Session
 from dualanchor.core.problem import Problem
@@ -80,7 +81,7 @@ class RAIN(TwoCall):
         self._require_positive("growth")
 
     def init(self, x0: Array) -> State:
-        return State(x=x0.copy(), mean=x0.copy())  # m_k / S_k; at k = 0 its weight is zero
+        return State(x=arrays.copy(x0), mean=arrays.copy(x0))  # m_k / S_k; at k = 0 its weight is zero
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         gamma, weight = self.growth, number(np.power(1 + self.growth, -1.0 * k))

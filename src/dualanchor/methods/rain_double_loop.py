@@ -9,6 +9,7 @@ from itertools import accumulate
 from math import ceil, floor, log2
 from typing import Any, NamedTuple
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, explain
 from dualanchor.core.method import Cost, State
 from dualanchor.core.oracle import Session
@@ -158,7 +159,7 @@ class RAINDoubleLoop(TwoCall):
         return 1 + self._starts[-1]
 
     def init(self, x0: Array) -> State:
-        return State(x=x0.copy(), mean=x0.copy(), centre=x0.copy())
+        return State(x=arrays.copy(x0), mean=arrays.copy(x0), centre=arrays.copy(x0))
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         if k >= self.horizon - 1:
@@ -172,7 +173,7 @@ class RAINDoubleLoop(TwoCall):
         s.mean += (half - s.mean) / (t + 1)
         s.x -= move
         if t + 1 == epoch.length:
-            s.x[...] = s.mean
+            s.x = arrays.assign(s.x, s.mean)
             if epoch.last:  # z_{s+1} joins the anchors with the weight 2^(s+1) of the sum 2^(s+2) - 1
                 s.centre += 2 ** (epoch.stage + 1) / (2 ** (epoch.stage + 2) - 1) * (s.x - s.centre)
 

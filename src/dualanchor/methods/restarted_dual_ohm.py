@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, explain
 from dualanchor.core.method import Estimator, State
 from dualanchor.core.problem import Constants, Problem
@@ -100,7 +99,7 @@ class RestartedDualOHM(Anchored):
 
     def init(self, x0: Array) -> State:
         s = super().init(x0)
-        s.z = np.zeros_like(x0)
+        s.z = arrays.zeros_like(x0)
         return s
 
     def update(self, k: int, s: State, G: Array) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dualanchor.core import arrays
 from dualanchor.core.method import Method, State
 from dualanchor.core.oracle import Session
 from dualanchor.core.types import Array
@@ -14,7 +15,7 @@ class Running(Method):
 
     def init(self, x0: Array) -> State:
         s = super().init(x0)
-        s.y = x0.copy()
+        s.y = arrays.copy(x0)
         return s
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.oracle import Batch, Oracle, Recipe
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, Rows
-from dualanchor.oracles.each_row import each_row, point, require_callable, require_non_negative
+from dualanchor.oracles.each_row import each_row, require_callable, require_non_negative
 
 
 class _Later(NamedTuple):
@@ -21,15 +22,15 @@ class _Later(NamedTuple):
     make: Callable[[], Array]
     scale: float
 
-    def added_to(self, value: Array, in_place: bool) -> Array:
+    def added_to(self, value: Array, in_place: bool, x: Array) -> Array:
         """Value plus noise, in the value's own array or in the noise's."""
         noise = self.make()
         noise *= self.scale
-        if not in_place:
-            noise += value
-            return noise
-        value += noise
-        return value
+        if not isinstance(x, np.ndarray):
+            return value + arrays.like(noise, x)
+        target, other = (value, noise) if in_place else (noise, value)
+        target += other
+        return target
 
 
 class AdditiveNoise(Oracle):
@@ -52,6 +53,9 @@ class AdditiveNoise(Oracle):
 
     Notes
     -----
+    The noise is drawn by NumPy on the host and brought to the library and device of x, so the same seed gives the same
+    numbers everywhere.
+
     An `operator` object with a method `take(rows)` is restricted with the rows of a run; that is how each
     replication gets an instance of its own.
 
@@ -100,9 +104,11 @@ class AdditiveNoise(Oracle):
     def mean(self, x: Array, batch: Batch) -> Array:
         value, noise = self._F(x) if self._vectorized else self.operator(x), batch.data
         if isinstance(noise, _Later):
-            return noise.added_to(value, self.rowwise)
+            return noise.added_to(value, self.rowwise, x)
         if noise is None:
-            return value if self.rowwise else value.copy()
+            return value if self.rowwise else arrays.copy(value)
+        if not isinstance(x, np.ndarray):
+            return value + arrays.like(noise, x)
         if self.rowwise:
             each = value if len(noise) in (1, len(x)) else value.reshape(-1, *noise.shape)  # of the configurations
             each += noise
@@ -112,7 +118,7 @@ class AdditiveNoise(Oracle):
     def operator(self, x: Array) -> Array:
         if self._vectorized:
             return self._F(x)
-        return each_row(lambda row: self._F(point(x, row)), x, "AdditiveNoise: operator")
+        return each_row(lambda row: self._F(arrays.lent(x[row])), x, "AdditiveNoise: operator")
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "sigma": self._sigma, "own_noise": self._noise is not None}

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
 from dualanchor.core.oracle import Batch, Oracle, Session
 from dualanchor.core.problem import Constants, Instance, Problem
@@ -98,6 +99,12 @@ class Composite(Oracle):
                 f"shape {getattr(x, 'shape', None)} for z of shape {z.shape}",
                 "Wrap a function of one point in dualanchor.prox.from_function",
             )
+        if not arrays.alike(x, z):
+            raise OracleError(
+                "The prox must return an array of the library of z",
+                f"{type(x).__name__} for z of type {type(z).__name__}",
+                "Compute with that library",
+            )
         return x
 
     def start(self, x0: Array, streams: Streams, first_batch: int) -> Array:
@@ -108,7 +115,7 @@ class Composite(Oracle):
         \|x_0 - x_\star\|^2 + \alpha^2\sigma^2/B_0`, while :math:`z_0 = x_0` could be far away: F does not vanish at a
         constrained solution.
         """
-        x = np.asarray(self._prox(x0, _SHORT * self.step_size))
+        x = self._prox(x0, _SHORT * self.step_size)
         F = Session(self._inner, streams)
         return x - self.step_size * F(x, F.draw(first_batch))
 
@@ -236,8 +243,8 @@ class CompositeProblem(Problem):
 
     def primal(self, z: Any) -> Array:
         """The points x = J(z) that points z of shape (..., d) stand for."""
-        z = np.asarray(z)
-        return np.asarray(self._prox(z.reshape(-1, z.shape[-1]), self.step_size)).reshape(z.shape)
+        z = z if arrays.is_foreign(z) else np.asarray(z)
+        return self._prox(z.reshape(-1, z.shape[-1]), self.step_size).reshape(z.shape)
 
     def describe(self) -> dict[str, Any]:
         known = getattr(self._prox, "describe", None)

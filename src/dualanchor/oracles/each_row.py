@@ -7,23 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
-from dualanchor.core.types import Array, read_only
-
-_LARGE = 1 << 21  # coordinates; of longer rows no copies are made
-
-
-def point(x: Array, row: int) -> Array:
-    """A row of x for a user's function: a copy, or a view that cannot be written to if it is very long."""
-    return x[row].copy() if x.shape[1] < _LARGE else read_only(x[row])
+from dualanchor.core.types import Array
 
 
 def each_row(function: Callable[[int], Any], x: Array, name: str) -> Array:
     """`function(row)` for each row of x, as an array like x that nobody else keeps; an error names the row."""
-    out = np.empty_like(x)
+    foreign = arrays.is_foreign(x)
+    out: Any = [None] * x.shape[0] if foreign else np.empty_like(x)
     for row in range(x.shape[0]):
         try:
-            value = np.asarray(function(row))
+            value = function(row)
+            value = arrays.settled(value, x) if foreign else arrays.to_host(value)
         except OracleError:
             raise
         except Exception as error:
@@ -33,17 +29,24 @@ def each_row(function: Callable[[int], Any], x: Array, name: str) -> Array:
                 f"Mend {name}; the error it raised is shown above, the result so far is in .result of this one",
                 row,
             ) from error
-        if value.shape != x.shape[1:]:
+        if foreign and not arrays.alike(value, x):
+            raise OracleError(
+                f"{name} must return an array of the library of x",
+                f"{type(value).__name__} for x of type {type(x).__name__}",
+                "Compute with that library; its asarray, with dtype and device of x, takes numbers from rng",
+                row,
+            )
+        if tuple(value.shape) != tuple(x.shape[1:]):
             raise OracleError(
                 f"{name} must return one vector with the shape of x",
-                f"shape {value.shape} for x of shape {x.shape[1:]}",
+                f"shape {tuple(value.shape)} for x of shape {tuple(x.shape[1:])}",
                 "Return the mean over the samples, one number per coordinate",
                 row,
             )
-        if value.dtype.kind not in "fiu":
+        if not (arrays.is_real(value) if foreign else value.dtype.kind in "fiu"):
             raise OracleError(f"{name} must return real numbers", f"dtype {value.dtype}", "Return a float array", row)
         out[row] = value
-    return out
+    return arrays.namespace(x).stack(out) if foreign else out
 
 
 def require_callable(function: Any, name: str, signature: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
 from dualanchor.core.oracle import Batch, Oracle, Recipe
 from dualanchor.core.streams import Streams
@@ -340,23 +341,31 @@ class _Data(_Kernel):
 
 
 def _mean(component: Callable[..., Any], x: Array, parts: Iterable[tuple[Array, ...]], count: int) -> Array:
-    total = np.zeros(x.size)
+    total = _nothing(x)
     for part in parts:
         total = total + _sum(_values(component, x, part))
     return total / count
 
 
 def _weighted(component: Callable[..., Any], x: Array, parts: Iterable[tuple[Array, ...]], weights: Array) -> Array:
-    total, start = np.zeros(x.size), 0
+    total, start = _nothing(x), 0
     for part in parts:
         values = _values(component, x, part)
-        total = total + weights[start : start + len(values)] @ values
+        some = weights[start : start + len(values)]
+        total = total + (some if isinstance(x, np.ndarray) else arrays.like(some, x)) @ values
         start += len(values)
     return total
 
 
+def _nothing(x: Array) -> Array:
+    """A sum of no values: on the host in double precision."""
+    return np.zeros(x.size) if isinstance(x, np.ndarray) else arrays.zeros_like(x)
+
+
 def _sum(values: Array) -> Array:
     """Groups of rows in the precision of the values (single at least), the groups in double precision."""
+    if not isinstance(values, np.ndarray):
+        return arrays.namespace(values).sum(values, axis=0)
     dtype = np.result_type(values.dtype, np.float32)
     if len(values) <= _GROUP:
         return values.sum(axis=0, dtype=dtype)
@@ -367,10 +376,13 @@ def _sum(values: Array) -> Array:
 
 
 def _values(component: Callable[..., Any], x: Array, part: tuple[Array, ...]) -> Array:
-    values = np.asarray(component(x.copy(), *part))
-    shape = (len(part[0]), x.size)
-    if values.shape != shape:
-        raise ValueError(f"component must return shape {shape}, one row per index, not {values.shape}")
+    if isinstance(x, np.ndarray):
+        values = arrays.to_host(component(x.copy(), *part))
+    else:
+        values = arrays.settled(component(arrays.copy(x), *(rows.copy() for rows in part)), x)
+    shape = (len(part[0]), x.shape[0])
+    if tuple(values.shape) != shape:
+        raise ValueError(f"component must return shape {shape}, one row per index, not {tuple(values.shape)}")
     return values
 
 

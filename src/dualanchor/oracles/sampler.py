@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
 from dualanchor.core.oracle import Batch, Session
 from dualanchor.core.streams import Handle, Streams
@@ -70,7 +71,9 @@ class Sampler(Shardable):
         _require_arguments(sample, 2, "Sampler.from_single: sample must accept (x, rng)", "use Sampler for (x, n, rng)")
 
         def mean(x: Array, n: int, rng: np.random.Generator) -> Array:
-            total = np.asarray(sample(x, rng), dtype=x.dtype)
+            total = sample(x, rng)
+            if not arrays.is_foreign(x):
+                total = np.asarray(total, dtype=x.dtype)
             for _ in range(n - 1):
                 total = total + sample(x, rng)
             return total / n
@@ -101,9 +104,10 @@ class Sampler(Shardable):
     def _part(self, x: Array, n: int, handles: list[Handle], positions: Any, shard: int) -> Array:
         if self._vectorized:
             generators = [handle.generator(int(at), shard) for handle, at in zip(handles, positions, strict=True)]
-            return np.asarray(self._sample(x.copy(), n, generators))
+            value = self._sample(arrays.copy(x), n, generators)
+            return value if arrays.is_foreign(x) else arrays.to_host(value)
         return each_row(
-            lambda row: self._sample(x[row].copy(), n, handles[row].generator(int(positions[row]), shard)),
+            lambda row: self._sample(arrays.copy(x[row]), n, handles[row].generator(int(positions[row]), shard)),
             x,
             "Sampler: sample",
         )
@@ -115,7 +119,7 @@ class Sampler(Shardable):
         if self.replayable is None:
             F = Session(self, streams)
             batch = F.draw(1)
-            self.replayable = bool(np.array_equal(F(x, batch), F(x, batch)))
+            self.replayable = arrays.same(F(x, batch), F(x, batch))
         return self.replayable
 
 

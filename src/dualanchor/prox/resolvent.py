@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.core.arrays import is_foreign
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, explain
 from dualanchor.core.types import Array
 
@@ -42,6 +43,14 @@ class Resolvent(ABC):
 
     def __call__(self, z: Any, step: Any = 1.0) -> Array:
         """J(z) for each row: z of shape (..., d) gives an array of the same shape and, for floats, the same dtype."""
+        if is_foreign(z):
+            raise ArgumentTypeError(
+                explain(
+                    f"{self} works with NumPy arrays",
+                    f"points of type {type(z).__name__}",
+                    "Pass a function prox(z, step) that works with theirs",
+                )
+            )
         z = np.asarray(z)
         if z.dtype.kind != "f":
             z = z.astype(np.float64)

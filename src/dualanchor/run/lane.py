@@ -10,18 +10,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import DualAnchorError, OracleError
 from dualanchor.core.method import Cost, Method, State
 from dualanchor.core.oracle import Batch, Oracle, Session, raised
 from dualanchor.core.result import Status
 from dualanchor.core.streams import Streams, shared
-from dualanchor.core.types import Array, Counts, IntArray, Rows, read_only
+from dualanchor.core.types import Array, Counts, IntArray, Rows
 from dualanchor.estimators.minibatch import Minibatch
 from dualanchor.fast import compiled_steps, compiled_update
 from dualanchor.run.outcome import Ended
 
 _BLOCK = 1 << 15  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
-_LARGE = 1 << 21  # numbers of an iterate; of larger ones no copies are made
 _LONG = 1 << 16  # coordinates; the arrays of a step on one such row leave the cache
 _AHEAD = 1 << 19  # numbers of one noise vector per step and replication that are read again by every block
 
@@ -178,7 +178,7 @@ class Lane:
 
     def _step(self, method: Method, s: State, F: Session, ks: range, coins: Array | None) -> None:
         step, k = method.step, ks.start
-        size = None if F.checking or coins is not None else _plain_batch(method)
+        size = None if F.checking or coins is not None or arrays.is_foreign(s.x) else _plain_batch(method)
         if size is not None and (batches := F.draw_many(size, len(ks))) is not None:
             self._walk(method, s, F, ks, batches)
             return
@@ -218,13 +218,14 @@ class Lane:
     @cached_property
     def _stretch(self) -> Any:
         """The compiled steps of these rows, if they are wanted and there are any."""
-        return compiled_steps(self.method, self.state, self.session) if self.compiled and self.rows.size else None
+        wanted = self.compiled and self.rows.size > 0 and not arrays.is_foreign(self.state.x)
+        return compiled_steps(self.method, self.state, self.session) if wanted else None
 
     @cached_property
     def _stepping(self) -> Method:
         """The method; where rows are long its elementwise update is compiled, or done in pieces that fit the cache."""
         method = self.method
-        if self.state.x.shape[1] < _LONG or type(method).step is not Method.step:
+        if self.state.x.shape[1] < _LONG or type(method).step is not Method.step or arrays.is_foreign(self.state.x):
             return method
         compiled = compiled_update(method, self.state) if self.compiled else None
         return method.with_update(compiled or method.update_in_pieces)
@@ -233,7 +234,12 @@ class Lane:
     def _blocks(self) -> list[Block]:
         """Rows in groups that fit the cache, whole configurations as far as possible."""
         rows, most = self.rows.size, max(1, _BLOCK // self.state.x.shape[1])
-        if not self.rowwise or rows <= most or 2 * self._replications * self.state.x.shape[1] > _AHEAD:
+        if (
+            arrays.is_foreign(self.state.x)
+            or not self.rowwise
+            or rows <= most
+            or 2 * self._replications * self.state.x.shape[1] > _AHEAD
+        ):
             return [Block(slice(0, rows), self.method, self.session)]
         ends = [*(np.flatnonzero(np.diff(self.rows // self._replications)) + 1).tolist(), rows]
         cuts = [0]
@@ -257,8 +263,7 @@ class Lane:
 
     def bounded(self) -> Array:
         """Which rows have an iterate that is finite and can still be squared."""
-        x = self.state.x
-        return np.isfinite(np.einsum("ij,ij->i", x, x))
+        return np.isfinite(arrays.to_host(arrays.row_squares(self.state.x)))
 
     def residual(self) -> Array | None:
         """The true residual of each row, outside of the budget; None where F is not known."""
@@ -307,7 +312,7 @@ def _plain_batch(method: Method) -> int | None:
 
 def _norms(oracle: Oracle, x: Array) -> Any:
     try:
-        value = oracle.operator(x.copy() if x.size < _LARGE else read_only(x))
+        value = oracle.operator(arrays.lent(x))
     except OracleError:
         raise
     except Exception as error:
@@ -316,9 +321,7 @@ def _norms(oracle: Oracle, x: Array) -> Any:
             f"{type(error).__name__}: {error}",
             "Mend the operator, or pass record=0 to evaluate it at the end only",
         ) from error
-    if value is None:
-        return None
-    return np.linalg.norm(value, axis=1) if value.size < _LARGE else np.sqrt(np.einsum("ij,ij->i", value, value))
+    return None if value is None else arrays.row_norms(arrays.settled(value, x))
 
 
 def _running_total(costs: Any, count: int) -> Array:

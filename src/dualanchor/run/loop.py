@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentTypeError, CheckpointError, OracleError, explain
 from dualanchor.core.method import State
 from dualanchor.core.result import History, Result, Status
@@ -66,7 +67,7 @@ class Loop:
         self._recorded_at = -1
         self._period = None if rule is None else rule.every
         # Taking several steps before looking at the iterates needs a way back: a copy, and samples that repeat.
-        self._stepwise = callback is not None or lane.state.x.size > _SNAPSHOT
+        self._stepwise = callback is not None or lane.rows.size * lane.state.x.shape[1] > _SNAPSHOT
         self._watching = not lane.repeatable
         self._careful_until = 1  # the first step is looked at in any case
         self._reach = 1
@@ -272,28 +273,28 @@ class Loop:
             "recorded_at": self._recorded_at,
             "status": [[one.name for one in piece.status] for piece in pieces],
         }
-        arrays = {f"history/{name}": value for name, value in vars(self._recorder.history()).items()}
-        arrays["position"] = per_row(lane.session.mark()[2], lane.rows.size)
+        saved = {f"history/{name}": value for name, value in vars(self._recorder.history()).items()}
+        saved["position"] = per_row(lane.session.mark()[2], lane.rows.size)
         for i, piece in enumerate(pieces):
-            arrays |= {f"{i}/state/{name}": value for name, value in vars(piece.state).items()}
-            arrays |= {f"{i}/{name}": getattr(piece, name) for name in ("rows", "k", "draws", "evals")}
+            saved |= {f"{i}/state/{name}": arrays.to_host(value) for name, value in vars(piece.state).items()}
+            saved |= {f"{i}/{name}": getattr(piece, name) for name in ("rows", "k", "draws", "evals")}
             if piece.residual is not None:
-                arrays[f"{i}/residual"] = piece.residual
-        self._saver.save(header, arrays)
+                saved[f"{i}/residual"] = piece.residual
+        self._saver.save(header, saved)
 
     def _leave_checkpoint(self) -> None:
         """Save the run as it stands; what ends now goes on when it is taken up."""
         self._save()
         self._to_be_continued = True
 
-    def _restore(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
+    def _restore(self, header: dict[str, Any], saved: dict[str, Array]) -> None:
         try:
-            history = {name: arrays[f"history/{name}"] for name in ("row", "k", "draws", "evals", "residual")}
+            history = {name: saved[f"history/{name}"] for name in ("row", "k", "draws", "evals", "residual")}
             self._recorder.restore(History(**history))
             self._recorded_at = int(header["recorded_at"])
             running: Ended | None = None
             for i, names in enumerate(header["status"]):
-                piece = _piece(i, [Status[name] for name in names], arrays)
+                piece = _piece(i, [Status[name] for name in names], saved, self._lane.state.x)
                 if piece.status[0] is Status.RUNNING:
                     running = piece
                 else:
@@ -302,7 +303,7 @@ class Loop:
             lane = self._lane.take(rows)
             if running is not None:
                 lane.state = running.state
-                position = shared(arrays["position"])
+                position = shared(saved["position"])
                 lane.session.reset((shared(running.draws), shared(running.evals), position))
             lane.k = int(header["k"])
             self._careful_until = lane.k + 1
@@ -331,11 +332,12 @@ def _fast_arrays() -> Iterator[None]:
         np.setbufsize(before)
 
 
-def _piece(i: int, status: list[Status], arrays: dict[str, Array]) -> Ended:
+def _piece(i: int, status: list[Status], saved: dict[str, Array], x: Array) -> Ended:
     prefix = f"{i}/state/"
-    state = State(**{name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)})
-    columns = {name: arrays[f"{i}/{name}"] for name in ("rows", "k", "draws", "evals")}
-    return Ended(state=state, status=status, residual=arrays.get(f"{i}/residual"), **columns)
+    names = [name[len(prefix) :] for name in saved if name.startswith(prefix)]
+    state = State(**{name: arrays.like(saved[prefix + name], x) for name in names})
+    columns = {name: saved[f"{i}/{name}"] for name in ("rows", "k", "draws", "evals")}
+    return Ended(state=state, status=status, residual=saved.get(f"{i}/residual"), **columns)
 
 
 def as_callback(callback: Callable[..., Any]) -> Callable[[Result], bool]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.method import State
 from dualanchor.core.result import History, Result, Status
 from dualanchor.core.types import Array, IntArray
@@ -34,7 +35,7 @@ def assemble(
     def gather(values: list[Array]) -> Array:
         if len(values) == 1:  # all rows ended together: no copy
             return values[0]
-        return np.concatenate(values)[order]
+        return arrays.take(arrays.concatenate(values), order)
 
     def shaped(values: Any) -> Any:
         values = np.asarray(values)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
 from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle, Session
@@ -72,7 +73,8 @@ def solve(
         Independent replications; instance, start and noise are drawn anew for each. A list names them: replication
         r of a seed is the same whichever others run beside it.
     x0 : array or Result, optional
-        Another start than the problem's, of shape (d,) or (reps, d).
+        Another start than the problem's, of shape (d,) or (reps, d). The run works with its library (NumPy, PyTorch,
+        JAX, CuPy), dtype and device.
     record : int, "all" or list of steps, optional
         At how many points, or at which steps, true residuals are recorded; default 64 points, 0 for none.
     check : bool
@@ -151,8 +153,8 @@ def solve(
         "seed": int(seed),
         "reps": replications.tolist(),
         "stop": repr(rule),
-        "start": hashlib.sha256(np.ascontiguousarray(start).data).hexdigest(),
-        "dtype": str(start.dtype),
+        "start": None if checkpoint is None else hashlib.sha256(arrays.to_host(start).tobytes()).hexdigest(),
+        "dtype": str(arrays.numpy_dtype(start.dtype)),
     }
     points, lengths = _recording(record, lane, rule, instance.oracle)
     stacked.check_rounds(max(lengths, default=None))
@@ -181,7 +183,7 @@ def _worth_compiling(lane: Lane, steps: int) -> bool:
         return lane.state.x.shape[1] * steps > _LONG_ROWS
     exact = recipe.components is None
     loading = _LOADED_SECONDS if exact and "dualanchor.fast.stretch" in sys.modules else _LOADING_SECONDS
-    return steps * max(_STEP_SECONDS, _NUMBER_SECONDS * lane.state.x.size) > loading
+    return steps * max(_STEP_SECONDS, _NUMBER_SECONDS * lane.rows.size * lane.state.x.shape[1]) > loading
 
 
 def _combine(budget: int | None, stop: Rule | None) -> Rule | None:
@@ -217,7 +219,7 @@ def _start(x0: Any, default: Array, dimension: int, reps: int) -> Array:
     if x0 is None:
         return default
     given = x0.x if isinstance(x0, Result) else x0
-    return np.array(np.broadcast_to(as_point(given, "solve: x0", dimension, reps), (reps, dimension)))
+    return arrays.tile(as_point(given, "solve: x0", dimension, reps), reps)
 
 
 def _replications(reps: Any) -> IntArray:
@@ -240,6 +242,14 @@ def _lane(method: Method, oracle: Oracle, start: Array, seed: int, replications:
     method.check_oracle(replayable, oracle.components)
     count = replications.size
     if configurations > 1:
+        if arrays.is_foreign(start):
+            raise ArgumentTypeError(
+                explain(
+                    "solve: several configurations run as one array with NumPy only",
+                    f"{configurations} methods and a start of type {type(start).__name__}",
+                    "Run them one by one, or start from a NumPy array",
+                )
+            )
         rows = np.tile(np.arange(count), configurations)
         method = method.take(np.repeat(np.arange(configurations), count))
         if start.dtype == np.float64:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dualanchor.core.arrays import in_double, namespace, to_host
 from dualanchor.core.types import Array
 
 _COLUMNS = 4096  # coordinates that are turned into double precision at a time
@@ -60,17 +61,18 @@ def group_moments(means: Array) -> GroupMoments:
     5.0 4.0 3.0 3.667
     """
     *lead, groups, dimension = means.shape
+    xp = namespace(means)
     products = np.zeros((*lead, min(groups, dimension), min(groups, dimension)))
     norm = np.zeros(lead)
     for start in range(0, dimension, _COLUMNS):
-        part = np.array(means[..., start : start + _COLUMNS], dtype=np.float64)
-        first = part[..., :1, :].copy()
-        part -= first  # exact zeros where there is no noise
-        shift = part.mean(axis=-2, keepdims=True)
-        part -= shift
-        norm += ((first + shift) ** 2).sum(axis=(-2, -1))
+        part = in_double(means[..., start : start + _COLUMNS])
+        first = part[..., :1, :]
+        part = part - first  # exact zeros where there is no noise
+        shift = xp.mean(part, axis=-2, keepdims=True)
+        part = part - shift
+        norm += to_host(xp.sum((first + shift) ** 2, axis=(-2, -1)))
         turned = part.swapaxes(-2, -1)
-        products += part @ turned if groups <= dimension else turned @ part
+        products += to_host(part @ turned if groups <= dimension else turned @ part)
     products /= groups - 1
     trace = np.trace(products, axis1=-2, axis2=-1)
     squares = (products**2).sum(axis=(-2, -1))

@@ -1,0 +1,257 @@
+"""What a run does with arrays beyond arithmetic, for NumPy, PyTorch, JAX and CuPy alike.
+
+A run works with the library of its start: state and iterates keep its type, dtype and device. NumPy comes first
+everywhere and pays for nothing else. JAX arrays cannot be written to, so whatever writes returns the array to go on
+with: `s.x = put(s.x, rows, values)`. Only `to_host`, and what is built on it, brings numbers to the host.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.errors import missing_extra
+from dualanchor.core.types import Array, Rows
+
+LARGE = 1 << 21
+"""Numbers of an array, from which on no copies are made that can be avoided."""
+
+_NAMESPACES: dict[type, Any] = {np.ndarray: np}
+
+
+def is_foreign(value: Any) -> bool:
+    """Whether a value is an array of another library than NumPy."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return False
+    return hasattr(value, "__array_namespace__") or _is_torch(value)
+
+
+def alike(value: Any, x: Array) -> bool:
+    """Whether a value is an array of the library of x."""
+    if isinstance(x, np.ndarray):
+        return isinstance(value, np.ndarray)
+    return is_foreign(value) and namespace(value) is namespace(x)
+
+
+def namespace(x: Array) -> Any:
+    """The functions of the array's library, under the names of the array API standard, which NumPy has too."""
+    found = _NAMESPACES.get(type(x))
+    if found is None:
+        found = _NAMESPACES[type(x)] = np if isinstance(x, np.ndarray) else _other_namespace(x)
+    return found
+
+
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """NumPy's name for the dtype of any library; single precision for what NumPy does not have."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:  # that of PyTorch
+        name = str(dtype).rpartition(".")[2]
+        found = np.dtype(name if hasattr(np, name) else np.float32)
+    return np.dtype(np.float32) if found.kind == "V" else found
+
+
+def is_real(x: Array) -> bool:
+    """Whether the array has real floating-point numbers."""
+    return np.issubdtype(x.dtype, np.floating) if isinstance(x, np.ndarray) else _is_kind(x, "real floating")
+
+
+# -- making ------------------------------------------------------------------------------------------------------
+
+
+def copy(x: Array) -> Array:
+    """An independent copy; an array that cannot be written to is its own."""
+    if isinstance(x, np.ndarray):
+        return x.copy()
+    return namespace(x).asarray(detached(x), copy=True) if _writable(x) else x
+
+
+def lent(x: Array) -> Array:
+    """The array for a user's function: a copy, or a view that cannot be written to if it is very long."""
+    if not isinstance(x, np.ndarray) or x.size < LARGE:
+        return copy(x)
+    view = x.view()
+    view.flags.writeable = False
+    return view
+
+
+def zeros_like(x: Array) -> Array:
+    """Zeros of the same shape, dtype and device."""
+    return namespace(x).zeros_like(x)
+
+
+def tile(x: Array, rows: int) -> Array:
+    """A point (d,) as so many rows, or rows as they are; a copy."""
+    if isinstance(x, np.ndarray):
+        return np.array(np.broadcast_to(x, (rows, x.shape[-1])))
+    return copy(namespace(x).broadcast_to(x, (rows, x.shape[-1])))
+
+
+def empty(shape: tuple[int, ...], x: Array) -> Array:
+    """An array of this shape with library, dtype and device of x, not filled."""
+    if isinstance(x, np.ndarray):
+        return np.empty(shape, x.dtype)
+    return namespace(x).empty(shape, dtype=x.dtype, device=x.device)
+
+
+def in_double(x: Array) -> Array:
+    """A copy in double precision, or in single where the library has no other: JAX, unless told otherwise."""
+    if isinstance(x, np.ndarray):
+        return x.astype(np.float64)
+    known = namespace(x).__array_namespace_info__().dtypes(kind="real floating")
+    return namespace(x).astype(x, known.get("float64", known["float32"]))
+
+
+def concatenate(parts: Sequence[Array], axis: int = 0) -> Array:
+    """Arrays of one library behind each other."""
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts, axis=axis)
+    return namespace(parts[0]).concat(parts, axis=axis)
+
+
+def like(values: Any, x: Array) -> Array:
+    """Numbers of the host, or an array of x's library, with dtype and device of x."""
+    if isinstance(x, np.ndarray):
+        return np.asarray(values, dtype=x.dtype)
+    if is_foreign(values):
+        return values if values.dtype == x.dtype else namespace(x).astype(values, x.dtype)
+    return namespace(x).asarray(values, dtype=x.dtype, device=x.device, copy=True)
+
+
+def detached(x: Any) -> Any:
+    """The numbers alone: without the graph that PyTorch would draw through all steps."""
+    return x.detach() if getattr(x, "requires_grad", False) else x
+
+
+def settled(value: Any, x: Array) -> Any:
+    """What an oracle returned as x has it: without a graph, in x's precision, and on the host where x is there."""
+    if not is_foreign(value):
+        return value
+    if isinstance(x, np.ndarray):
+        return to_host(value)
+    return like(detached(value), x) if is_real(value) else value
+
+
+# -- rows --------------------------------------------------------------------------------------------------------
+
+
+def take(x: Array, rows: Rows | slice) -> Array:
+    """A selection of the rows (indices, a mask or a slice)."""
+    if isinstance(x, np.ndarray) or isinstance(rows, slice):
+        return x[rows]
+    return x[np.flatnonzero(rows) if rows.dtype == bool else rows]
+
+
+def assign(x: Array, value: Any) -> Array:
+    """The array with these values, written into it where that can be done."""
+    if not _writable(x):
+        return namespace(x).broadcast_to(like(value, x), x.shape)
+    x[...] = value
+    return x
+
+
+def put(x: Array, rows: Any, value: Any) -> Array:
+    """The array with these values in some rows (indices, no mask), written into it where that can be done."""
+    if not _writable(x):
+        return assign(x, value) if _is_all(rows) else x.at[rows].set(value)  # type: ignore[attr-defined]
+    x[rows] = value
+    return x
+
+
+def add(x: Array, rows: Any, value: Any) -> Array:
+    """The array with these values added in some rows (indices, no mask), in place where that can be done."""
+    if not _writable(x):
+        return x + value if _is_all(rows) else x.at[rows].add(value)  # type: ignore[attr-defined]
+    x[rows] += value
+    return x
+
+
+def row_squares(x: Array) -> Array:
+    """The squared norm of each row."""
+    return np.einsum("ij,ij->i", x, x) if isinstance(x, np.ndarray) else namespace(x).vecdot(x, x)
+
+
+# -- to the host -------------------------------------------------------------------------------------------------
+
+
+def to_host(x: Any) -> Any:
+    """The array as NumPy has it: the one place where numbers leave a device."""
+    if isinstance(x, np.ndarray) or not is_foreign(x):
+        return np.asarray(x)
+    if _is_torch(x):
+        x = x.detach()
+        return x.to(getattr(sys.modules["torch"], numpy_dtype(x.dtype).name)).cpu().numpy()
+    if (jax := sys.modules.get("jax")) is not None and isinstance(x, jax.Array):
+        return np.asarray(jax.device_get(x), dtype=numpy_dtype(x.dtype))
+    return x.get() if hasattr(x, "get") else np.asarray(x)
+
+
+def row_norms(x: Array) -> Array:
+    """The norm of each row, one number each on the host."""
+    if isinstance(x, np.ndarray):
+        return np.linalg.norm(x, axis=1) if x.size < LARGE else np.sqrt(row_squares(x))  # the first needs a copy
+    return to_host(namespace(x).linalg.vector_norm(x, axis=1))
+
+
+def finite_rows(x: Array) -> Array:
+    """Which rows have finite numbers only, on the host."""
+    if isinstance(x, np.ndarray):
+        return np.asarray(np.isfinite(x).all(axis=1))
+    xp = namespace(x)
+    return to_host(xp.all(xp.isfinite(x), axis=1))
+
+
+def same(x: Array, y: Array) -> bool:
+    """Whether two arrays agree in every number; NaN agrees with NaN."""
+    if isinstance(x, np.ndarray):
+        return np.array_equal(x, y, equal_nan=True)
+    return x is y or bool(namespace(x).all((x == y) | ((x != x) & (y != y))))
+
+
+def imprint(x: Array) -> Array:
+    """What tells whether x is changed: a copy, or sums where that would take much memory."""
+    return x.sum(axis=1) if isinstance(x, np.ndarray) and x.size >= LARGE else copy(x)
+
+
+def restored(x: Array, imprint: Array) -> bool:
+    """Whether x is as it was; if not, and there is a copy, it is put back."""
+    if imprint.ndim < x.ndim:
+        return same(imprint, x.sum(axis=1))
+    if same(imprint, x):
+        return True
+    assign(x, imprint)
+    return False
+
+
+# -- libraries ---------------------------------------------------------------------------------------------------
+
+
+def _is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")  # nobody has a tensor before torch is imported
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _writable(x: Array) -> bool:
+    return isinstance(x, np.ndarray) or not hasattr(x, "at")  # JAX arrays are not, and have `at` instead
+
+
+def _is_all(rows: Any) -> bool:
+    return isinstance(rows, slice) and rows == slice(None)
+
+
+def _is_kind(x: Array, kind: str) -> bool:
+    return bool(namespace(x).isdtype(x.dtype, kind))
+
+
+def _other_namespace(x: Any) -> Any:
+    kind = "torch" if _is_torch(x) else type(x).__module__.partition(".")[0]
+    if kind not in ("torch", "cupy"):
+        return x.__array_namespace__()
+    try:
+        from array_api_compat import array_namespace
+    except ImportError:
+        raise missing_extra("array-api-compat", "torch", f"A run on {kind} arrays") from None
+    return array_namespace(x)
