@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, explain
 from dualanchor.core.oracle import Batch, Oracle, Session
 from dualanchor.core.streams import Purpose, Streams
@@ -268,6 +269,10 @@ class Sharded(Oracle):
 
     def mean(self, x: Array, batch: Batch) -> Array:
         ticket, drawn = batch.data
+        if arrays.is_foreign(x):
+            raise CapabilityError(
+                explain("engine: points must be NumPy arrays", type(x).__name__, "Start from a NumPy array")
+            )
         return self.engine.total(self._loaded, x, ticket, drawn)
 
     def full_batch(self) -> Batch:

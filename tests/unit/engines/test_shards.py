@@ -140,6 +140,13 @@ def test_additive_noise_needs_no_engine():
         da.solve(problem, budget=50, engine="local")
 
 
+def test_points_of_other_libraries_are_turned_down(engine):
+    torch = pytest.importorskip("torch")
+    problem = da.Problem(da.Sampler(lambda x, n, rng: 2 * x), torch.ones(3), constants=da.Constants(L=2.0))
+    with pytest.raises(da.errors.CapabilityError, match=r"NumPy arrays.*Tensor"):
+        da.solve(problem, da.SGDA(0.1, 4), stop=da.Steps(2), engine=engine)
+
+
 def test_replay_is_found_out_and_a_declaration_is_kept(engine):
     own = np.random.default_rng(0)
     for oracle, answer in (
@@ -187,7 +194,6 @@ def test_another_engine_takes_over(engine):
         (lambda: da.engines.ShardedData(line, lambda i, j: A, n=0), "ShardedData: n"),
         (lambda: da.solve(da.problems.affine(), budget=9, engine="lokal"), "local"),
         (lambda: da.solve(da.problems.affine(), budget=9, engine=3), "engine must be"),
-        (lambda: da.engines.MPI(workers=99), "mpiexec -n 99"),
     ],
 )
 def test_bad_input_is_explained(make, words):
