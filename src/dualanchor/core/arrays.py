@@ -19,6 +19,7 @@ from dualanchor.core.types import Array, Rows
 LARGE = 1 << 21
 """Numbers of an array, from which on no copies are made that can be avoided."""
 
+_PIECE = 1 << 14
 _NAMESPACES: dict[type, Any] = {np.ndarray: np}
 
 
@@ -192,8 +193,14 @@ def to_host(x: Any) -> Any:
 def row_norms(x: Array) -> Array:
     """The norm of each row, one number each on the host."""
     if isinstance(x, np.ndarray):
-        return np.linalg.norm(x, axis=1) if x.size < LARGE else np.sqrt(row_squares(x))  # the first needs a copy
+        return np.linalg.norm(x, axis=1) if x.size < LARGE else _long_norms(x)
     return to_host(namespace(x).linalg.vector_norm(x, axis=1))
+
+
+def _long_norms(x: Array) -> Array:
+    """Norms without a copy; sums of pieces in double precision."""
+    pieces = (x[:, start : start + _PIECE] for start in range(0, x.shape[1], _PIECE))
+    return np.sqrt(sum(row_squares(piece).astype(np.float64) for piece in pieces)).astype(x.dtype)
 
 
 def finite_rows(x: Array) -> Array:
