@@ -21,12 +21,12 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup reproduce test check bench docs build-check clean distclean format \
+.PHONY: help setup reproduce test check bench bench-guard docs build-check clean distclean format \
         lint test-fast test-full doctest
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS='...' is passed on by reproduce and bench"
+	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS='...' is passed on by reproduce, bench and bench-guard"
 
 setup: $(STAMP)  ## make .venv with everything the tests need
 
@@ -39,10 +39,13 @@ test: lint test-full doctest docs build-check  ## everything that CI runs
 
 check: lint test-fast  ## the part of test that takes under two minutes
 
-bench: $(STAMP)  ## measure what a step and the whole suite cost
+bench: $(STAMP)  ## measure what things cost and write benchmarks/RESULTS.md
 	$(STEP) "Benchmarks"
-	@$(PY) benchmarks/overhead.py $(ARGS)
-	@$(PY) benchmarks/suite.py $(ARGS)
+	@$(PY) -m benchmarks.gather --write $(ARGS)
+
+bench-guard: $(STAMP)  ## fail if a ratio is 30 % worse than in benchmarks/results.json
+	$(STEP) "Benchmarks against the stored ones"
+	@$(PY) -m benchmarks.gather --guard $(ARGS)
 
 docs: $(STAMP)  ## build docs/_build/html; a warning is an error
 	$(STEP) "Documentation: sphinx, strict"

@@ -107,7 +107,7 @@ def fastest(calls: list[Callable[[], Any]], count: int) -> list[float]:
 def efficiencies(name: str, times: list[Any]) -> list[dict[str, Any]]:
     """Rows for seconds with one worker and with two, when computing and when waiting."""
     return [
-        row(f"efficiency {name}, {doing} {1e3 * one:.0f} ms", two, one, one / (2 * two), EFFICIENCY)
+        row(f"efficiency {name}, {doing}", two, one, one / (2 * two), EFFICIENCY)
         for doing, (one, two) in zip(("computing", "waiting"), times, strict=True)
     ]
 

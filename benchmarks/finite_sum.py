@@ -102,8 +102,9 @@ def batch_mean(F: da.FiniteSum, streams: da.Streams, x: np.ndarray, B: int) -> n
     return F.mean(x, F.draw(streams, B))
 
 
-def rows(quick: bool = False, n: int | None = None, repeat: int = 25) -> list[dict]:
+def rows(quick: bool = False, n: int | None = None, repeat: int | None = None) -> list[dict]:
     """One row per component, precision of x, batch size and way of sampling; times in seconds."""
+    repeat = repeat or (4 if quick else 10)
     data = made(n or (200_000 if quick else 1_000_000))
     found = []
     for name, component in (("least squares", least_squares), ("logistic", logistic)):
@@ -119,7 +120,7 @@ def rows(quick: bool = False, n: int | None = None, repeat: int = 25) -> list[di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, help="of the data; 1,000,000 if left out, which takes 2.5 GB")
-    parser.add_argument("--repeat", type=int, default=25)
+    parser.add_argument("--repeat", type=int, help="10 if left out, 4 with --quick")
     parser.add_argument("--quick", action="store_true", help="200,000 rows")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

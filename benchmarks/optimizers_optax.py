@@ -57,7 +57,7 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
     for name in ours:
         measured = min(times[name])
         ratio = measured / against
-        title = f"optax {name}, {PARAMETERS:,} parameters, against sgd with momentum"
+        title = f"optax {name}, {PARAMETERS:,} parameters, against sgd with momentum, µs"
         row = {"name": title, "measured": measured, "against": against, "ratio": ratio}
         table.append({**row, "target": TARGET, "met": ratio <= TARGET})
     return table

@@ -1,25 +1,27 @@
-"""Time per iteration of `solve` against a hand-inlined NumPy loop and scipy's `fixed_point`, side by side.
+"""Time per iteration of `solve` against a hand-inlined NumPy loop, and against other libraries' fixed-point loops.
 
-S-Dual-OHM with one sample per step at d = 100, on the operators of experiments 3 (d = 100 there, too) and 1.
-The inlined loops do the same arithmetic on the same noise and must end at the same point, bit for bit.
-Prints a table, or with --json one object. Least times over interleaved repetitions: the machine may be noisy.
+S-Dual-OHM with one sample per step at d = 100, on the operators of experiments 3 (d = 100 there, too) and 1, recording
+as by default. The inlined loops do the same arithmetic on the same noise and must end at the same point, bit for bit.
+The other libraries iterate x - alpha F(x) without noise, one step per call; JAX's under jit.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from math import sqrt
 
 import numpy as np
 from scipy.optimize import fixed_point
 
 import dualanchor as da
+from benchmarks.common import Row, at_least, at_most, least, main, not_measured
 from dualanchor.core.streams import Handle, Kind, Purpose
+from dualanchor.fast import available
 
-D, BLOCK, TARGET = 100, 128, 1.6
+D, BLOCK = 100, 128
+INLINED, OTHERS = 1.4, 5.0
+MU, DELTA, NU = 0.1, 1e-2, 5e-5
 
 
 def noise_vectors(steps: int) -> Iterator[np.ndarray]:
@@ -34,14 +36,14 @@ def noise_vectors(steps: int) -> Iterator[np.ndarray]:
 
 def inlined_huber(x0: np.ndarray, steps: int, alpha: float, sigma: float) -> np.ndarray:
     """Experiment 3 with everything written out."""
-    N, mu, delta, nu, half = steps + 1, 0.1, 1e-2, 5e-5, D // 2
+    N, half = steps + 1, D // 2
     x, z, scale = x0.copy(), np.zeros(D), sigma / sqrt(D)
     for k, xi in zip(range(steps), noise_vectors(steps), strict=False):
-        G = np.clip(x, -nu, nu)
-        G *= 1 - delta
-        G += mu * x
-        G[:half] += delta * x[half:]
-        G[half:] -= delta * x[:half]
+        G = np.clip(x, -NU, NU)
+        G *= 1 - DELTA
+        G += MU * x
+        G[:half] += DELTA * x[half:]
+        G[half:] -= DELTA * x[:half]
         G = G + scale * xi
         z *= (N - k - 1) / (N - k)
         z -= alpha / (N - k) * G
@@ -80,77 +82,123 @@ def offset_of_worst_case() -> np.ndarray:
     return offset
 
 
-def best(functions: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
-    """Least time of each, the functions taking turns."""
-    times = {name: float("inf") for name in functions}
-    for _ in range(repeat):
-        for name, function in functions.items():
-            start = time.perf_counter()
-            function()
-            times[name] = min(times[name], time.perf_counter() - start)
-    return times
-
-
-def scipy_iteration(problem: da.Problem, steps: int) -> None:
-    """The same operator without noise in scipy's loop; its last words, that it did not converge, are expected."""
+def scipy_loop(problem: da.Problem, steps: int) -> Callable[[], None]:
+    """The operator without noise in scipy's loop; its last words, that it did not converge, are expected."""
     instance = problem.instance(da.Streams(0, np.arange(1), Purpose.INSTANCE))
     alpha, F = problem.step_size, instance.oracle.operator
-    try:
-        fixed_point(lambda x: x - alpha * F(x), instance.x0, method="iteration", maxiter=steps, xtol=0.0)
-    except RuntimeError:
-        return
+
+    def iterate() -> None:
+        try:
+            fixed_point(lambda x: x - alpha * F(x), instance.x0, method="iteration", maxiter=steps, xtol=0.0)
+        except RuntimeError:
+            return
+
+    return iterate
+
+
+def jax_map(alpha: float) -> Callable:
+    """The map x - alpha F(x) of experiment 3 in JAX, in double precision."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+
+    def turned(x: jax.Array) -> jax.Array:
+        u, v = jnp.split(x, 2)
+        coupling = DELTA * jnp.concatenate([v, -u])
+        return x - alpha * ((1 - DELTA) * jnp.clip(x, -NU, NU) + MU * x + coupling)
+
+    return turned
+
+
+def optimistix_loop(alpha: float, x0: np.ndarray, steps: int) -> Callable[[], None]:
+    import equinox as eqx
+    import jax
+    import optimistix
+
+    turned = jax_map(alpha)
+    solver = optimistix.FixedPointIteration(rtol=1e-12, atol=1e-12)
+
+    def fn(y: jax.Array, args: None) -> tuple[jax.Array, None]:
+        return turned(y), None
+
+    @eqx.filter_jit
+    def step(y: jax.Array, state: object) -> tuple:
+        return solver.step(fn, y, None, {}, state, frozenset())[:2]
+
+    start = jax.numpy.asarray(x0)
+    begin = solver.init(fn, start, None, {}, jax.eval_shape(lambda: start), None, frozenset())
+
+    def iterate() -> None:
+        y, state = start, begin
+        for _ in range(steps):
+            y, state = step(y, state)
+        y.block_until_ready()
+
+    return iterate
+
+
+def jaxopt_loop(alpha: float, x0: np.ndarray, steps: int) -> Callable[[], None]:
+    import jax
+    from jaxopt import FixedPointIteration
+
+    solver = FixedPointIteration(jax_map(alpha), tol=0.0)
+    start = jax.numpy.asarray(x0)
+    begin, step = solver.init_state(start), jax.jit(solver.update)
+
+    def iterate() -> None:
+        x, state = start, begin
+        for _ in range(steps):
+            x, state = step(x, state)
+        x.block_until_ready()
+
+    return iterate
 
 
 def measure(
     problem: da.Problem, inlined: Callable[..., np.ndarray], start: np.ndarray, steps: int, repeat: int
-) -> dict:
-    """Microseconds per iteration and their ratios on one problem."""
-    method = da.DualOHM(step_size=problem.step_size, horizon=steps + 1)
-    arguments = (start, steps, problem.step_size, problem.constants.sigma)
-    if not np.array_equal(da.solve(problem, method).x, inlined(*arguments)):
-        raise SystemExit(f"{problem.name}: the two loops must do the same arithmetic")
+) -> list[Row]:
+    """Microseconds per iteration on one problem."""
+    alpha = problem.step_size
+    method = da.DualOHM(step_size=alpha, horizon=steps + 1)
+    arguments = (start, steps, alpha, problem.constants.sigma)
+    kinds = {"compiled": True, "not compiled": False} if available() else {"not compiled": False}
+    for fast in kinds.values():
+        if not np.array_equal(da.solve(problem, method, fast=fast).x, inlined(*arguments)):
+            raise SystemExit(f"{problem.name}: the two loops must do the same arithmetic")
     few = steps // 10
-    times = best(
-        {
-            "solve": lambda: da.solve(problem, method),
-            "solve, not recording": lambda: da.solve(problem, method, record=0),
-            "hand-inlined": lambda: inlined(*arguments),
-            "scipy fixed_point": lambda: scipy_iteration(problem, few),
-        },
-        repeat,
-    )
-    micro = {name: 1e6 * t / (few if name.startswith("scipy") else steps) for name, t in times.items()}
-    return {
-        "microseconds": micro,
-        "solve / hand-inlined": micro["solve"] / micro["hand-inlined"],
-        "scipy fixed_point / solve": micro["scipy fixed_point"] / micro["solve"],
-    }
+    loops = {"scipy": scipy_loop(problem, few)}
+    if problem.name == "huber-minimax":
+        made = {"optimistix": optimistix_loop, "jaxopt": jaxopt_loop}
+        loops |= {name: make(alpha, start, few) for name, make in made.items() if find_spec(name)}
+        for name in loops:
+            loops[name]()  # compiles
+    functions = {kind: lambda fast=fast: da.solve(problem, method, fast=fast) for kind, fast in kinds.items()}
+    times = least({**functions, "inlined": lambda: inlined(*arguments), **loops}, repeat)
+    micro = {name: 1e6 * t / (few if name in loops else steps) for name, t in times.items()}
+    title, table = f"solve, {problem.name}, d = {D}, {{}}, µs per iteration".format, []
+    tools = ("scipy", "optimistix", "jaxopt") if problem.name == "huber-minimax" else ("scipy",)
+    for kind in ("compiled", "not compiled"):
+        for side in ("inlined", *tools):
+            name = title(f"{kind}, against {'a hand-inlined loop' if side == 'inlined' else f'{side}, step by step'}")
+            target, compare = (INLINED, at_most) if side == "inlined" else (OTHERS, at_least)
+            if missing := [package for package in (kind, side) if package not in micro]:
+                package = "numba" if missing[0] == "compiled" else missing[0]
+                table.append(not_measured(name, target, f"{package} is not installed"))
+            else:
+                table.append(compare(name, micro[kind], micro[side], target))
+    return table
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--repeat", type=int, default=11)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    size = (arguments.steps, arguments.repeat)
-    report = {
-        "huber-minimax": measure(da.problems.huber_minimax(), inlined_huber, start_of_huber(), *size),
-        "worst-case-nonexpansive": measure(
-            da.problems.worst_case_nonexpansive(dimension=D), inlined_worst_case, offset_of_worst_case(), *size
-        ),
-    }
-    if arguments.json:
-        print(json.dumps(report))
-        return
-    print(f"d = {D}, B = 1, {arguments.steps} iterations, least of {arguments.repeat}")
-    for name, row in report.items():
-        print(f"\n{name}")
-        for what, value in row["microseconds"].items():
-            print(f"  {what:28s} {value:8.2f} µs per iteration")
-        print(f"  {'solve / hand-inlined':28s} {row['solve / hand-inlined']:8.2f}   target at most {TARGET}")
-        print(f"  {'scipy fixed_point / solve':28s} {row['scipy fixed_point / solve']:8.2f}")
+def rows(quick: bool = False) -> list[Row]:
+    """Both problems."""
+    size = (2_000, 3) if quick else (20_000, 7)
+    worst = da.problems.worst_case_nonexpansive(dimension=D)
+    return [
+        *measure(da.problems.huber_minimax(), inlined_huber, start_of_huber(), *size),
+        *measure(worst, inlined_worst_case, offset_of_worst_case(), *size),
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    main(rows, __doc__)

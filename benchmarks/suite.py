@@ -1,27 +1,41 @@
-"""The paper's four panels, all grids and seeds: the library against one run at a time in plain NumPy, core for core.
+"""The paper's four panels, all grids and 10 seeds: the library against one run at a time in plain NumPy, core for core.
 
 The plain loops are written out below, one point and one seed at a time. They are timed on a sample (a stretch of steps
-of every method on every panel) and extrapolated to the steps of all runs. A plain loop does not notice that it
-diverges, so it is counted to its end; the column "alive" counts it only to where the library saw it leave. The library
-runs everything in one process, without its store.
+of every method on every panel) and extrapolated to the steps of all runs, in seconds of one core. A plain loop does not
+notice that it diverges, so it is counted to its end; "alive" counts it only to where the library saw it leave. The
+library runs everything in a fresh process, without its store, and is charged for all of it.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 import dualanchor as da
+from benchmarks.common import Row, at_least, at_most, main, not_measured
 from dualanchor.core.streams import Purpose
 from dualanchor.experiments.panel import PAPER, Panel, paper_panel
 from dualanchor.experiments.study import run_study
+from dualanchor.fast import available
+
+FASTER = {"compiled": 60.0, "not compiled": 25.0}
+WALL = {"compiled": 6.0, "not compiled": 25.0}
 
 Sample = Callable[[np.ndarray], np.ndarray]
+
+
+def panels(names: Sequence[str]) -> list[Panel]:
+    """The paper's panels with the paper's methods."""
+    found = [paper_panel(name) for name in names]
+    return [panel.only([entry.id for entry in panel.entries if not entry.ours]) for panel in found]
 
 
 def plain_oracle(panel: Panel) -> tuple[np.ndarray, Callable[[int], Sample]]:
@@ -118,32 +132,71 @@ def seconds_per_step(step: Callable[[int], None], stretch: int = 150) -> float:
     return min(times)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    rows: dict[str, dict[str, float]] = {}
-    for name in PAPER:
-        panel = paper_panel(name)
-        panel = panel.only([entry.id for entry in panel.entries if not entry.ours])
-        start = time.process_time()
-        run_study([panel], seeds=arguments.seeds, jobs=1)
-        library = time.process_time() - start
-        with np.errstate(all="ignore"):
-            full, alive = plain_seconds(panel, arguments.seeds)
-        rows[name] = {"library": library, "plain": full, "plain, alive": alive}
-    rows["all"] = {key: sum(row[key] for row in rows.values()) for key in rows[PAPER[0]]}
-    for row in rows.values():
-        row |= {"ratio": row["plain"] / row["library"], "ratio, alive": row["plain, alive"] / row["library"]}
-    if arguments.json:
-        print(json.dumps(rows))
-        return
-    print(f"{arguments.seeds} seeds, seconds of one core; the plain loops are extrapolated from a sample")
-    for name, row in rows.items():
-        print(f"  {name:10s}" + "".join(f"  {key} {value:8.1f}" for key, value in row.items()))
-    print("  target: ratio of all at least 25")
+class Took(NamedTuple):
+    """Seconds of a fresh process."""
+
+    wall: float
+    cores: float
+
+
+def fresh_study(names: Sequence[str], seeds: int, jobs: int, **environment: str) -> Took:
+    """Run the panels in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.suite", "--study", ",".join(names), str(seeds), str(jobs)]
+    before, start = os.times(), time.perf_counter()
+    subprocess.run(command, check=True, env={**os.environ, **environment})
+    wall, after = time.perf_counter() - start, os.times()
+    return Took(wall, sum(after[i] - before[i] for i in (2, 3)))
+
+
+def rows(quick: bool = False) -> list[Row]:
+    """Core for core, and on two cores by the clock."""
+    names, seeds = (("exp1",), 1) if quick else (tuple(PAPER), 10)
+    what = f"{'panel exp1' if quick else 'the four panels'}, {seeds} seed{'' if quick else 's'}"
+    kinds = {"compiled": {}, "not compiled": {"DUALANCHOR_FAST": "0"}}
+    if not available():
+        del kinds["compiled"]
+    if "compiled" in kinds and not quick:
+        fresh_study(names, 1, 2)  # compiles what has changed since it was compiled
+    cores = {kind: fresh_study(names, seeds, 1, **environment).cores for kind, environment in kinds.items()}
+    with np.errstate(all="ignore"):
+        totals = [plain_seconds(panel, seeds) for panel in panels(names)]
+    full, alive = (sum(column) for column in zip(*totals, strict=True))
+    table = []
+    for kind, target in FASTER.items():
+        name = f"{what}, {kind}, against one run at a time{{}}, core s".format
+        if kind in kinds:
+            table.append(at_least(name(""), cores[kind], full, target))
+            table.append(at_least(name(", while alive"), cores[kind], alive, None))
+        else:
+            table.append(not_measured(name(""), target, "numba is not installed"))
+    return table + on_two_cores(what, names, seeds, kinds, quick)
+
+
+def on_two_cores(
+    what: str, names: Sequence[str], seeds: int, kinds: dict[str, dict[str, str]], quick: bool
+) -> list[Row]:
+    """By the clock, with compiled steps from an earlier run and with none."""
+    clock = {kind: f"{what}, {kind}, on 2 cores, s" for kind in WALL}
+    cold = f"{what}, compiled for the first time, against not compiled, on 2 cores, s"
+    if quick:
+        left_out = {**{clock[kind]: target for kind, target in WALL.items()}, cold: 1.0}
+        return [not_measured(name, target, "left out with --quick") for name, target in left_out.items()]
+    wall, table = {}, []
+    for kind, target in WALL.items():
+        if kind not in kinds:
+            table.append(not_measured(clock[kind], target, "numba is not installed"))
+            continue
+        wall[kind] = min(fresh_study(names, seeds, 2, **kinds[kind]).wall for _ in range(2))
+        table.append(at_most(clock[kind], wall[kind], None, target))
+    if "compiled" not in kinds:
+        return [*table, not_measured(cold, 1.0, "numba is not installed")]
+    with tempfile.TemporaryDirectory() as folder:
+        took = fresh_study(names, seeds, 2, NUMBA_CACHE_DIR=folder)
+    return [*table, at_most(cold, took.wall, wall["not compiled"], 1.0)]
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--study"]:
+        run_study(panels(sys.argv[2].split(",")), seeds=int(sys.argv[3]), jobs=int(sys.argv[4]))
+    else:
+        main(rows, __doc__)

@@ -20,6 +20,7 @@ from dualanchor.cli.arguments import (
     require_folder,
     tells,
 )
+from dualanchor.cli.bench import bench
 from dualanchor.cli.calibrate import calibrate
 from dualanchor.cli.certify import certify
 from dualanchor.cli.plan import plan
@@ -277,6 +278,7 @@ def _show(entries: list[Entry], name: str | None, as_json: bool) -> None:
         output.print_description(entries[0])
 
 
+app.add_command(bench)
 app.add_command(calibrate)
 app.add_command(certify)
 app.add_command(plan)
