@@ -145,3 +145,17 @@ def test_a_mutant_of_a_compiled_step_is_caught(monkeypatch):
     monkeypatch.setitem(steps.STEPS, "s-dual-ohm", wrong)
     with pytest.raises(AssertionError):
         both_ways(case, case.make(), stop=da.Steps(20))
+
+
+def test_a_subclass_with_a_formula_of_its_own_is_not_compiled_as_its_parent():
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Slower(da.DualOHM):
+        def update(self, k, s, G):
+            s.x -= 0.01 * G
+
+    problem = da.problems.worst_case_nonexpansive(dimension=11)
+    runs = [da.solve(problem, Slower(0.5, horizon=100), fast=on) for on in (False, True)]
+    np.testing.assert_array_equal(runs[0].x, runs[1].x)
+    assert fast.compiled_update(Slower(0.5, horizon=100), Slower(0.5, horizon=100).init(np.ones((1, 3)))) is None

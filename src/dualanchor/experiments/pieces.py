@@ -19,7 +19,7 @@ from dualanchor.experiments.store import Store
 from dualanchor.fast import available as fast_is_available
 from dualanchor.run import Draws, solve
 
-CURVE_POINTS = 200
+CURVE_POINTS = 100
 EVALUATION_SAMPLES = 4096
 NOISE_KEPT = 21_000_000  # numbers, in each process
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from numba import types
@@ -42,6 +43,12 @@ class Pointer(types.WrapperAddressProtocol):  # type: ignore[misc]
 
     def signature(self) -> Any:
         return self._kind
+
+
+@cache
+def pointer(function: Any, kind: Any) -> Pointer:
+    """The address of a compiled function, found once."""
+    return Pointer(function, kind)
 
 
 class Steps(NamedTuple):

@@ -12,7 +12,7 @@ from dualanchor.core.method import Method, State
 from dualanchor.core.oracle import Recipe, Session
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray
-from dualanchor.fast.kinds import LOOK, OPERATOR, STEP, Pointer, Steps, given
+from dualanchor.fast.kinds import LOOK, OPERATOR, STEP, Steps, given, pointer
 from dualanchor.fast.operators import OPERATORS
 from dualanchor.fast.steps import STEPS
 
@@ -70,13 +70,13 @@ class Stretch:
     def __init__(self, steps: Steps, operator: Any) -> None:
         self._steps = steps
         kinds = ((operator, OPERATOR), (steps.one, STEP), (steps.look, LOOK), (steps.two, STEP))
-        self._functions = [Pointer(function, kind) for function, kind in kinds]
+        self._functions = [pointer(function, kind) for function, kind in kinds]
         self._known: dict[int, _Charges] = {}
 
     @classmethod
     def of(cls, method: Method, state: State, recipe: Recipe) -> Self | None:
         """The stretch for a method's rows; None if a part of it has no compiled form."""
-        steps, operator = STEPS.get(type(method).id), OPERATORS.get(recipe.operator)
+        steps, operator = _steps_of(method), OPERATORS.get(recipe.operator)
         if steps is None or operator is None or list(vars(state)) != steps.fields:
             return None
         if any(value.dtype != np.float64 for value in vars(state).values()) or state.x.shape[1] > _LONGEST:
@@ -186,9 +186,14 @@ def _total(value: Any, count: int) -> Any:
     return int(total) if total.ndim == 0 else total
 
 
+def _steps_of(method: Method) -> Steps | None:
+    """A method's own compiled step; a subclass that does not say so under an id of its own has none."""
+    return STEPS.get(type(method).id) if "id" in vars(type(method)) else None
+
+
 def update_of(method: Method, state: State) -> Callable[[int, State, Array], None] | None:
     """A method's elementwise update as one pass over each row, or None if it has no compiled form."""
-    steps = STEPS.get(type(method).id)
+    steps = _steps_of(method)
     if steps is None or steps.update is None or list(vars(state)) != steps.fields:
         return None
     if any(value.dtype not in (np.float64, np.float32) for value in vars(state).values()):

@@ -18,6 +18,7 @@ from dualanchor.oracles.each_row import each_row, require_callable
 from dualanchor.oracles.gather import row_bytes, rows_at, scattered, spans, tile_rows, windows
 
 _BLOCK = 256  # rows that are drawn together, if rows are drawn in blocks
+_MATRIX = 1000  # coordinates up to which a mean matrix is kept
 _GROUP = 64  # values that are added in their own precision
 
 
@@ -392,6 +393,7 @@ class _RankOne(_Kernel):
     def __init__(self, u: Array, v: Array, targets: Array | None, instance: IntArray | None) -> None:
         self._u, self._v, self._targets, self._instance = u, v, targets, instance
         self.n = u.shape[1]
+        self._matrices: dict[int, Array] = {}  # shared by all parts
 
     def mean(self, x: Array, indices: IntArray) -> Array:
         length = tile_rows(8 * x.shape[1])
@@ -443,6 +445,9 @@ class _RankOne(_Kernel):
         instance = np.zeros(len(x), int) if self._instance is None else self._instance
         for at in np.unique(instance):
             rows = instance == at
+            if self._small:
+                out[rows] = x[rows] @ self._mean_matrix(at)
+                continue
             for span in _converted(self._v[at], x):
                 inner = x[rows] @ self._v[at, span].T
                 if self._targets is not None:
@@ -450,6 +455,17 @@ class _RankOne(_Kernel):
                 inner /= self.n
                 out[rows] += inner @ self._u[at, span]
         return out
+
+    @property
+    def _small(self) -> bool:
+        """Whether the mean of all u v' takes less memory than they do, and less time."""
+        n, d = self._u.shape[1:]
+        return self._targets is None and d <= 2 * n and d <= _MATRIX
+
+    def _mean_matrix(self, at: int) -> Array:
+        if at not in self._matrices:
+            self._matrices[at] = self._v[at].T @ self._u[at] / self.n
+        return self._matrices[at]
 
     def recipe(self, rows: int) -> Recipe | None:
         if self._v is not self._u or self._targets is not None or self._u.dtype != np.float64:
@@ -460,7 +476,9 @@ class _RankOne(_Kernel):
     def take(self, rows: Rows) -> _Kernel:
         if self._instance is None:
             return self
-        return _RankOne(self._u, self._v, self._targets, self._instance[rows])
+        part = _RankOne(self._u, self._v, self._targets, self._instance[rows])
+        part._matrices = self._matrices
+        return part
 
 
 class _Linear(_Kernel):
