@@ -55,20 +55,23 @@ class _Memory:
         self.limit = self._size = 0
         self._blocks: OrderedDict[Any, Array] = OrderedDict()
 
-    def get(self, key: Any, make: Callable[[], Array]) -> Array:
-        """The block with this key, made if it is not here."""
-        if not self.limit:
-            return make()
-        if key not in self._blocks:
-            self._blocks[key] = make()
-            self._size += self._blocks[key].size
+    def find(self, key: Any) -> Array | None:
+        """The block with this key, if it is here."""
+        block = self._blocks.get(key)
+        if block is not None:
+            self._blocks.move_to_end(key)
+        return block
+
+    def keep(self, key: Any, block: Array) -> None:
+        """Remember a block that nobody writes to any more."""
+        if self.limit and key not in self._blocks:
+            self._blocks[key] = block
+            self._size += block.size
             self.trim()
-        self._blocks.move_to_end(key)
-        return self._blocks[key]
 
     def trim(self) -> None:
         """Forget the oldest blocks beyond the limit."""
-        while self._size > self.limit and len(self._blocks) > (self.limit > 0):
+        while self._size > self.limit:
             self._size -= self._blocks.popitem(last=False)[1].size
 
 
@@ -263,12 +266,10 @@ class Streams:
         def block(slot: int, number: int, length: int) -> Array:
             if slot not in handles:
                 handles[slot] = Handle(self.seed, self.purpose, int(self._distinct[slot]), kind)
-            if not shape:
-                return draw(handles[slot].generator(number), (length,))
-            key = (self.seed, self.purpose, int(self._distinct[slot]), kind, shape, np.dtype(dtype).char, number)
-            return _memory.get(key, lambda: draw(handles[slot].generator(number), (length, *shape)))
+            return draw(handles[slot].generator(number), (length, *shape))
 
-        return _Sequence(block, self._distinct.size, shape, dtype)
+        name = (self.seed, self.purpose, self._distinct.tobytes(), kind, shape, np.dtype(dtype).char)
+        return _Sequence(block, self._distinct.size, shape, dtype, name if shape else None)
 
     def _row_slots(self) -> IntArray:
         if self._slots is not None:
@@ -321,8 +322,14 @@ class _Sequence:
     """
 
     def __init__(
-        self, block: Callable[[int, int, int], Array], replications: int, shape: tuple[int, ...], dtype: Any
+        self,
+        block: Callable[[int, int, int], Array],
+        replications: int,
+        shape: tuple[int, ...],
+        dtype: Any,
+        name: Any = None,
     ) -> None:
+        self._name = name  # under which its blocks may be remembered
         self._block, self._replications, self._shape, self._dtype = block, replications, shape, dtype
         width = shape[0] if shape else 1
         self._first, self._longest = (1 << max(0, (size // width).bit_length() - 1) for size in (_FIRST, _PER_BLOCK))
@@ -418,14 +425,17 @@ class _Sequence:
         if number not in self._kept:
             while len(self._kept) >= self._capacity:
                 self._kept.popitem(last=False)
-            values = np.empty((length, self._replications, *self._shape), self._dtype)
-            self._kept[number] = (values, np.zeros(self._replications, bool))
+            known = None if self._name is None else _memory.find((self._name, number))
+            values = np.empty((length, self._replications, *self._shape), self._dtype) if known is None else known
+            self._kept[number] = (values, np.full(self._replications, known is not None))
         self._kept.move_to_end(number)
         values, filled = self._kept[number]
         for slot in slots:
             if not filled[slot]:
                 values[:, slot] = self._block(slot, number, length)
                 filled[slot] = True
+                if self._name is not None and filled.all():
+                    _memory.keep((self._name, number), values)
         return values
 
 

@@ -260,15 +260,19 @@ def test_remembered_noise_is_the_same_noise_and_is_bounded():
     from dualanchor.core.streams import _memory, remember
 
     expected = noise(seed=5).vectors(200).copy()
-    remember(700)
+    remember(3000)
     try:
         for _ in range(2):
             np.testing.assert_array_equal(noise(seed=5).vectors(200), expected)
-        assert 0 < sum(block.size for block in _memory._blocks.values()) <= max(700, 64 * 3)
-        kept = next(iter(_memory._blocks))
-        block = _memory._blocks[kept]
-        assert _memory.get(kept, lambda: pytest.fail("was kept")) is block
+        assert sum(block.size for block in _memory._blocks.values()) == _memory._size <= 3000
+        block = next(reversed(_memory._blocks.values()))
+        block += 1.0  # what is remembered is what is read
+        assert not np.array_equal(noise(seed=5).vectors(200), expected)
+        np.testing.assert_array_equal(noise((0, 1), seed=5).vectors(200), expected[:, :2])  # others have their own
+        remember(1000)
+        assert 0 < sum(block.size for block in _memory._blocks.values()) <= 1000
     finally:
         remember(0)
     assert not _memory._blocks
     assert _memory._size == 0
+    np.testing.assert_array_equal(noise(seed=5).vectors(200), expected)
