@@ -102,7 +102,7 @@ def test_updates_of_long_rows(case, dtype):
     """By compiled passes and in pieces: what `update` does to the whole, bit for bit."""
     method = case.make()
     rng = np.random.default_rng(3)
-    start, values = rng.standard_normal((2, 20_011)).astype(dtype), rng.standard_normal((5, 2, 20_011)).astype(dtype)
+    start, values = rng.standard_normal((2, 200_011)).astype(dtype), rng.standard_normal((5, 2, 200_011)).astype(dtype)
     states = [method.init(start) for _ in range(3)]
     compiled = fast.compiled_update(method, states[1])
     for k, G in enumerate(values):

@@ -37,7 +37,7 @@ STEP_SIZES = (0.005, 0.01, 0.05, 0.1, 1.0)
 """Step sizes that a comparison tries: the paper's, in units of the problem's own step where that is known."""
 
 
-_PIECE = 1 << 13  # numbers of each array that are worked on at a time in long rows
+_PIECE = 1 << 19  # bytes of each array that are worked on at a time in long rows
 
 
 class State(SimpleNamespace):
@@ -165,7 +165,7 @@ class Method(Rowwise, ABC):
     def update_in_pieces(self, k: int, s: State, G: Array) -> None:
         """`update`, in pieces of the coordinates that fit the cache: what takes no part in it stays in memory once."""
         rows, d = G.shape
-        width = max(1, _PIECE // rows)
+        width = max(1, _PIECE // (rows * G.itemsize))
         for start in range(0, d, width):
             part = (slice(None), slice(start, start + width))
             views = {name: value[part] for name, value in vars(s).items()}
