@@ -18,6 +18,7 @@ PAGES = [
     "docs/certificates.md",
     "docs/reproduction.md",
     "docs/arrays.md",
+    "docs/engines.md",
     "docs/planning.md",
     "docs/choosing.md",
 ]
