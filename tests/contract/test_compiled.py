@@ -49,6 +49,7 @@ def stretches(monkeypatch):
     return taken
 
 
+@pytest.mark.slow
 @every_variant
 def test_one_run(case, change):
     both_ways(case, case.make(**change), stop=da.Steps(60))
@@ -59,6 +60,7 @@ def test_a_grid_with_replications(case, methods):
     both_ways(case, methods, budget=300, reps=3)
 
 
+@pytest.mark.slow
 @every_case
 def test_rows_that_diverge(case):
     methods = [case.make(horizon=130, step_size=size) for size in (0.1, 2000.0, 1e6, 0.05, 700.0)]

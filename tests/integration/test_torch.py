@@ -13,6 +13,8 @@ torch = pytest.importorskip("torch")
 
 from dualanchor.integrations.torch import DualAnchor, ExtraGradient  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 ROUNDS, BATCH, D = 20, 8, 6
 

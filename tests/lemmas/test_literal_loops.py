@@ -14,6 +14,8 @@ from tests.lemmas.trajectory import Nonexpansive, nonexpansive
 import dualanchor as da
 from dualanchor.methods import registry
 
+pytestmark = pytest.mark.slow
+
 LOOPS = {
     "dual-ohm": (da.DualOHM, statements.dual_ohm_loop),
     "ohm": (da.OHM, statements.ohm_loop),

@@ -9,6 +9,8 @@ from tests.statistics.kinds import POINT, D, Kind, draws, independent, unbiased,
 
 import dualanchor as da
 
+pytestmark = pytest.mark.slow
+
 N, BLOCK = 60, 7
 _rng = np.random.default_rng(21)
 _u, _t = _rng.normal(size=(N, D)), _rng.normal(size=N)

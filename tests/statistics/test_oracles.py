@@ -11,6 +11,8 @@ from tests.statistics.kinds import COMPONENTS, KINDS, POINT, D, draws, independe
 
 import dualanchor as da
 
+pytestmark = pytest.mark.slow
+
 SIZES = [1, 5, 2 * COMPONENTS + 1]  # the last is more than a finite sum has components: drawn as multinomial counts
 ROWS, COUNT = 40, 100
 kinds = pytest.mark.parametrize("name", KINDS)
