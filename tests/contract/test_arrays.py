@@ -449,6 +449,19 @@ def test_only_the_sums_of_a_certificate_go_to_the_host() -> None:
     assert abs(certificate.residual - 2 * np.sqrt(wide)) < 0.1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [3, 200])  # products are summed over groups, or over coordinates
+def test_what_jax_cannot_square_in_single_precision_has_no_finite_bound(d: int) -> None:
+    jax = pytest.importorskip("jax")
+    oracle = da.AdditiveNoise(lambda x: x, noise=lambda n, rng: 5e17 * rng.choice([-1.0, 1.0], size=d))
+    with jax.enable_x64(False):
+        far = da.certify(oracle, jax.numpy.full(d, 3e19), samples=256)
+        near = da.certify(oracle, jax.numpy.full(d, 1e15), samples=256)
+    assert far.upper == far.residual == np.inf
+    assert "too large to be squared" in str(far.notes)
+    assert 0 <= near.residual < near.upper < np.inf
+
+
 # -- what is turned down -----------------------------------------------------------------------------------------
 
 
@@ -464,6 +477,22 @@ def test_an_oracle_must_answer_in_the_library_of_x(other: Library) -> None:
             da.solve(da.Problem(oracle, other.array(START)), da.SGDA(0.1), stop=da.Steps(2))
     with pytest.raises(da.errors.OracleError, match="of the library of the point"):
         da.root(lambda x, n, rng: np.zeros(D), other.array(START), budget=100, L=1.0)
+
+
+def test_an_answer_of_a_third_library_is_turned_down(other: Library) -> None:
+    third = _library("jax" if other.name == "torch" else "torch")
+    vectorized = da.Sampler(lambda x, n, rngs: third.array(np.zeros(tuple(x.shape)), "float32"), vectorized=True)
+    for oracle in (vectorized, da.Sampler(lambda x, n, rng: third.array(np.zeros(D), "float32"))):
+        with pytest.raises(da.errors.OracleError, match="of the library of x"):
+            da.solve(da.Problem(oracle, other.array(START)), da.SGDA(0.1), stop=da.Steps(2))
+
+
+def test_an_answer_of_another_library_is_turned_down_at_any_time(other: Library) -> None:
+    oracle = da.Sampler(lambda x, n, rngs: np.zeros(tuple(x.shape)), vectorized=True)
+    F = da.Session(oracle, da.Streams(0, np.arange(1), dimension=D))
+    F.checking = False  # as after the first steps of a run
+    with pytest.raises(da.errors.OracleError, match="of the library of x"):
+        F(other.array(START[None]), F.draw(1))
 
 
 def test_values_of_another_library_come_to_a_start_of_numpy(other: Library) -> None:

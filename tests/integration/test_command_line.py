@@ -121,6 +121,75 @@ def test_a_problem_from_a_file(tmp_path):
     assert exact == pytest.approx(2 * 2**0.5 / 50)  # T = 0: the last iterate is x0 / N
 
 
+@pytest.fixture
+def sampled(tmp_path):
+    """A file with a sampler, a problem that can only be sampled, with and without constants, and a function."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import numpy as np\n"
+        "import dualanchor as da\n"
+        "def sample(x, n, rng):\n"
+        "    return 2 * (x - 1) + rng.normal(size=(n, 2)).mean(axis=0)\n"
+        "known = da.Problem(da.Sampler(sample), [0.0, 0.0], constants=da.Constants(L=2.0, sigma=1.5))\n"
+        "named = da.Problem(da.Sampler(sample), [0.0, 0.0], name='own name')\n"
+        "def factory():\n"
+        "    return known\n"
+        "seen = da.Problem(\n"
+        "    da.AdditiveNoise(lambda x: 2 * x, 0.1), [1.0, 1.0], constants=da.Constants(L=2.0, sigma=0.1)\n"
+        ")\n"
+    )
+    return file
+
+
+def test_what_can_only_be_sampled_goes_through_the_front_door(sampled):
+    out = data("solve", f"{sampled}:known", "--budget", 2000)
+    assert (out["method"], out["problem"]) == ("auto", "known")
+    assert out["nfev"] <= 2000
+    # Batches of 1 leave about 0.6; auto ends below 0.1, and the bound from 256 samples adds about 0.2.
+    assert np.linalg.norm(2 * (np.array(out["x"]) - 1)) < out["certificate"]["upper"] < 0.4
+    assert data("solve", f"{sampled}:named", "--budget", 2000)["problem"] == "own name"
+    assert data("solve", f"{sampled}:factory", "--budget", 2000)["problem"] == "factory"
+
+
+def test_accuracies_are_reached_with_any_constants_declared(sampled):
+    for name in ("known", "named", "seen"):
+        out = data("solve", f"{sampled}:{name}", "--eps", 0.3)
+        assert out["success"]
+        assert out["certificate"]["upper"] <= 0.3
+
+
+def test_a_method_by_name_says_how_to_certify(sampled, tmp_path):
+    out = data("solve", f"{sampled}:known", "-m", "s-dual-ohm", "--budget", 200)
+    assert out["certificate"] is None
+    assert f"dualanchor certify {sampled}:known --point run.npz -n 4096" in out["notes"][-1]
+    for number, words in enumerate((["-m", "s-dual-ohm"], [])):
+        saved = tmp_path / f"{number}.npz"
+        run("solve", f"{sampled}:known", *words, "--budget", 200, "--save", saved)
+        assert "with confidence 95 %" in run("certify", f"{sampled}:known", "--point", saved, "-n", 64).output
+    problem = da.Problem(da.AdditiveNoise(lambda x: x, 1.0), [0.0, 0.0])
+    da.root(problem._oracle, [0.0, 0.0], budget=200).save(tmp_path / "root.npz")
+    run("certify", f"{sampled}:known", "--point", tmp_path / "root.npz", "-n", 64)
+    run("solve", "affine", "-o", "dimension=2", "--budget", 200, "--save", tmp_path / "affine.npz")
+    run("certify", f"{sampled}:known", "--point", tmp_path / "affine.npz", "-n", 64, code=2)
+
+
+def test_a_figure_without_anything_to_show_is_refused_before_the_run(sampled, tmp_path):
+    figure = tmp_path / "f.png"
+    output = run("solve", f"{sampled}:known", "-m", "sgda", "--budget", "10" * 9, "--plot", figure, code=2).output
+    assert "only be sampled" in output
+    run("solve", f"{sampled}:known", "--budget", 200, "--plot", figure)
+    assert figure.stat().st_size > 5000
+
+
+def test_names_in_a_file(sampled):
+    output = run("solve", f"{sampled}:sample", "--budget", 10, code=2).output
+    assert "a function of (x, n, rng)" in output
+    assert "da.Problem(da.Sampler(sample), x0=...)" in output
+    assert (
+        "Choose one of factory, known, named, seen." in run("solve", f"{sampled}:typo", "--budget", 10, code=2).output
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
@@ -130,7 +199,8 @@ def test_a_problem_from_a_file(tmp_path):
         (["solve", "affine", "-o", "sgima=1", "--budget", "10"], ("option", "'sgima'", "sigma")),
         (["solve", "affine", "-p", "batch_size=20", "--budget", "10"], ("batch_size", "20", "smaller batch")),
         (["solve", "affine", "--budget", "0"], ("budget", "0", ">= 1")),
-        (["solve", "affine"], ("horizon", "budget None", "Pass horizon")),
+        (["solve", "affine"], ("end the run", "neither --budget nor --eps", "Pass --budget or --eps")),
+        (["solve", "affine", "-p", "batch_size=2"], ("horizon", "budget None", "Pass horizon")),
         (["solve", "affine", "-p", "step_size=9", "--budget", "10"], ("2/L = 2", "9", "check=False")),
         (["solve", "nowhere.py:x", "--budget", "10"], ("exist", "nowhere.py", "Check the path")),
         (["solve", "mine.py", "--budget", "10"], ("file.py:name", "mine.py", "Write")),

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -132,6 +134,48 @@ def test_a_fault_on_one_worker_is_reported_with_worker_round_and_point(kind, fau
         )
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_of_a_program_take_turns(kind):
+    method = da.DualOHM(0.4, 60, 64)
+    alone = [da.solve(problem(shards=32), method, seed=seed).x for seed in range(4)]
+    with da.engines.Local(2, kind, timeout=60) as engine, ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(da.solve, problem(), method, seed=seed, engine=engine) for seed in range(4)]
+        for run, expected in zip(runs, alone, strict=True):
+            np.testing.assert_array_equal(run.result().x, expected)
+
+
+def test_a_sampler_that_ends_its_thread_is_reported():
+    with da.engines.Local(2, "threads", timeout=30) as engine:
+        with pytest.raises(da.errors.OracleError, match="Got SystemExit: 3 on worker 1") as caught:
+            da.solve(problem(failing(lambda x: sys.exit(3))), METHOD, engine=engine)
+        assert caught.value.iteration == 3
+        da.solve(problem(), METHOD, engine=engine)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda engine: da.solve(problem(), METHOD, engine=engine).x,
+        lambda engine: engine.in_use,
+        lambda engine: engine.processes(),
+        lambda engine: engine.close(),
+        lambda engine: engine.measure(),
+    ],
+)
+def test_an_engine_is_not_used_by_its_own_workers(use):
+    with (
+        da.engines.Local(2, "threads", timeout=30) as engine,
+        pytest.raises(da.errors.OracleError, match=r"by its own workers.*Use another engine inside"),
+    ):
+        da.solve(problem(lambda x, n, rng: use(engine)), METHOD, engine=engine)
+
+
+def test_another_engine_may_be_used_by_workers():
+    with da.engines.Local(2, "threads", timeout=30) as engine, da.engines.Local(2, "threads", timeout=30) as other:
+        nested = problem(lambda x, n, rng: x - da.solve(problem(), METHOD, engine=other).x)
+        assert da.solve(nested, da.SGDA(0.1, 4), stop=da.Steps(2), engine=engine).nit == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_that_hangs_is_reported_and_replaced(kind):
@@ -192,6 +236,36 @@ def test_auto_looks_whether_threads_run_side_by_side():
         with da.engines.Local(2) as engine:
             da.solve(problem(function, shards=2), da.SGDA(0.1, 4), stop=da.Steps(2), engine=engine)
             assert engine.in_use == kind
+
+
+@pytest.mark.slow
+def test_auto_stays_with_threads_where_processes_do_not_know_the_sampler(monkeypatch):
+    for name in ("cloudpickle", "joblib.externals.cloudpickle"):
+        monkeypatch.setitem(sys.modules, name, None)
+    here = ModuleType("known_to_this_process_only")
+    monkeypatch.setitem(sys.modules, here.__name__, here)
+    exec("def busy(x, n, rng):\n    for _ in range(1_000_000):\n        pass\n    return x\n", vars(here))
+    with da.engines.Local(2) as engine:
+        task = problem(here.busy, shards=2)
+        assert da.solve(task, da.SGDA(0.1, 4), stop=da.Steps(2), engine=engine).nit == 2
+        assert engine._decided
+        assert engine.in_use == "threads"
+
+
+@pytest.mark.slow
+def test_threads_and_processes_agree_on_values_of_another_precision():
+    def wide(x, n, rngs):
+        return 2 * x.astype(np.float64) - 1 + np.stack([rng.normal(size=40) for rng in rngs])
+
+    found = []
+    for kind in ("threads", "processes"):
+        with da.engines.Local(2, kind) as engine:
+            start = np.ones(40, np.float32)
+            found.append(da.solve(problem(wide, vectorized=True), METHOD, x0=start, reps=2, engine=engine).x)
+            with pytest.raises(da.errors.OracleError, match=r"real floating-point numbers. Got dtype complex128"):
+                da.solve(problem(lambda x, n, rngs: x + 1j, vectorized=True), METHOD, engine=engine)
+    assert found[0].dtype == np.float32
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.slow

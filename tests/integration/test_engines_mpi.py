@@ -209,6 +209,26 @@ tell(rank=RANK, status=result.status.name, nit=result.nit)
     assert (tmp_path / "run.npz").exists()
 
 
+def test_only_the_main_thread_asks_for_rounds(job):
+    facts, _ = job(
+        2,
+        """
+from concurrent.futures import ThreadPoolExecutor
+
+engine = da.engines.MPI()
+try:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(da.solve, problem, method, engine=engine).result()
+except da.errors.CapabilityError as error:
+    tell(text=str(error), nit=da.solve(problem, method, engine=engine).nit)
+""",
+    )
+    assert len(facts) == 2
+    for one in facts:
+        assert "only the main thread" in one["text"]
+        assert one["nit"] == 11
+
+
 def test_the_command_line_speaks_once(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -158,6 +159,63 @@ def test_what_cannot_be_pickled_is_named(free):
 def test_more_workers_than_cpus_are_turned_down(free):
     with pytest.raises(da.errors.ArgumentError, match="at most the CPUs of the cluster, 4"):
         da.solve(problem(), METHOD, engine=da.engines.Ray(9))
+
+
+def test_engines_beside_each_other_share_the_cpus(free):
+    with da.engines.Ray(3) as first:
+        expected = da.solve(problem(), METHOD, engine=first).x
+        with (
+            da.engines.Ray(2) as second,
+            pytest.raises(da.errors.ArgumentError, match=r"free CPUs, 1 of 4. Got 2, with 3 held by other engines"),
+        ):
+            da.solve(problem(), METHOD, engine=second)
+        with da.engines.Ray(1) as third:
+            np.testing.assert_array_equal(da.solve(problem(), METHOD, engine=third).x, expected)
+        np.testing.assert_array_equal(da.solve(problem(), METHOD, engine=first).x, expected)
+
+
+def test_actors_that_find_no_cpu_are_reported(free, monkeypatch):
+    import ray
+
+    monkeypatch.setattr("dualanchor.engines.ray._START", 3.0)
+    holder = ray.remote(num_cpus=4)(Holder).remote()  # of somebody else, so that engines do not know of it
+    assert ray.get(holder.hold.remote())
+    with da.engines.Ray(2, timeout=1.0) as engine:
+        with pytest.raises(da.errors.OracleError, match=r"must start within 3 s. Got 0 free CPUs for 2 of 2 workers"):
+            da.solve(problem(), METHOD, engine=engine)
+        assert engine._actors == []
+        ray.kill(holder)
+        monkeypatch.undo()
+        engine.timeout = None
+        np.testing.assert_array_equal(
+            da.solve(problem(), METHOD, engine=engine).x, da.solve(problem(shards=32), METHOD).x
+        )
+
+
+class Holder:
+    def hold(self):
+        return True
+
+
+def test_threads_of_a_program_take_turns(free):
+    alone = [da.solve(problem(shards=32), METHOD, seed=seed).x for seed in range(3)]
+    with da.engines.Ray(2) as engine, ThreadPoolExecutor(3) as pool:
+        runs = [pool.submit(da.solve, problem(), METHOD, seed=seed, engine=engine) for seed in range(3)]
+        for run, expected in zip(runs, alone, strict=True):
+            np.testing.assert_array_equal(run.result().x, expected)
+
+
+def test_the_cluster_ends_with_the_last_engine_on_it(free):
+    import ray
+
+    with da.engines.Ray(2) as other:
+        before = other.processes()
+        free.close()  # which started the cluster
+        assert ray.is_initialized()
+        da.solve(problem(), METHOD, engine=other)
+        assert other.processes() == before
+    assert not ray.is_initialized()
+    free.processes()  # starts it again, for the tests that follow
 
 
 def test_pieces_of_a_comparison_run_on_ray(free):

@@ -140,6 +140,49 @@ def test_updates_are_zero_past_the_horizon(jit):
         assert int(carry[1].count) == N - 1
 
 
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numpy_parameters_are_not_changed_and_give_the_same_updates(name, dtype):
+    make, method = CASES[name]
+    x0, gradients = given(dtype)
+    expected = literal(method, x0, gradients[:2])
+    with jax.enable_x64(dtype == np.float64):
+        optimizer = make()
+        x, state = x0[0].copy(), optimizer.init(x0[0])
+        for G, after in zip(gradients[:2, 0], expected[1:, 0], strict=True):
+            point, gradient = x.copy(), G.copy()
+            updates, state = optimizer.update(G, state, x)
+            np.testing.assert_array_equal(x, point)
+            np.testing.assert_array_equal(G, gradient)
+            np.testing.assert_allclose(x + updates, after, rtol=0, atol=1e-6 * np.abs(expected).max())
+            state = jax.tree.map(np.array, state)  # as restored from a file
+            x = x + np.asarray(updates)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_doubles_of_numpy_are_taken_where_jax_has_none(name):
+    x0, gradients = given(np.float64)
+    with jax.enable_x64(False):
+        optimizer = CASES[name][0]()
+        updates, _ = optimizer.update(gradients[0, 0], optimizer.init(x0[0]), x0[0])
+    assert updates.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_trees_without_leaves_are_left_alone(name):
+    make, params = CASES[name][0], {"a": jnp.ones(2), "b": jnp.ones(1)}
+    nobody = optax.multi_transform({"x": make(), "y": optax.sgd(0.5)}, {"a": "y", "b": "y"})
+    for optimizer, tree, end in (
+        (make(), {}, {}),
+        (make(), {"a": None, "b": ()}, {"a": None, "b": ()}),
+        (optax.masked(make(), {"a": False, "b": False}), params, {"a": [2.0, 2.0], "b": [2.0]}),
+        (nobody, params, {"a": [0.5, 0.5], "b": [0.5]}),
+    ):
+        updates, _ = optimizer.update(tree, optimizer.init(tree), tree)
+        found = optax.apply_updates(tree, updates)
+        assert jax.tree.map(lambda leaf: leaf.tolist(), found) == end
+
+
 def test_horizon_1_takes_no_step():
     optimizer = ours.dual_anchor(STEP, 1)
     updates, _ = optimizer.update(jnp.ones(2), optimizer.init(jnp.ones(2)))
@@ -183,10 +226,10 @@ def test_the_start_survives_donation_in_ohm():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ours.dual_anchor(-1.0, 9), "step_size must be positive"),
+        (lambda: ours.dual_anchor(-1.0, 9), "learning_rate must be positive"),
         (lambda: ours.dual_anchor(1.0, 0), "horizon must be at least 1"),
-        (lambda: ours.dual_anchor(optax.constant_schedule(1.0), 9), "step_size must be a number"),
-        (lambda: ours.ohm(np.inf), "step_size must be positive"),
+        (lambda: ours.dual_anchor(optax.constant_schedule(1.0), 9), "learning_rate must be a number"),
+        (lambda: ours.ohm(np.inf), "learning_rate must be positive"),
     ],
 )
 def test_bad_settings_are_refused(make, message):
@@ -314,6 +357,31 @@ def test_arrays_of_any_shape_and_integer_starts():
     assert (start.nit, start.nfev, start.x.tolist()) == (0, 0, [[0.0, 0.0], [0.0, 0.0]])
 
 
+def test_a_single_number_and_a_run_without_steps():
+    result = ours.solve_jit(lambda x, n, key: x - 1.0, jnp.zeros(()), step_size=1.0, horizon=3)
+    assert result.x.shape == ()
+    assert result.problem["dimension"] == 1
+    assert ours.solve_jit(lambda x, n, key: x - 1.0, 0.0, step_size=1.0, horizon=3, reps=2).x.shape == (2,)
+    for options in ({"batch_size": [1, 2, 3]}, {"noise": np.zeros((0, 3))}):
+        start = ours.solve_jit(written_out, np.ones(3), step_size=0.3, horizon=1, operator=true_operator, **options)
+        assert (start.nit, start.nfev, start.x.tolist()) == (0, 0, [1.0, 1.0, 1.0])
+        assert start.residual == pytest.approx(np.linalg.norm(A @ np.ones(3) - B), rel=1e-6)
+
+
+def test_each_replication_goes_on_from_its_own_end():
+    options = {"step_size": 0.3, "horizon": 20, "operator": true_operator}
+    first = ours.solve_jit(gaussian, np.zeros(3), reps=3, **options)
+    second = ours.solve_jit(gaussian, first, reps=3, **options)
+    assert second.x.shape == (3, 3)
+    assert second.problem["dimension"] == 3
+    starts = [second.history.of(row).residual[0] for row in range(3)]
+    np.testing.assert_allclose(starts, first.residual, rtol=1e-5)
+    assert len(set(starts)) == 3
+    for reps in (1, 2):
+        with pytest.raises(da.errors.ArgumentError, match=rf"or reps = {reps} of them. Got one of shape \(3,\)"):
+            ours.solve_jit(gaussian, first, reps=reps, **options)
+
+
 @pytest.mark.parametrize(("operator", "horizon"), [(lambda x: x, 400), (jnp.tanh, 50)], ids=["linear", "bounded"])
 def test_divergence_is_a_status(operator, horizon):  # to NaN, and to finite numbers that cannot be squared
     result = ours.solve_jit(
@@ -433,3 +501,12 @@ def test_the_benchmark_gives_its_rows():
         assert set(row) == {"name", "measured", "against", "ratio", "target", "met"}
         assert row["ratio"] == row["measured"] / row["against"] > 0
         assert row["met"] == (row["ratio"] <= row["target"])
+
+
+def test_errors_are_in_the_words_of_the_caller():
+    with pytest.raises(ValueError, match=r"^dual_anchor: learning_rate must be positive and finite. Got -1.0"):
+        ours.dual_anchor(-1.0, 10)
+    with pytest.raises(TypeError, match=r"^ohm: learning_rate must be a number"):
+        ours.ohm("fast")
+    with pytest.raises(da.errors.OracleError, match="sample gets a JAX key as third argument, not a Generator"):
+        ours.solve_jit(lambda x, n, rng: x + rng.normal(size=3), jnp.zeros(3), step_size=1.0, horizon=10)

@@ -287,6 +287,7 @@ class _Course:
             D_guess=size / slope if slope else None,
             radius=radius,
             replayable=probe.replayable,
+            own_randomness=probe.own_randomness,
             dimension=probe.dimension,
             samples=probe.samples,
             draws=int(np.max(probe.F.draws)),

@@ -53,6 +53,8 @@ class Calibration:
         The scale that distances were measured in.
     replayable
         Whether the same samples can be had at two points.
+    own_randomness
+        Whether one state of the generator gave two values, by an oracle that does not say whether it may.
     draws, evals
         Fresh samples and operator evaluations made; `evals` is at most `samples`.
     defects
@@ -88,6 +90,7 @@ class Calibration:
     evals: int
     seed: int
     confidence: float
+    own_randomness: bool = False
     defects: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -137,8 +140,13 @@ class Calibration:
         if self.residual_interval[0] == 0 and self.sigma > 0:
             said.append("|F(x0)| is not visible above the noise: x0 may be a root already, or more samples are needed")
         if not self.replayable:
+            elsewhere = (
+                "sample gives different values for the same rng: it takes randomness from elsewhere (np.random, "
+                "torch.randn?), so results do not depend on the seed alone; and "
+            )
             said.append(
-                "the same samples cannot be had at two points: L of single samples is not known, the other estimates "
+                (elsewhere if self.own_randomness else "")
+                + "the same samples cannot be had at two points: L of single samples is not known, the other estimates "
                 "are rougher, and methods that evaluate one batch at two points cannot run"
             )
         return tuple(said)

@@ -71,8 +71,10 @@ class Certificate:
         The estimated noise of one sample, the root of :math:`\mathbb E\|\hat F(x;\xi) - F(x)\|^2`.
     confidence : float
         As asked for.
-    samples, groups : int
-        Samples used at each point, and the number of groups of equal size they were cut into.
+    samples : int or array of int
+        Samples used at each point; one entry per point where a front door spent more on some points than on others.
+    groups : int
+        The number of groups of equal size they were cut into, at least.
     rule : str
         How the bound was made, as named in `certify`.
     notes : tuple of str
@@ -86,7 +88,7 @@ class Certificate:
     squared: Any
     sigma: Any
     confidence: float
-    samples: int
+    samples: Any
     groups: int
     rule: str
     notes: tuple[str, ...] = ()
@@ -107,7 +109,7 @@ class Certificate:
         basis = _RULES[self.rule].claim.format(self.assumed_sigma)
         return (
             f"||F(x)|| <= {_span(self.upper)} with confidence {100 * self.confidence:g} % {'each ' if several else ''}"
-            f"({basis}); estimate {_span(self.residual)} from {self.samples:,} fresh samples"
+            f"({basis}); estimate {_span(self.residual)} from {_counts(self.samples)} fresh samples"
             f"{f' at each of {np.size(self.upper)} points' if several else ''}"
         )
 
@@ -282,7 +284,8 @@ def _moments(F: Session, x: Array, groups: int, size: int) -> tuple[GroupMoments
     rows, d = x.shape
     step = max(1, _HELD // (groups * d))
     parts, finite = [], np.ones(rows, bool)
-    largest = min(_LARGEST, float(np.finfo(arrays.numpy_dtype(x.dtype)).max))
+    own, wide = (float(np.finfo(arrays.numpy_dtype(y.dtype)).max) for y in (x, arrays.in_double(x[:1])))
+    largest = min(_LARGEST, own, (wide / (4 * max(groups, d))) ** 0.5)  # JAX may have no doubles to square them in
     for start in range(0, rows, step):
         here = np.zeros(rows, bool)
         here[start : start + step] = True
@@ -366,6 +369,11 @@ def _require_sigma(sigma: Any, rule: str) -> float:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def _counts(values: Any) -> str:
+    low, high = np.min(values), np.max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _span(values: Any) -> str:

@@ -132,6 +132,7 @@ class Probe:
         declared = F._oracle.replayable
         self.replayable = declared is not False and self._same_again()
         self.broken_promise = declared is True and not self.replayable
+        self.own_randomness = declared is None and not self.replayable
 
     @property
     def evals(self) -> int:

@@ -16,7 +16,9 @@ from dualanchor.cli.arguments import (
     front_door,
     load_problem,
     named_errors,
+    only_sampled,
     plan_for,
+    require_end,
     require_folder,
     tells,
 )
@@ -27,7 +29,6 @@ from dualanchor.cli.plan import plan
 from dualanchor.cli.verify import verify
 
 if TYPE_CHECKING:
-    from dualanchor.advise.plan import Plan
     from dualanchor.core.problem import Problem
     from dualanchor.core.registry import Entry
     from dualanchor.core.result import Result
@@ -73,7 +74,8 @@ def problems(name: str | None, as_json: bool) -> None:
 @click.option(
     "-m",
     "--method",
-    help="A name listed by `dualanchor methods`.  [default: s-dual-ohm; with --eps as planned]",
+    help="A name listed by `dualanchor methods`.  [default: s-dual-ohm; with --eps as planned; for what can only be "
+    "sampled as dualanchor.root]",
 )
 @click.option("-b", "--budget", type=int, help="Operator evaluations per replication.")
 @click.option("--eps", type=float, help="Or: the root mean square residual to reach, planned from the constants.")
@@ -96,8 +98,8 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
     """Run a method on PROBLEM, a name listed by `dualanchor problems` or `file.py:name` for a Problem of yours.
 
     Step size and horizon default to the paper's choice for the problem and the budget. With --eps a plan is made from
-    the problem's L, D, sigma and mu, and the run does what it says. A problem of yours that declares no L is solved as
-    by dualanchor.root, with a certificate.
+    the problem's L, D, sigma and mu, and the run does what it says. A problem of yours that can only be sampled, or
+    declares no L, is solved as by dualanchor.root, with a certificate, unless you name a method.
 
     \b
     Examples:
@@ -108,7 +110,7 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
       mpiexec -n 4 dualanchor solve mine.py:problem --budget 100000 --engine mpi
     """
     from dualanchor.cli import output
-    from dualanchor.core.errors import DualAnchorError
+    from dualanchor.core.errors import ArgumentError, DualAnchorError, explain
     from dualanchor.run import Budget
 
     for path in (save, plot):
@@ -119,35 +121,49 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
     budget = given["budget"]
     if budget is not None:
         Budget(budget)  # complain about a bad budget before anything is made from it
+    require_end(given)
+    little = asks_for_little(chosen, given)
+    if plot is not None and not little and only_sampled(chosen):
+        raise ArgumentError(
+            explain(
+                "--plot shows residuals, or a certificate",
+                "a method for an operator that can only be sampled",
+                "Leave --method and -p out, for a run with a certificate, or leave --plot out",
+            )
+        )
     with engine_for(given) as engine:
         try:
-            result, plan = _solved(chosen, given, engine, quiet=as_json)
+            result = _solved(chosen, given, engine, little, quiet=as_json)
         except DualAnchorError:
             if not tells(engine):
                 raise SystemExit(2) from None
             raise
     if not tells(engine):
         return
+    if result.residual is None and not little:
+        first = "" if save else "--save run.npz, then "
+        bound = f"for a bound on the residual: {first}dualanchor certify {problem} --point {save or 'run.npz'} -n 4096"
+        result = dataclasses.replace(result, notes=(*result.notes, bound))
     if as_json:
         output.print_json(output.solve_summary(result, budget))
-    elif plan is None and asks_for_little(chosen, given):
+    elif little:
         click.echo(repr(result))
     else:
         output.print_result(result, chosen, budget)
     _keep(result, save, plot)
 
 
-def _solved(chosen: Problem, given: dict[str, Any], engine: Engine | None, quiet: bool) -> tuple[Result, Plan | None]:
-    """What `solve` was asked to do: the result, and the plan behind it if there is one."""
+def _solved(chosen: Problem, given: dict[str, Any], engine: Engine | None, little: bool, quiet: bool) -> Result:
+    """What `solve` was asked to do; `little` where that is left to `root`."""
     from dualanchor import methods as registered
     from dualanchor.cli import output
     from dualanchor.run import Steps, Target, WallTime
     from dualanchor.run import solve as run
 
     quiet = quiet or not tells(engine)
-    if asks_for_little(chosen, given):
+    if little:
         with output.progress(quiet=quiet) as progress:
-            return front_door(chosen, given, progress, engine), None
+            return front_door(chosen, given, progress, engine)
     budget, plan = given["budget"], None
     if given["eps"] is not None:
         plan = plan_for(chosen, given["eps"], given["method"], budget, given["parameters"])
@@ -172,7 +188,7 @@ def _solved(chosen: Problem, given: dict[str, Any], engine: Engine | None, quiet
             progress=progress,
             engine=engine,
         )
-    return dataclasses.replace(result, plan=plan), plan
+    return dataclasses.replace(result, plan=plan)
 
 
 @app.command()

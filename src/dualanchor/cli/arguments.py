@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -88,6 +90,14 @@ def load_problem(spec: str, options: dict[str, Any]) -> Problem:
         return problems.make(spec, options)
     value = _from_file(Path(path), name)
     if callable(value) and not isinstance(value, Problem):
+        if _is_sampler(value) and not options:
+            raise ArgumentTypeError(
+                explain(
+                    f"{spec} must be a Problem or a function that returns one",
+                    f"a function of {inspect.signature(value)}",
+                    f"A sampler becomes a problem by da.Problem(da.Sampler({name}), x0=...)",
+                )
+            )
         try:
             value = value(**options)
         except TypeError as error:
@@ -105,19 +115,72 @@ def load_problem(spec: str, options: dict[str, Any]) -> Problem:
     if not isinstance(value, Problem):
         raise ArgumentTypeError(
             explain(
-                f"{spec} must be a Problem or a function that returns one", type(value).__name__, "Return a Problem"
+                f"{spec} must be a Problem or a function that returns one",
+                type(value).__name__,
+                "An oracle becomes one by da.Problem(oracle, x0=...)",
             )
         )
-    return value
+    return _named(value, name)
+
+
+def _named(problem: Problem, name: str) -> Problem:
+    """The problem, under the name that it has in its file unless it was given one."""
+    if problem.name != "problem":
+        return problem
+    named = copy(problem)
+    named._name = name
+    return named
+
+
+def _is_sampler(function: Any) -> bool:
+    """Whether a function looks like `sample(x, n, rng)`: three arguments without defaults."""
+    try:
+        arguments = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(one.default is one.empty and one.kind in positional for one in arguments) == 3
+
+
+def only_sampled(problem: Problem) -> bool:
+    """Whether nobody knows the operator itself, so that a residual can only be estimated."""
+    import numpy as np
+
+    from dualanchor.core.streams import Purpose, Streams
+
+    oracle, x0, _ = problem.instance(Streams(0, np.arange(1), Purpose.INSTANCE))
+    return oracle.operator(x0) is None
 
 
 def asks_for_little(problem: Problem, given: dict[str, Any]) -> bool:
-    """Whether a problem of the user's declares no L and nothing but a budget or an accuracy is asked for."""
+    """Whether a problem of the user's is to be solved as by `dualanchor.root`.
+
+    It is where nothing but a budget or an accuracy is asked for, and the operator can only be sampled or constants that
+    the bare method needs are missing.
+    """
     from dualanchor.core.problem import Problem
 
     plain = given["method"] in (None, "auto") and not given["parameters"]
-    rules = any(given[name] is not None for name in ("steps", "target", "wall_time"))
-    return type(problem) is Problem and problem.constants.L is None and plain and not rules
+    if type(problem) is not Problem or not plain or _rules(given):
+        return False
+    known = problem.constants
+    lacking = known.L is None or (given["eps"] is not None and None in (known.D, known.sigma))
+    return lacking or only_sampled(problem)
+
+
+def require_end(given: dict[str, Any]) -> None:
+    """Raise unless something is said that can end a run."""
+    from dualanchor.core.errors import ArgumentError, explain
+
+    said = _rules(given) or given["parameters"]
+    if given["budget"] is None and given["eps"] is None and not said:
+        raise ArgumentError(
+            explain("solve: something must end the run", "neither --budget nor --eps", "Pass --budget or --eps")
+        )
+
+
+def _rules(given: dict[str, Any]) -> bool:
+    return any(given[name] is not None for name in ("steps", "target", "wall_time"))
 
 
 def engine_for(given: dict[str, Any]) -> AbstractContextManager[Engine | None]:
@@ -140,16 +203,20 @@ def tells(engine: Engine | None) -> bool:
 
 def front_door(problem: Problem, given: dict[str, Any], progress: Any, engine: Engine | None = None) -> Result:
     """Solve the problem as `dualanchor.root` does."""
+    from dataclasses import replace
+
     import numpy as np
 
+    from dualanchor.core.result import jsonable
     from dualanchor.core.streams import Purpose, Streams
     from dualanchor.front import root
 
     oracle, x0, _ = problem.instance(Streams(given["seed"], np.arange(1), Purpose.INSTANCE))
     known = problem.constants
-    constants: dict[str, Any] = {"M": known.M, "mu": known.mu, "sigma": known.sigma, "D": known.D}
+    constants: dict[str, Any] = {name: getattr(known, name) for name in ("L", "M", "mu", "sigma", "D")}
     asked = {name: given[name] for name in ("eps", "budget", "seed", "reps", "checkpoint")}
-    return root(oracle, x0[0], progress=progress, engine=engine, **constants, **asked)
+    result = root(oracle, x0[0], progress=progress, engine=engine, **constants, **asked)
+    return replace(result, problem=jsonable(problem.describe()))
 
 
 def plan_for(problem: Problem, eps: float, method: str | None, budget: int | None, parameters: Any) -> Plan:
@@ -171,7 +238,7 @@ def plan_for(problem: Problem, eps: float, method: str | None, budget: int | Non
             explain(
                 "--eps is planned from L, D and sigma",
                 f"{problem.name} without {', '.join(missing)}",
-                "Declare them in Constants(...), or call dualanchor.root, which needs less",
+                "Declare them in Constants(...), or leave --method out, which needs less",
             )
         )
     batches = "constant" if method == "s-dual-ohm" else "tapered"
@@ -197,8 +264,21 @@ def _from_file(path: Path, name: str) -> Any:
     finally:
         del sys.modules[module_spec.name]
     if not hasattr(module, name):
-        raise unknown_name(f"{path}: name", name, [key for key in vars(module) if not key.startswith("_")])
+        raise unknown_name(f"{path}: name", name, _problems_in(module))
     return getattr(module, name)
+
+
+def _problems_in(module: Any) -> list[str]:
+    """What a file calls its Problems and the functions that may make one; all its names if there are none."""
+    from dualanchor.core.problem import Problem
+
+    names = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+
+    def fits(value: Any) -> bool:
+        own = inspect.isfunction(value) and value.__module__ == module.__name__
+        return isinstance(value, Problem) or (own and not _is_sampler(value))
+
+    return [key for key, value in names.items() if fits(value)] or list(names)
 
 
 def require_folder(path: Path | None) -> None:

@@ -62,6 +62,7 @@ def _read_point(path: Path, problem: Problem) -> Any:
     import numpy as np
 
     from dualanchor.core.errors import ArgumentError, explain
+    from dualanchor.core.problem import Problem
     from dualanchor.core.result import Result, jsonable
 
     if path.suffix == ".npy":
@@ -72,10 +73,12 @@ def _read_point(path: Path, problem: Problem) -> Any:
                 explain("--point needs an array of numbers", f"{path}: {error}", "Write it with numpy.save")
             ) from error
     result = Result.load(path)
-    if result.problem != jsonable(problem.describe()):
+    described = jsonable(problem.describe())
+    nameless = type(problem) is Problem and result.problem["name"] in ("problem", "root")  # as Python code leaves it
+    if (result.problem | {"name": problem.name} if nameless else result.problem) != described:
         raise ArgumentError(
             explain(
-                f"--point must be a result of the problem {jsonable(problem.describe())}",
+                f"--point must be a result of the problem {described}",
                 f"one of {result.problem}",
                 "Name the same problem with the same -o options, or give the point as an npy file",
             )

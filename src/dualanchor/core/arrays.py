@@ -133,7 +133,7 @@ def settled(value: Any, x: Array) -> Any:
         return value
     if isinstance(x, np.ndarray):
         return to_host(value)
-    return like(detached(value), x) if is_real(value) else value
+    return like(detached(value), x) if alike(value, x) and is_real(value) else value
 
 
 # -- rows --------------------------------------------------------------------------------------------------------

@@ -178,7 +178,8 @@ class Session:
             raise raised(error, "evaluating a batch") from error
         if type(value) is not np.ndarray:
             value = arrays.settled(value, x)
-        if self.checking or value.shape != x.shape:
+        other = type(value) is not type(x) and not arrays.alike(value, x)
+        if self.checking or other or value.shape != x.shape:
             _check(x, value)
         if untouched is not None and not arrays.restored(x, untouched):
             raise OracleError(

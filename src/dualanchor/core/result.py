@@ -25,6 +25,7 @@ class Status(Enum):
     RUNNING = "still running"
     HORIZON = "reached its horizon"
     BUDGET = "stopped because the next step would exceed the budget"
+    MAX_SAMPLES = "stopped at max_samples: the next stage would exceed it"
     STEPS = "took the number of steps asked for"
     TARGET = "reached the target residual"
     WALL_TIME = "stopped because the time was up"
@@ -139,6 +140,11 @@ class Result:
     def shape(self) -> tuple[int, ...]:
         """Leading axes: (), (replications,) or (configurations, replications)."""
         return np.shape(self.status)
+
+    @property
+    def claim(self) -> str | None:
+        """What is claimed, as `sense` has it."""
+        return self.sense
 
     @property
     def message(self) -> str:
@@ -263,8 +269,9 @@ class Result:
             yield from ((name, _span(getattr(self, name), ",")) for name in ("nit", "nfev", "draws"))
         else:
             yield "rounds", _span(self.nit, ",")
-            again = f" evaluations of {_span(self.draws, ',')} samples"
-            yield "samples", _span(self.nfev, ",") + ("" if np.array_equal(self.nfev, self.draws) else again)
+            yield "samples", _span(self.draws, ",")
+            if not np.array_equal(self.nfev, self.draws):
+                yield "evaluations", f"{_span(self.nfev, ',')} (some samples more than once)"
         if self.residual is None:
             yield "residual", "not known: the operator can only be sampled"
         else:
@@ -324,7 +331,8 @@ def _span(values: Any, form: str) -> str:
     low, high = values.min(), values.max()
     if low == high:
         return format(low, form)
-    return f"{format(low, form)} to {format(high, form)}, median {np.median(values):.4g}"
+    median = format(np.median(values), ",.0f" if form == "," else ".4g")
+    return f"{format(low, form)} to {format(high, form)}, median {median}"
 
 
 def _plain_facts(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import traceback
 import weakref
@@ -10,8 +11,8 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
-from math import isfinite
+from itertools import count, pairwise
+from math import isfinite, isnan
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -106,7 +107,7 @@ class Desk:
         try:
             oracle, batch = self._drawn(key, ticket)
         except Exception as error:
-            return _failed(error, "drawing a batch", None)
+            return failed(error, "drawing a batch", None)
         return sums_of(oracle, batch, x, mine)
 
     def _drawn(self, key: int, ticket: Ticket) -> tuple[Shardable, Batch]:
@@ -141,16 +142,23 @@ def sums_of(oracle: Shardable, batch: Batch, x: Array, mine: Sequence[Span]) -> 
                 f"shape {value.shape} for x of shape {x.shape}",
                 "Return one vector per row, of the same length",
             )
+        if value.dtype != x.dtype:
+            if value.dtype.kind not in "fiu":
+                raise OracleError(
+                    "The oracle must return real floating-point numbers", f"dtype {value.dtype}", "Return a float array"
+                )
+            value = value.astype(x.dtype)
         return value
 
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             return [added(part, span) for span in mine]
     except Exception as error:
-        return _failed(error, "evaluating a batch", shard)
+        return failed(error, "evaluating a batch", shard)
 
 
-def _failed(error: Exception, doing: str, shard: int | None) -> Failure:
+def failed(error: BaseException, doing: str, shard: int | None) -> Failure:
+    """What is said of an error on a worker."""
     if isinstance(error, OracleError):
         cause = error.__cause__
         trace = None if cause is None else "".join(traceback.format_exception(cause))
@@ -200,7 +208,8 @@ class Engine(ABC):
                 explain(f"{name}: timeout must be a positive number of seconds", repr(timeout), "Use timeout=60")
             )
         self.timeout = timeout
-        self._number = 0
+        self._turn = threading.RLock()  # whoever holds it has all workers for himself
+        self._numbers = count(1)
         self._stale: list[int] = []
 
     def attach(self, oracle: Oracle) -> Oracle:
@@ -213,8 +222,16 @@ class Engine(ABC):
 
     def load(self, oracle: Shardable) -> Loaded:
         """Take an oracle in; workers get it when they first need it."""
-        self._number += 1
-        return Loaded(self._number, oracle, self._stale)
+        return Loaded(next(self._numbers), oracle, self._stale)
+
+    def compute(self, loaded: Loaded, x: Array, ticket: Ticket, batch: Batch) -> Array:
+        """F_B(x) by `total`, after the rounds of other threads of the program."""
+        self._admit()
+        with self._turn:
+            return self.total(loaded, x, ticket, batch)
+
+    def _admit(self) -> None:  # noqa: B027 - not every engine turns threads away
+        """Raise in a thread that must not use the engine; before it waits for its turn, which may never come."""
 
     @abstractmethod
     def total(self, loaded: Loaded, x: Array, ticket: Ticket, batch: Batch) -> Array:
@@ -234,7 +251,7 @@ class Engine(ABC):
         times = []
         for _ in range(_ROUNDS):
             began = time.perf_counter()
-            self.total(loaded, x, ticket, batch)
+            self.compute(loaded, x, ticket, batch)
             times.append(time.perf_counter() - began)
         return float(np.median(times))
 
@@ -273,7 +290,7 @@ class Sharded(Oracle):
             raise CapabilityError(
                 explain("engine: points must be NumPy arrays", type(x).__name__, "Start from a NumPy array")
             )
-        return self.engine.total(self._loaded, x, ticket, drawn)
+        return self.engine.compute(self._loaded, x, ticket, drawn)
 
     def full_batch(self) -> Batch:
         batch = self._inner.full_batch()
@@ -415,7 +432,7 @@ def collected(
 def has_nan(values: Array) -> bool:
     """Whether there is NaN among them; one pass, since squares are never minus infinity."""
     flat = values.reshape(-1)
-    return bool(np.isnan(flat @ flat))
+    return isnan(np.dot(flat, flat))
 
 
 def nan_failure(x: Array, value: Array) -> Failure | None:

@@ -24,7 +24,7 @@ import numpy as np
 from dualanchor.core.errors import ArgumentError, CapabilityError, explain
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
-from dualanchor.engines.base import WORKER, Desk, Engine, Failure, Loaded, Ticket, collected, shares, too_late
+from dualanchor.engines.base import WORKER, Desk, Engine, Failure, Loaded, Ticket, collected, failed, shares, too_late
 from dualanchor.oracles.shards import Span
 
 _KINDS = ("auto", "threads", "processes")
@@ -45,7 +45,8 @@ class Local(Engine):
     kind : {"auto", "threads", "processes"}
         Threads share everything and start at once, but run side by side only as far as the sampler releases the
         interpreter's lock, as most of NumPy does for large arrays. "auto" finds out: two shards of the first batch
-        that takes long enough are computed by one thread and by two, and if two are not faster, processes take over.
+        that takes long enough are computed by one thread and by two, and if two are not faster, processes take over,
+        as long as they can take in the sampler.
         Processes get the sampler pickled (functions of the main program too, where joblib or cloudpickle is
         installed) and run on systems other than Windows.
     timeout : float, optional
@@ -92,17 +93,33 @@ class Local(Engine):
     @property
     def in_use(self) -> str:
         """What computes at present: "threads" or "processes"."""
-        return "processes" if isinstance(self._working(), _Processes) else "threads"
+        self._admit()
+        with self._turn:
+            return "processes" if isinstance(self._working(), _Processes) else "threads"
 
     def processes(self) -> list[int]:
         """The process of each worker; none where threads work."""
-        crew = self._working()
-        return [one.process.pid for one in crew._crew] if isinstance(crew, _Processes) else []
+        self._admit()
+        with self._turn:
+            crew = self._working()
+            return [one.process.pid for one in crew._crew] if isinstance(crew, _Processes) else []
 
     def close(self) -> None:
-        if self._crew is not None:
-            self._crew.close()
-            self._crew = None
+        self._admit()
+        with self._turn:
+            if self._crew is not None:
+                self._crew.close()
+                self._crew = None
+
+    def _admit(self) -> None:
+        if isinstance(crew := self._crew, _Threads) and crew.has(threading.current_thread()):
+            raise CapabilityError(
+                explain(
+                    "An engine must not be used by its own workers, who would wait for themselves",
+                    f"a call in {threading.current_thread().name}",
+                    "Use another engine inside the sampler, or none",
+                )
+            )
 
     def _working(self) -> _Threads | _Processes:
         if self._crew is None:
@@ -123,12 +140,10 @@ class Local(Engine):
             return  # too short to tell; threads for now
         self._decided = True
         if min(seconds(apart), seconds(apart)) > _FASTER * min(one, seconds(alone)):
-            try:
-                pickled(loaded.oracle)
-            except CapabilityError:
+            if (processes := _accepting(loaded, self.workers)) is None:
                 return
             crew.close()
-            self.kind, self._crew = "processes", None
+            self.kind, self._crew = "processes", processes
 
 
 class _Threads:
@@ -139,6 +154,9 @@ class _Threads:
 
     def name(self, number: int) -> str:
         return f"worker {number} (thread)"
+
+    def has(self, thread: threading.Thread) -> bool:
+        return any(worker.thread is thread for worker in self._crew)
 
     def ask(self, loaded: Loaded, x: Array, ticket: Ticket, given: Given, timeout: float | None) -> list[Any]:
         asked = []
@@ -185,7 +203,8 @@ class _Thread:
         self.tasks: SimpleQueue[Any] = SimpleQueue()
         self.answers: SimpleQueue[Any] = SimpleQueue()
         work = (self.desk, self.tasks, self.answers)  # not self, so that a crew nobody uses ends
-        threading.Thread(target=_work, args=work, name=f"dualanchor-{number}", daemon=True).start()
+        self.thread = threading.Thread(target=_work, args=work, name=f"dualanchor-{number}", daemon=True)
+        self.thread.start()
         weakref.finalize(self, self.tasks.put, None)
 
 
@@ -193,8 +212,12 @@ def _work(desk: Desk, tasks: SimpleQueue[Any], answers: SimpleQueue[Any]) -> Non
     while (task := tasks.get()) is not None:
         key, oracle, *rest = task
         desk.put(key, oracle)
-        answers.put(desk.sums(key, *rest))
-        del task, oracle, rest
+        try:
+            answer = desk.sums(key, *rest)
+        except BaseException as error:  # sys.exit, for one, which would end this thread and leave others waiting
+            answer = failed(error, "evaluating a batch", None)
+        answers.put(answer)
+        del task, oracle, rest, answer
 
 
 class _Processes:
@@ -215,8 +238,7 @@ class _Processes:
         return f"worker {number} (process {self._crew[number].process.pid})"
 
     def ask(self, loaded: Loaded, x: Array, ticket: Ticket, given: Given, timeout: float | None) -> list[Any]:
-        if loaded.key not in self._blobs:
-            self._blobs[loaded.key] = pickled(loaded.oracle)
+        self._keep(loaded)
         needed = x.nbytes * (1 + sum(map(len, given)))
         if needed > len(self._memory):
             self._enlarge(needed)
@@ -239,6 +261,20 @@ class _Processes:
             places = (offset + i * x.nbytes for i in range(len(mine)))
             answers.append(failure or [np.ndarray(x.shape, x.dtype, self._memory, at) for at in places])
         return answers
+
+    def accepts(self, loaded: Loaded) -> bool:
+        """Whether a worker can take in the oracle."""
+        self._keep(loaded)
+        worker = self._crew[0]
+        try:
+            self._teach(worker, loaded.key)
+        except (EOFError, OSError):
+            return False
+        return worker.refused is None
+
+    def _keep(self, loaded: Loaded) -> None:
+        if loaded.key not in self._blobs:
+            self._blobs[loaded.key] = pickled(loaded.oracle)
 
     def _round(self, key: int, tasks: list[bytes], timeout: float | None) -> list[Failure | None]:
         """Give everybody a task and wait for all; who dies is replaced, and his task done again, once."""
@@ -266,15 +302,19 @@ class _Processes:
                 worker.line.send_bytes(pickle.dumps(("memory",)))
                 socket.send_fds(worker.channel, [b" "], [self._file])
                 worker.memory = self._file
-            if key not in worker.known:
-                worker.line.send_bytes(pickle.dumps(("put", key, self._blobs[key], sys.path)))
-                worker.refused = _failure(worker.line.recv_bytes())
-                worker.known.add(key)
+            self._teach(worker, key)
             if worker.refused is None:
                 worker.line.send_bytes(task)
         except (EOFError, OSError):
             return False
         return True
+
+    def _teach(self, worker: _Process, key: int) -> None:
+        """Hand an oracle over if it is new; a worker that cannot take it in says why."""
+        if key not in worker.known:
+            worker.line.send_bytes(pickle.dumps(("put", key, self._blobs[key], sys.path)))
+            worker.refused = _failure(worker.line.recv_bytes())
+            worker.known.add(key)
 
     def _answered(self, number: int, failures: list[Failure | None], end: float | None, timeout: float | None) -> bool:
         """Wait for a worker's answer; false if it is dead."""
@@ -322,6 +362,19 @@ class _Processes:
             self._memory, self._file = mmap.mmap(file.fileno(), size), os.dup(file.fileno())
         for worker in self._crew:
             worker.memory = -1
+
+
+def _accepting(loaded: Loaded, workers: int) -> _Processes | None:
+    """Processes that can take in the oracle, if there are any."""
+    try:
+        pickled(loaded.oracle)  # before processes are started
+        processes = _Processes(workers)
+    except CapabilityError:
+        return None
+    if processes.accepts(loaded):
+        return processes
+    processes.close()
+    return None
 
 
 class _Process:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, OracleError, explain, missing_extra
+from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, explain, missing_extra
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.engines.base import (
@@ -54,6 +55,9 @@ class MPI(Engine):
     Notes
     -----
     Sums are those of one worker to rounding: the order in which MPI adds shares depends on the number of ranks.
+
+    All ranks must make the same calls in the same order. Threads of a program would not, so only its main thread may
+    use the engine.
     """
 
     collective = True
@@ -87,6 +91,16 @@ class MPI(Engine):
     def couple(self, ask: Callable[[], tuple[float, ...]], tell: Callable[[Array], None]) -> None:
         """Let numbers of each rank travel with every sum; `tell` gets their sums over ranks, the same everywhere."""
         self._ask, self._tell = ask, tell
+
+    def _admit(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise CapabilityError(
+                explain(
+                    "MPI: rounds must have the same order on all ranks, so only the main thread may ask for them",
+                    f"a call in {threading.current_thread().name}",
+                    "Call it in the main thread, or use Local in threads",
+                )
+            )
 
     def total(self, loaded: Loaded, x: Array, ticket: Ticket, batch: Batch) -> Array:
         if self._broken is not None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 import warnings
+import weakref
 from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, CapabilityError, explain, missing_extra
+from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, explain, missing_extra
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.engines.base import WORKER, Desk, Engine, Failure, Loaded, Ticket, collected, shares, too_late
@@ -19,6 +21,19 @@ from dualanchor.oracles.shards import Shardable, Span
 
 _INLINE = 100_000  # bytes; a smaller x travels with the call
 _LIVES = 3  # how often a worker's share is given to a new actor in one round
+_START = 60.0  # seconds in which actors start, at least; those of a busy cluster wait for CPUs
+
+
+class _Cluster:
+    """What the engines of a program share: one connection to Ray."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.users: weakref.WeakSet[Ray] = weakref.WeakSet()  # engines with actors
+        self.ours = False  # whether an engine connected the program
+
+
+_CLUSTER = _Cluster()
 
 
 class Ray(Engine):
@@ -26,7 +41,7 @@ class Ray(Engine):
 
     A worker that is lost is replaced, and its share computed again from the streams: the result does not change. Uses
     the cluster that the program is connected to; else the one at `address` or in RAY_ADDRESS; else it starts one on
-    this machine, and ends it when closed.
+    this machine, which ends when the last engine on it is closed.
 
     Parameters
     ----------
@@ -49,10 +64,10 @@ class Ray(Engine):
         self._asked = require_workers(workers, "Ray")
         elsewhere = self._asked is None and (self._address is not None or ray.is_initialized())
         self._actors: list[Any] = []
-        self._mine = False  # whether the cluster was started here
         self._blobs: dict[int, Any] = {}
         if elsewhere:
-            self._connect()
+            with _CLUSTER.lock:
+                self._connect()
             self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
         else:
             self.workers = self._asked or cores()
@@ -74,17 +89,16 @@ class Ray(Engine):
 
     def processes(self) -> list[int]:
         """The process of each worker, on its machine."""
-        self._start()
-        return self._ray.get([actor.process.remote() for actor in self._actors])
+        with self._turn:
+            self._start()
+            return self._ray.get([actor.process.remote() for actor in self._actors])
 
     def close(self) -> None:
-        actors, self._actors, self._blobs = self._actors, [], {}
-        if self._ray.is_initialized():
-            for actor in actors:
-                self._ray.kill(actor)
-            if self._mine:
+        with self._turn, _CLUSTER.lock:
+            self._dismiss()
+            if _CLUSTER.ours and not _CLUSTER.users:
                 self._ray.shutdown()
-        self._mine = False
+                _CLUSTER.ours = False
 
     def _stored(self, oracle: Shardable) -> Any:
         try:
@@ -124,18 +138,54 @@ class Ray(Engine):
 
     def _start(self) -> None:
         if not self._actors:
-            self._connect()
-            available = int(self._ray.cluster_resources().get("CPU", 0))
-            if available < self.workers:
-                raise ArgumentError(
-                    explain(
-                        f"Ray: workers must be at most the CPUs of the cluster, {available}",
-                        self.workers,
-                        "Use fewer workers, or a larger cluster",
-                    )
+            with _CLUSTER.lock:
+                self._connect()
+                self._require_room()
+                self._actors = [self._actor(number) for number in range(self.workers)]
+                _CLUSTER.users.add(self)
+            self._wait(self._actors)
+
+    def _require_room(self) -> None:
+        cpus = int(self._ray.cluster_resources().get("CPU", 0))
+        if cpus < self.workers:
+            raise ArgumentError(
+                explain(
+                    f"Ray: workers must be at most the CPUs of the cluster, {cpus}",
+                    self.workers,
+                    "Use fewer workers, or a larger cluster",
                 )
-            self._actors = [self._actor(number) for number in range(self.workers)]
-            self._ray.get([actor.process.remote() for actor in self._actors])
+            )
+        taken = sum(len(engine._actors) for engine in _CLUSTER.users)
+        if cpus - taken < self.workers:
+            raise ArgumentError(
+                explain(
+                    f"Ray: workers must be at most the free CPUs, {cpus - taken} of {cpus}",
+                    f"{self.workers}, with {taken} held by other engines of this program",
+                    "Close those, use fewer workers, or a larger cluster",
+                )
+            )
+
+    def _wait(self, actors: list[Any]) -> None:
+        """Wait until actors have started; if they do not, let all of them go."""
+        patience = max(_START, self.timeout or 0.0)
+        try:
+            self._ray.get([actor.process.remote() for actor in actors], timeout=patience)
+        except self._ray.exceptions.GetTimeoutError:
+            free = int(self._ray.available_resources().get("CPU", 0))
+            with _CLUSTER.lock:
+                self._dismiss()
+            raise OracleError(
+                f"Ray: actors must start within {patience:g} s",
+                f"{free} free CPUs for {len(actors)} of {self.workers} workers",
+                "Free CPUs of the cluster, or use fewer workers",
+            ) from None
+
+    def _dismiss(self) -> None:
+        actors, self._actors, self._blobs = self._actors, [], {}
+        _CLUSTER.users.discard(self)
+        if self._ray.is_initialized():
+            for actor in actors:
+                self._ray.kill(actor)
 
     def _actor(self, number: int) -> Any:
         return self._ray.remote(num_cpus=1, max_restarts=0)(Actor).remote(number)
@@ -143,7 +193,7 @@ class Ray(Engine):
     def _replace(self, number: int) -> None:
         self._ray.kill(self._actors[number])
         self._actors[number] = self._actor(number)
-        self._ray.get(self._actors[number].process.remote())
+        self._wait([self._actors[number]])
 
     def _forget(self, key: int) -> None:
         if self._blobs.pop(key, None) is not None:
@@ -162,7 +212,7 @@ class Ray(Engine):
                 self._ray.init(address="local", num_cpus=self.workers, include_dashboard=False, **quiet)
             else:
                 self._ray.init(address=self._address, **quiet)
-        self._mine = True
+        _CLUSTER.ours = True
 
 
 class Actor:

@@ -47,10 +47,11 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 
 class Inside(NamedTuple):
-    """What a composite problem adds: how sharp it is, and how far one sample's noise moves its start."""
+    """What a composite problem adds: how sharp it is, how far one sample's noise moves its start, what that took."""
 
     modulus: float
     spread: float
+    start: int
 
 
 def answer(ask: Ask, oracle: Oracle, x0: Array, inside: Inside | None = None) -> Result:
@@ -96,7 +97,9 @@ class _Answer:
                 raise ask.bad(f"{ask.method} takes {total:,} samples for eps = {ask.eps:g}", *self._within(options))
             return self._until_certified(f"{chosen.theorem} would take {total:,} samples, more than max_samples")
         self._look(look)
-        why = f"eps, L, sigma and D are known; what is proved with the fewest samples: {chosen.theorem}"
+        from_M = ask.M is not None and ask.mu > 0 and ask.M**2 / ask.mu == ask.L
+        L = f"L = M^2/mu = {ask.L:.4g}" if from_M else "L"
+        why = f"eps, {L}, sigma and D are known; what is proved with the fewest samples: {chosen.theorem}"
         result = self._run(chosen.method(), stop=_after(chosen))
         return self._concluded(result, why, last, chosen, self._by_theorem(chosen))
 
@@ -418,6 +421,8 @@ class _Answer:
             result = replace(result, residual=certificate.residual, residual_kind="estimated")
         if self.calibration is not None:
             self.notes.append(f"{self.calibration.evals:,} samples went into a look at the oracle")
+        if self.ask.budget is None:
+            result = self._stopped_at_most(result)
         return replace(
             result,
             why=why,
@@ -430,6 +435,17 @@ class _Answer:
             nfev=result.nfev + self.evals,
             draws=result.draws + self.draws,
         )
+
+    def _stopped_at_most(self, result: Result) -> Result:
+        """The result, naming max_samples instead of a budget that nobody gave."""
+        statuses = np.array(result.status, dtype=object)
+        stopped = statuses == Status.BUDGET
+        if not stopped.any():
+            return result
+        most = self.ask.max_samples + (0 if self.inside is None else self.inside.start)
+        self.notes.append(f"max_samples is {most:,}: allow more, or ask for a larger eps")
+        statuses[stopped] = Status.MAX_SAMPLES
+        return replace(result, status=statuses if result.shape else statuses.item())
 
     def _by_theorem(self, chosen: Plan) -> str:
         return f"root mean square residual <= {chosen.bound:.4g}, by {chosen.theorem}"

@@ -49,7 +49,7 @@ def constrained(ask: Ask, oracle: Oracle, prox: Callable[[Array, Any], Any], x0:
         budget=None if ask.budget is None else ask.budget - first,
         max_samples=ask.max_samples if ask.budget is not None else ask.max_samples - first,
     )
-    inside = Inside(float(composite_modulus(step, ask.mu)), step / sqrt(first))
+    inside = Inside(float(composite_modulus(step, ask.mu)), step / sqrt(first), first)
     try:
         found = answer(inner, composite, z0[0] if ask.reps == 1 else z0, inside)
     except OracleError as error:

@@ -14,7 +14,7 @@ from dualanchor.engines import attach, opened
 from dualanchor.front.answer import answer
 from dualanchor.front.ask import NAMES, Ask
 from dualanchor.front.constrained import constrained
-from dualanchor.front.shapes import Layout, as_oracle, require_arguments, saddle_oracle
+from dualanchor.front.shapes import Layout, as_oracle, fitting, require_arguments, saddle_oracle
 from dualanchor.prox import Resolvent
 
 
@@ -49,7 +49,7 @@ def root(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = 
         Whether a budget is to be spent by a theorem (tapered Dual-OHM, restarts) rather than by what works best.
     confidence : float, optional
         Of the certificate, 0.95 by default. With `eps` and known constants, the probability with which eps is to hold.
-    max_samples : int
+    max_samples : int, 10,000,000 by default
         With `eps`: samples that may be spent in all. Where a theorem would take more, certificates decide instead.
     certificate : bool
         Whether to set samples aside for a certificate: a tenth, at least 256 where that can be had.
@@ -77,7 +77,7 @@ def root(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = 
     >>> result.success, bool(np.linalg.norm(result.x - 1) < 0.2)
     (True, True)
     """
-    layout, start = Layout.of(x0, "root")
+    layout, start = Layout.of(fitting(sample, x0, "root"), "root")
     ask = _ask("root", keywords, layout)
     oracle = as_oracle(sample, layout, args, "root: sample")
     return _shaped(layout, ask, oracle, lambda oracle: answer(ask, oracle, start))
@@ -99,7 +99,7 @@ def fixed_point(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[
     >>> bool(np.linalg.norm(result.x - 1) < 0.1)
     True
     """
-    layout, start = Layout.of(x0, "fixed_point")
+    layout, start = Layout.of(fitting(sample, x0, "fixed_point"), "fixed_point")
     ask = _ask("fixed_point", {"L": 2.0, **keywords}, layout)
     oracle = as_oracle(sample, layout, args, "fixed_point: sample", minus_identity=True)
     return _shaped(layout, ask, oracle, lambda oracle: answer(ask, oracle, start))
@@ -150,7 +150,7 @@ def inclusion(
     >>> np.round(result.x, 1)
     array([1. , 0.5])
     """
-    layout, start = Layout.of(x0, "inclusion")
+    layout, start = Layout.of(fitting(sample, x0, "inclusion"), "inclusion")
     ask = _ask("inclusion", keywords, layout)
     if ask.L is None:
         raise ask.bad("L must be given", None, "Pass L, or M and mu > 0: the step in the prox follows from it")

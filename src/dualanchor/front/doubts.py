@@ -20,7 +20,10 @@ def contradicted(ask: Ask, seen: Calibration, plain: bool) -> list[str]:
     lowest = [pair[0] for pair in (seen.local_L_interval, seen.local_L_mean_interval) if pair is not None]
     comparable = bool(lowest) and seen.replayable and not (seen.violations or seen.not_cocoercive)
     if ask.L is not None and comparable and np.isfinite(max(lowest)) and max(lowest) > _SLACK * ask.L:
-        said.append(f"L = {ask.L:.4g} is too small: near x0 it is at least {max(lowest):.4g}")
+        said.append(
+            f"L = {ask.L:.4g} is too small: near x0 it is at least {max(lowest):.4g} (L is the cocoercivity constant, "
+            "not the Lipschitz constant: M^2/mu)"
+        )
     if ask.sigma is not None and seen.sigma_interval[0] > _SLACK * ask.sigma:
         said.append(f"sigma = {ask.sigma:.4g} is too small: at x0 it is at least {seen.sigma_interval[0]:.4g}")
     least = 0.0 if ask.L is None or not plain else seen.residual_interval[0] / ask.L

@@ -9,6 +9,8 @@ from itertools import accumulate
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
 from dualanchor.core.oracle import Batch, Oracle
@@ -62,6 +64,22 @@ def _numbers(value: Any, owner: str) -> Array:
         what = "an empty array" if empty else "a start with NaN or infinity"
         raise ArgumentError(explain(f"{owner}: the start must be finite numbers", what, "Start from numbers"))
     return array
+
+
+def fitting(sample: Any, x0: Any, owner: str) -> Any:
+    """The start; for an oracle that takes vectors like its own `x0` alone, anything else is turned down."""
+    own = sample.x0 if getattr(sample, "takes_vectors", False) else None
+    given = x0.x if isinstance(x0, Result) else x0
+    if own is None or (isinstance(given, (np.ndarray, list)) and np.shape(given) == np.shape(own)):
+        return x0
+    shape = f" of shape {tuple(given.shape)}" if hasattr(given, "shape") else ""
+    raise ArgumentTypeError(
+        explain(
+            f"{owner}: this oracle takes a NumPy vector of shape {np.shape(own)}, with all unknowns in it",
+            f"a {type(given).__name__}{shape}",
+            "Start from oracle.x0",
+        )
+    )
 
 
 def require_arguments(function: Any, count: int, form: str, owner: str) -> None:

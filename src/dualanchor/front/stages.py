@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualanchor.advise.certify import Certificate, certificate_from_session
+from dualanchor.advise.certify import Certificate, certificate_from_session, group_sizes
 from dualanchor.core import arrays
 from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle, Session
@@ -214,11 +214,12 @@ class _Rows:
         if self.made is None:
             return None
         numbers = {name: getattr(self, name) for name in ("upper", "residual", "squared", "sigma")}
+        numbers |= {"samples": self.used, "groups": group_sizes(int(self.used.min()))[0]}
         if self.ask.reps == 1:
-            numbers = {name: float(values[0]) for name, values in numbers.items()}
+            numbers |= {name: numbers[name][0].item() for name in numbers if name != "groups"}
         note = "the confidence is that of all certificates made on the way together"
         notes = (note, *(one for one in self.made.notes if "samples were used" not in one))
-        return replace(self.made, **numbers, confidence=self.ask.level, samples=int(self.used.max()), notes=notes)
+        return replace(self.made, **numbers, confidence=self.ask.level, notes=notes)
 
     def sense(self) -> str:
         """In which sense eps was delivered, or what is known instead and what it would take."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, OracleError, explain, missing_extra
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain, missing_extra
 from dualanchor.core.method import Method, State
 from dualanchor.core.problem import as_point
 from dualanchor.core.result import History, Result, Status, jsonable
@@ -80,7 +80,7 @@ def dual_anchor(learning_rate: float, horizon: int) -> Any:
     >>> bool(jnp.linalg.norm(0.5 * x) <= 2 * 3**0.5 / 100)  # the bound 2D/(αN) of noiseless runs
     True
     """
-    method = DualOHM(learning_rate, horizon)
+    method = _checked(DualOHM, "dual_anchor", learning_rate, horizon)
     last = method.horizon - 1
 
     def init(params: Any) -> DualAnchorState:
@@ -90,12 +90,14 @@ def dual_anchor(learning_rate: float, horizon: int) -> Any:
         going = state.count < last
 
         def one(G: Any, z: Any) -> tuple[Any, Any]:
-            s = _updated(method, state.count, G.astype(z.dtype), x=jnp.zeros_like(z), z=z)
+            z = jnp.asarray(z)
+            s = _updated(method, state.count, jnp.asarray(G, z.dtype), x=jnp.zeros_like(z), z=z)
             # z is of no use past the horizon; to keep it there would cost XLA a copy of it in every step
-            return jnp.where(going, s.x, 0).astype(G.dtype), s.z.astype(z.dtype)
+            return jnp.where(going, s.x, 0).astype(jnp.result_type(G)), s.z.astype(z.dtype)
 
-        both = jax.tree.map(one, updates, state.z)
-        steps, z = jax.tree.transpose(jax.tree.structure(updates), jax.tree.structure((0, 0)), both)
+        leaves, tree = jax.tree.flatten(updates)
+        both = [one(G, z) for G, z in zip(leaves, tree.flatten_up_to(state.z), strict=True)]
+        steps, z = (tree.unflatten(pair[i] for pair in both) for i in (0, 1))
         return steps, DualAnchorState(state.count + going, z)
 
     return optax.GradientTransformation(init, update)
@@ -119,7 +121,7 @@ def ohm(learning_rate: float) -> Any:
     optax.GradientTransformation
         Its state is an `OHMState`. Updates have the dtype of the gradients.
     """
-    method = OHM(learning_rate)
+    method = _checked(OHM, "ohm", learning_rate)
 
     def init(params: Any) -> OHMState:
         return OHMState(_zero(), jax.tree.map(jnp.array, params))  # a copy: the caller may donate the parameters
@@ -136,9 +138,9 @@ def ohm(learning_rate: float) -> Any:
 
         def one(G: Any, x: Any, anchor: Any) -> Any:
             wide = _precise(x)
-            x = x.astype(wide)
-            s = _updated(method, state.count, G.astype(wide), x=x, anchor=anchor.astype(wide))
-            return (s.x - x).astype(G.dtype)
+            x = jnp.asarray(x, wide)  # NumPy parameters would be changed in place
+            s = _updated(method, state.count, jnp.asarray(G, wide), x=x, anchor=jnp.asarray(anchor, wide))
+            return (s.x - x).astype(jnp.result_type(G))
 
         return jax.tree.map(one, updates, params, state.anchor), OHMState(state.count + 1, state.anchor)
 
@@ -167,13 +169,13 @@ def solve_jit(
         size n is a Python int. With a schedule it is a traced number of x's dtype, which cannot be the shape of
         anything: such a sampler draws means of n samples in one go, like Gaussian noise divided by the root of n.
     x0 : array or Result
-        The start, of any shape, or a run whose end it is.
+        The start, of any shape, or a run whose end it is; one with as many replications continues each of them.
     step_size, horizon, batch_size
         As in `DualOHM`.
     seed : int
         Step k of replication r gets the key of (seed, r, k).
     reps : int
-        Independent replications from the same start, computed side by side by `jax.vmap`.
+        Independent replications, computed side by side by `jax.vmap`.
     noise : pytree of arrays, optional
         What `sample` gets instead of keys: entry k of each array in step k. The leading axes are (horizon - 1,), or
         (reps, horizon - 1) with several replications.
@@ -212,8 +214,8 @@ def solve_jit(
     require_count(record, "solve_jit", "record", 0)
     method = DualOHM(step_size, horizon, batch_size)
     steps = method.horizon - 1
-    x0 = x0.x if isinstance(x0, Result) else x0
-    start = as_point(np.ravel(x0), "solve_jit: x0").reshape(np.shape(x0))
+    start = _starts(x0, reps)
+    point = start.shape[1:]
     _check_noise(noise, (steps,) if reps == 1 else (reps, steps))
 
     schedule = as_schedule(batch_size, "solve_jit", method.horizon)
@@ -222,7 +224,7 @@ def solve_jit(
     points = np.linspace(0, steps, record + 1) if operator and record else np.array([steps])
     points = np.unique(points.round().astype(int))
     key = jax.random.key(seed)
-    x = jnp.array(np.broadcast_to(start, (reps, *start.shape)))
+    x = jnp.array(np.broadcast_to(start, (reps, *point)))
     x, z, residuals = _run(
         x,
         jax.vmap(lambda r: jax.random.fold_in(key, r))(jnp.arange(reps)),
@@ -264,10 +266,27 @@ def solve_jit(
         "anytime": DualOHM.anytime,
         "parameters": jsonable(method.parameters()),
     }
-    problem = {"name": getattr(sample, "__name__", "sample"), "dimension": start.size}
+    problem = {"name": getattr(sample, "__name__", "sample"), "dimension": int(np.prod(point))}
     shape = () if reps == 1 else (reps,)
     result = assemble([ended], history, shape, {"problem": problem, "method": described, "seed": int(seed)}, None)
-    return replace(result, x=result.x.reshape(*shape, *start.shape))
+    return replace(result, x=result.x.reshape(shape + point))
+
+
+def _starts(x0: Any, reps: int) -> Any:
+    """One start for all replications, or one for each, along the first axis."""
+    x = x0.x if isinstance(x0, Result) else x0
+    start = as_point(np.ravel(x), "solve_jit: x0").reshape(np.shape(x))
+    if not isinstance(x0, Result) or x0.shape == ():
+        return start[None]
+    if x0.shape != (reps,):
+        raise ArgumentError(
+            explain(
+                f"solve_jit: a Result to start from must have one replication, or reps = {reps} of them",
+                f"one of shape {x0.shape}",
+                "Pass as many reps, or one of its points",
+            )
+        )
+    return start
 
 
 def _all_steps(
@@ -280,13 +299,14 @@ def _all_steps(
         def step(k: Any, now: Any) -> Any:
             x, state = now
             source = jax.random.fold_in(key, k) if noise is None else jax.tree.map(lambda one: one[k], noise)
-            G = jnp.asarray(sample(x, method.batch_size if sizes is None else sizes[k], source))
+            G = jnp.asarray(_called(sample, x, method.batch_size if sizes is None else sizes[k], source))
             _check_shape(x, G)
             updates, state = optimizer.update(G, state)
             return optax.apply_updates(x, updates), state
 
         def stretch(now: Any, ends: Any) -> tuple[Any, Any]:
-            now = jax.lax.fori_loop(*ends, step, now)
+            if method.horizon > 1:  # else there are no batch sizes and no noise to look up
+                now = jax.lax.fori_loop(*ends, step, now)
             return now, None if operator is None else jnp.linalg.norm(jnp.ravel(operator(now[0])))
 
         ends = (jnp.concatenate([jnp.zeros_like(points[:1]), points[:-1]]), points)
@@ -297,6 +317,28 @@ def _all_steps(
 
 
 _run: Any = jax.jit(_all_steps, static_argnames=("sample", "operator", "method"), donate_argnames="x")
+
+
+def _checked(kind: Any, owner: str, *parameters: Any) -> Any:
+    """The method with these parameters; what is wrong with them is said in the words of the transformation."""
+    try:
+        return kind(*parameters)
+    except (ArgumentError, ArgumentTypeError) as error:
+        said = str(error).replace(f"{kind.__name__}:", f"{owner}:").replace("step_size", "learning_rate")
+        raise type(error)(said) from None
+
+
+def _called(sample: Any, x: Any, n: Any, source: Any) -> Any:
+    try:
+        return sample(x, n, source)
+    except AttributeError as error:
+        if error.name is None or not hasattr(np.random.Generator, error.name):
+            raise
+        raise OracleError(
+            "solve_jit: sample gets a JAX key as third argument, not a Generator",
+            f"a call of {error.name} on it",
+            "Draw with jax.random, for instance jax.random.normal(key, x.shape)",
+        ) from error
 
 
 def _updated(method: Method, count: Any, G: Any, **memory: Any) -> State:

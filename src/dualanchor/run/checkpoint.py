@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -79,16 +80,30 @@ class Saver:
                 )
             )
         theirs = header.get("run", {})
-        differ = [key for key, value in self._fingerprint.items() if theirs.get(key) != value]
+        differ = [
+            line for key, value in self._fingerprint.items() for line in _differences(key, theirs.get(key), value)
+        ]
         if differ:
-            shown = ", ".join(
-                f"{key} = {theirs.get(key)!r} there and {self._fingerprint[key]!r} here" for key in differ
-            )
+            same = ", or pass the same stop and budget" if theirs.get("stop") != self._fingerprint.get("stop") else ""
             raise CheckpointError(
                 explain(
                     f"A checkpoint must belong to the run that goes on from it: {path}",
-                    shown,
-                    "Give another path, or delete the file",
+                    ", ".join(differ),
+                    f"Give another path, or delete the file{same}",
                 )
             )
         return header, arrays
+
+
+def _differences(name: str, there: Any, here: Any) -> Iterator[str]:
+    """What differs, as deep down as it can be named; of two methods, or two problems, their names."""
+    if there == here:
+        return
+    if isinstance(there, list) and isinstance(here, list) and len(there) == len(here):
+        there, here = (dict(enumerate(values)) for values in (there, here))
+    if not (isinstance(there, dict) and isinstance(here, dict) and there.keys() == here.keys()):
+        yield f"{name} = {there!r} there and {here!r} here"
+        return
+    told = next((key for key in ("id", "name") if there.get(key) != here.get(key)), None)
+    for key in here if told is None else [told]:
+        yield from _differences(f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}", there[key], here[key])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from dualanchor.run.checkpoint import Checkpoint, Saver
 from dualanchor.run.lane import Lane
 from dualanchor.run.loop import Loop, Progress, as_callback
 from dualanchor.run.record import DEFAULT_POINTS, Recorder
-from dualanchor.run.stop import Budget, Rule, Steps, Target, require_count
+from dualanchor.run.stop import Budget, Rule, Steps, Target, require_count, what_decides
 from dualanchor.run.together import Together
 
 DEFAULT_METHOD = "s-dual-ohm"
@@ -89,7 +89,8 @@ def solve(
         They give the same numbers: bit for bit, or to rounding where a batch is a sum over components.
     checkpoint : path or Checkpoint, optional
         Where the run saves itself; if the file exists and is of this run, the run goes on from it. Method, options,
-        data and start are compared; whether a function has changed cannot be seen.
+        data, start and stop are compared, but for the seconds of WallTime; whether a function has changed cannot be
+        seen.
     engine : {"local", "mpi", "ray"} or Engine, optional
         Where batches are computed: cut into shards, by several workers. Results depend on the number of shards, never
         on that of workers.
@@ -152,7 +153,7 @@ def solve(
         "method": described,
         "seed": int(seed),
         "reps": replications.tolist(),
-        "stop": repr(rule),
+        "stop": what_decides(rule),
         "start": None if checkpoint is None else hashlib.sha256(arrays.to_host(start).tobytes()).hexdigest(),
         "dtype": str(arrays.numpy_dtype(start.dtype)),
     }
@@ -170,7 +171,31 @@ def solve(
         progress=progress,
         saver=None if checkpoint is None else Saver(checkpoint, fingerprint),
     )
-    return loop.run()
+    result = loop.run()
+    if method is None and result.residual is None:
+        result = _with_note(result, *_left_by_batches_of_one(problem.constants.sigma))
+    return _with_note(result, *_idle_workers(engine, configurations))
+
+
+def _with_note(result: Result, *notes: str) -> Result:
+    return replace(result, notes=(*notes, *result.notes)) if notes else result
+
+
+def _left_by_batches_of_one(sigma: float | None) -> list[str]:
+    """What the default method cannot do where nobody sees the residual."""
+    if sigma == 0:
+        return []
+    noise = "the noise of one sample" if sigma is None else f"sigma = {sigma:.4g}"
+    left = f"batches of 1 leave a residual of the order of {noise} whatever the budget"
+    return [f"{left}; da.root, or method='auto', do not"]
+
+
+def _idle_workers(engine: Any, configurations: list[Method]) -> list[str]:
+    """What an engine cannot do for rounds that cannot be cut."""
+    single = all(one.parameters().get("batch_size") == 1 for one in configurations)
+    if engine is None or engine.workers == 1 or not single:
+        return []
+    return [f"rounds of 1 sample keep one of {engine.workers} workers busy; use larger batches"]
 
 
 def _worth_compiling(lane: Lane, steps: int) -> bool:

@@ -6,6 +6,7 @@ this, a run goes many steps without asking, and no row ever starts a step that i
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -178,6 +179,11 @@ class _All(_Pair):
 
     def reasons(self, outlook: Outlook) -> list[Status | None]:
         return [a and b for a, b in zip(self.first.reasons(outlook), self.second.reasons(outlook), strict=True)]
+
+
+def what_decides(rule: Rule | None) -> str:
+    """The rule as text, without seconds: they say how long a run goes on now, not which run it is."""
+    return re.sub(r"WallTime\(seconds=[^)]*\)", "WallTime", repr(rule))
 
 
 def _affordable(limit: int, spent: Any, ahead: Array) -> IntArray:

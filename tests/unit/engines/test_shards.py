@@ -147,6 +147,21 @@ def test_points_of_other_libraries_are_turned_down(engine):
         da.solve(problem, da.SGDA(0.1, 4), stop=da.Steps(2), engine=engine)
 
 
+def test_values_come_in_the_precision_of_the_point(engine):
+    x = np.ones((2, 3), np.float32)
+    for dtype in (np.float64, np.float32, np.int64):
+        oracle = engine.attach(da.Sampler(lambda x, n, rngs, to=dtype: (3 * x).astype(to), vectorized=True))
+        value = oracle.mean(x, oracle.draw(streams(dtype=np.float32), 64))
+        assert value.dtype == np.float32
+        np.testing.assert_array_equal(value, 3 * x)
+
+
+def test_complex_values_are_turned_down(engine):
+    oracle = engine.attach(da.Sampler(lambda x, n, rngs: x + 1j, vectorized=True))
+    with pytest.raises(da.errors.OracleError, match=r"real floating-point numbers. Got dtype complex128 on worker 0"):
+        oracle.mean(np.ones((2, 3)), oracle.draw(streams(), 64))
+
+
 def test_replay_is_found_out_and_a_declaration_is_kept(engine):
     own = np.random.default_rng(0)
     for oracle, answer in (

@@ -153,7 +153,10 @@ def test_randomness_of_its_own_is_refused_only_where_it_matters():
     with pytest.raises(CapabilityError, match="evaluated at two points"):
         da.root(sample, ZERO, eps=0.5, L=1.0, method="halpern-page")
     result = da.root(sample, ZERO, budget=2000, L=1.0)
-    assert any("cannot be had at two points" in text for text in result.warnings)
+    (text,) = (text for text in result.warnings if "cannot be had at two points" in text)
+    assert text.startswith("sample gives different values for the same rng: it takes randomness from elsewhere")
+    declared = da.root(da.Sampler(sample, replayable=False), ZERO, budget=2000, L=1.0)
+    assert any(text.startswith("the same samples cannot be had") for text in declared.warnings)
 
 
 def test_a_sum_instead_of_a_mean_is_noticed():

@@ -112,7 +112,9 @@ def test_the_distance_of_a_composite_start_includes_its_noise():
 def test_an_unreachable_accuracy_says_what_is_reached():
     result = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.01, max_samples=2000)
     assert not result.success
-    assert result.status is da.Status.BUDGET
+    assert result.status is da.Status.MAX_SAMPLES
+    assert "max_samples is 2,000: allow more, or ask for a larger eps" in result.notes
+    assert "budget" not in repr(result)
     assert f"|F(x)| <= {result.certificate.upper:.4g} with confidence 0.95 is certified" in result.sense
     assert "times the samples" in result.sense
     planned = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.01, max_samples=2000, L=1.0, sigma=1.5, D=2.0)
@@ -181,7 +183,7 @@ def test_progress_true_writes_lines_and_other_values_are_turned_down(capsys):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"L": 0.5, "D": 4.0}, "L = 0.5 is too small"),
+        ({"L": 0.5, "D": 4.0}, r"L = 0.5 is too small: near x0 it is at least 1"),
         ({"sigma": 0.05}, "sigma = 0.05 is too small"),
         ({"D": 0.1}, "D = 0.1 is too"),
     ],
@@ -343,3 +345,32 @@ def test_plans_know_that_means_of_samples_are_gentler():
     assert wide.certificate.residual < 0.3
     with pytest.raises(da.errors.ArgumentError, match="L_mean must come with L"):
         da.root(sample, np.zeros(12), eps=0.3, L_mean=0.1)
+
+
+def test_max_samples_of_an_inclusion_is_the_one_asked_for():
+    result = da.inclusion(Counted(sigma=1.0), da.prox.box(0, 1), np.zeros(2), eps=1e-3, L=1.0, max_samples=2000)
+    assert result.status is da.Status.MAX_SAMPLES
+    assert any(note.startswith("max_samples is 2,000:") for note in result.notes)
+
+
+def test_replications_have_certificates_with_counts_of_their_own():
+    """Rows stop at different stages; each tells what went into its own certificate, as it does alone."""
+    together = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.15, reps=6)
+    samples = together.certificate.samples
+    assert samples.shape == (6,)
+    assert len(set(samples.tolist())) > 1
+    assert (samples < together.nfev).all()
+    alone = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.15)
+    assert isinstance(alone.certificate.samples, int)
+    assert alone.certificate.samples == samples[0]
+    assert f"from {samples.min():,} to {samples.max():,} fresh samples at each of 6 points" in repr(together)
+
+
+def test_what_is_printed():
+    result = da.root(Counted(), np.zeros(2), eps=0.02, M=2.0, mu=1.0, sigma=0.2, D=2.0)
+    assert result.why.startswith("eps, L = M^2/mu = 4, sigma and D are known;")
+    assert result.claim == result.sense
+    lines = [line.strip() for line in repr(result).splitlines()]
+    assert f"samples: {result.draws:,}" in lines
+    assert f"evaluations: {result.nfev:,} (some samples more than once)" in lines
+    assert da.root(Counted(), np.zeros(2), eps=0.02, L=4.0, sigma=0.2, D=2.0).why.startswith("eps, L, sigma and D")

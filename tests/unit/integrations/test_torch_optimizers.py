@@ -462,3 +462,12 @@ def test_copies_and_hooks_work_as_in_any_optimizer(name):
     assert seen == [p.item()]
     assert copy.deepcopy(optimizer).state_dict()["param_groups"] == optimizer.state_dict()["param_groups"]
     assert name in repr(optimizer)
+
+
+def test_settings_of_a_group_that_nothing_reads_are_turned_down():
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(ValueError, match=r"DualAnchor: setting of a group .*'maximise'. Did you mean maximize"):
+        DualAnchor([{"params": x, "maximise": True}], lr=0.1, horizon=5)
+    with pytest.raises(ValueError, match=r"'weight_decay'. Choose one of foreach, lr, maximize"):
+        ExtraGradient([{"params": x, "weight_decay": 0.1}], lr=0.1)
+    DualAnchor([{"params": [("x", x)], "name": "player", "initial_lr": 0.1}], lr=0.1, horizon=5)

@@ -158,5 +158,21 @@ def test_what_cannot_be_a_player_is_refused(arguments, received):
 
 def test_a_function_that_is_not_scalar_is_named():
     oracle = saddle_oracle(lambda u, v, n, rng: u * v, *start())
-    with pytest.raises(da.errors.OracleError, match="scalar"):
+    with pytest.raises(da.errors.OracleError, match="must return one number"):
         da.certify(oracle, oracle.x0, samples=64)
+
+
+def test_misuse_is_explained():
+    oracle, (u0, v0) = oracle_of_phi(), start()
+    for wrong in ((u0, v0), torch.ones(2 * D), np.ones((2, D)), (u0, torch.ones(2))):
+        with pytest.raises(da.errors.ArgumentTypeError, match=r"NumPy vector of shape \(6,\).*Start from oracle.x0"):
+            da.root(oracle, wrong, budget=100, L=2.0)
+    with pytest.raises(da.errors.ArgumentTypeError, match=r"phi must accept phi\(u, v, n, rng\). Got one with"):
+        saddle_oracle(lambda u, v, n: u @ v, u0, v0)
+    for wrong, message in {
+        lambda u, v, n, rng: u * v: r"phi must return one number. Got shape \(3,\).* Take the mean or sum",
+        lambda u, v, n, rng: 1.0: "phi must return one number. Got float",
+        lambda u, v, n, rng: 1 / 0: "phi must not raise. Got ZeroDivisionError.*Mend saddle_oracle: phi",
+    }.items():
+        with pytest.raises(da.errors.OracleError, match=message):
+            da.root(saddle_oracle(wrong, u0, v0), oracle.x0, budget=100, L=2.0)

@@ -61,8 +61,26 @@ def test_the_difference_to_another_run_is_named(saved):
         resume(saved, seed=1)
     with pytest.raises(da.errors.CheckpointError, match="reps"):
         resume(saved, reps=3)
-    with pytest.raises(da.errors.CheckpointError, match="stop = 'None' there"):
+    with pytest.raises(da.errors.CheckpointError, match=r"stop = 'None' there.* or pass the same stop and budget"):
         resume(saved, stop=da.Steps(3))
+
+
+def test_of_two_methods_only_the_difference_is_named(saved):
+    with pytest.raises(da.errors.CheckpointError) as caught:
+        da.solve(PROBLEM, da.DualOHM(0.5, 30), reps=2, checkpoint=saved)
+    assert "Got method.parameters.step_size = 1.0 there and 0.5 here. Give" in str(caught.value)
+    with pytest.raises(da.errors.CheckpointError, match=r"Got method.id = 's-dual-ohm' there and 's-ohm' here, stop"):
+        da.solve(PROBLEM, da.OHM(1.0), stop=da.Steps(3), reps=2, checkpoint=saved)
+
+
+def test_more_time_may_be_given_later(tmp_path):
+    path, endless = tmp_path / "run", da.SGDA(0.1)
+    first = da.solve(PROBLEM, endless, budget=50, stop=da.WallTime(0.0), checkpoint=path)
+    assert (first.status, first.nit) == (da.Status.WALL_TIME, 0)
+    second = da.solve(PROBLEM, endless, budget=50, stop=da.WallTime(3600.0), checkpoint=path)
+    np.testing.assert_array_equal(second.x, da.solve(PROBLEM, endless, budget=50).x)
+    with pytest.raises(da.errors.CheckpointError, match="WallTime"):
+        da.solve(PROBLEM, endless, budget=50, checkpoint=path)
 
 
 def test_what_does_not_change_the_run_may_change(saved):

@@ -11,7 +11,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain, unknown_name
+
+_ANY_GROUP = ("params", "param_names", "name", "initial_lr")  # what PyTorch and its schedulers know
+_OWN_COUNTS = ("k", "ahead")  # where a run stands, which a saved state brings back
 
 Group = dict[str, Any]
 Each = Callable[..., None]
@@ -28,6 +31,10 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with settings of their own; also called for every group at the start."""
+        for name in param_group:
+            if name not in self.defaults and name not in _ANY_GROUP:
+                known = [one for one in self.defaults if one not in _OWN_COUNTS]
+                raise unknown_name(f"{type(self).__name__}: setting of a group", name, known)
         super().add_param_group(param_group | self._settings({**self.defaults, **param_group}))
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from dualanchor.core.errors import ArgumentTypeError, explain
+from dualanchor.core import arrays
+from dualanchor.core.errors import ArgumentTypeError, OracleError, explain
+from dualanchor.core.streams import Handle
 from dualanchor.core.types import Array
-from dualanchor.oracles.each_row import require_callable
+from dualanchor.front.shapes import require_arguments
+from dualanchor.oracles.each_row import each_row
 from dualanchor.oracles.sampler import Sampler
 
 _ARRAYS = {torch.float32: np.float32, torch.float64: np.float64}
@@ -27,8 +30,10 @@ class SaddleOracle(Sampler):
         The start, both players in one vector.
     """
 
+    takes_vectors = True  # in NumPy, like x0: what players are made of is for `unflatten` to know
+
     def __init__(self, phi: Callable[..., Any], u0: Any, v0: Any) -> None:
-        require_callable(phi, "saddle_oracle: phi", "phi(u, v, n, rng)")
+        require_arguments(phi, 4, "phi(u, v, n, rng)", "saddle_oracle: phi")
         self._leaves, self._tree = tree_flatten((u0, v0))
         for leaf in self._leaves:
             if not isinstance(leaf, Tensor) or leaf.dtype not in _ARRAYS:
@@ -56,11 +61,22 @@ class SaddleOracle(Sampler):
         leaves = [piece.reshape(leaf.shape).to(leaf) for piece, leaf in zip(pieces, self._leaves, strict=True)]
         return tree_unflatten(leaves, self._tree)
 
+    def _part(self, x: Array, n: int, handles: list[Handle], positions: Any, shard: int) -> Array:
+        return each_row(
+            lambda row: self._field(arrays.lent(x[row]), n, handles[row].generator(int(positions[row]), shard)),
+            x,
+            "saddle_oracle: phi",
+        )
+
     def _field(self, x: Array, n: int, rng: np.random.Generator) -> Array:
         generator = torch.Generator(self._leaves[0].device).manual_seed(int(rng.integers(2**63)))
         with torch.enable_grad():
             flat = torch.from_numpy(x).requires_grad_()
             value = self._phi(*self.unflatten(flat), n, generator)
+            if not isinstance(value, Tensor) or value.numel() != 1:
+                received = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                remedy = "Take the mean or sum" if isinstance(value, Tensor) else "Return a tensor made from u and v"
+                raise OracleError("saddle_oracle: phi must return one number", received, remedy)
             (gradient,) = torch.autograd.grad(value, flat)
         gradient[self._size_u :].neg_()
         return gradient.numpy()
