@@ -105,7 +105,7 @@ class Sampler(Shardable):
         if self._vectorized:
             generators = [handle.generator(int(at), shard) for handle, at in zip(handles, positions, strict=True)]
             value = self._sample(arrays.lent(x), n, generators)
-            return value if arrays.is_foreign(x) else arrays.to_host(value)
+            return value if arrays.is_foreign(x) else _in_precision_of(x, arrays.to_host(value))
         return each_row(
             lambda row: self._sample(arrays.lent(x[row]), n, handles[row].generator(int(positions[row]), shard)),
             x,
@@ -121,6 +121,11 @@ class Sampler(Shardable):
             batch = F.draw(1)
             self.replayable = arrays.same(F(x, batch), F(x, batch))
         return self.replayable
+
+
+def _in_precision_of(x: Array, value: Array) -> Array:
+    """Real values in the precision of x, as one row at a time would be; others are left for the Session to refuse."""
+    return value.astype(x.dtype, copy=False) if value.dtype.kind in "fiu" else value
 
 
 def _require_arguments(function: Callable[..., Any], count: int, rule: str, remedy: str) -> None:
