@@ -34,7 +34,7 @@ def seconds_per_sample(problem: da.Problem, batch: int, rows: int, fast: bool, r
 
     if width < 1e6:
         run(few)()  # loads compiled steps
-    times = least({"few": run(few), "many": run(many)}, repeat if width < 1e6 else 2)
+    times = least({"few": run(few), "many": run(many)}, repeat if width < 1e6 else 5)
     return max(times["many"] - times["few"], 1e-9) / ((many - few) * batch * rows)
 
 
