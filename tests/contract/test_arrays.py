@@ -364,6 +364,7 @@ class Points:
         return x - 1 + self.noise(n, rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("other", "dtype"),
     [
@@ -400,6 +401,7 @@ def test_root_answers_in_the_arrays_of_its_start(other: Library, dtype: str, ask
     np.testing.assert_array_equal(found.nfev, expected.nfev)
 
 
+@pytest.mark.slow
 def test_the_other_doors_answer_in_them_too(other: Library) -> None:
     points = Points(other, "float64", (2,))
     zeros, two = other.array(np.zeros(2)), other.array([2.0, 0.5])

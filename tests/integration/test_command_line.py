@@ -96,6 +96,7 @@ def test_schedules_estimators_and_rules(tmp_path):
     assert out["final"]["mean"] <= 0.01
 
 
+@pytest.mark.slow
 def test_save_plot_and_checkpoint(tmp_path):
     saved, figure, checkpoint = tmp_path / "r.npz", tmp_path / "f.png", tmp_path / "c.npz"
     words = ["solve", "affine", "--budget", 300, "--save", saved, "--plot", figure, "--checkpoint", checkpoint]
@@ -222,6 +223,7 @@ def test_words_of_the_command_line_are_never_evaluated():
     assert parse_value("growing(0.5)") == da.Growing(0.5)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_partial_result_and_the_checkpoint(tmp_path):
     checkpoint = tmp_path / "c.npz"
     words = ["solve", "worst-case-nonexpansive", "-m", "sgda", "--budget", "100000000", "--json"]
@@ -254,6 +256,7 @@ def test_missing_command_line_extra_is_named(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_progress_lines_when_not_a_terminal():
     words = ["solve", "worst-case-nonexpansive", "-m", "sgda", "--budget", "100000000", "--wall-time", "3"]
     done = subprocess.run([sys.executable, "-m", "dualanchor", *words], capture_output=True, text=True, check=True)

@@ -17,6 +17,8 @@ jnp = jax.numpy
 
 from dualanchor.integrations import optax as ours  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 STEP, N, D = 0.7, 40, 6
 PRECISIONS = [(np.float32, 1e-6), (np.float64, 1e-12)]  # relative to the largest entry of the path, about 3

@@ -17,6 +17,8 @@ from dualanchor.core.oracle import Session
 from dualanchor.methods.averaged import share
 from dualanchor.methods.oc_halpern import anchor_weight
 
+pytestmark = pytest.mark.slow
+
 # -- monotone Lipschitz operators ------------------------------------------------------------------------------
 
 

@@ -8,6 +8,8 @@ from benchmarks.certified import PROBLEMS, accuracy_for, measure, plan_for
 
 import dualanchor as da
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROBLEMS)

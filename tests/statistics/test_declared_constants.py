@@ -12,6 +12,8 @@ from tests.statistics import constants as check
 
 import dualanchor as da
 
+pytestmark = pytest.mark.slow
+
 DEFAULT = [(entry.id, {}) for entry in da.list_problems()]
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("affine", {"dimension": 7, "L": 4.0, "mu": 0.3, "rotation": 0.0, "sigma": 2.0, "D": 3.0}),

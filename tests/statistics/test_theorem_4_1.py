@@ -10,6 +10,8 @@ from tests.statistics.evidence import assert_mean_at_most
 
 import dualanchor as da
 
+pytestmark = pytest.mark.slow
+
 NAMED = [
     *((entry.id, {}) for entry in da.list_problems() if da.problems.make(entry.id, {}).constants.L is not None),
     ("affine", {"L": 4.0, "rotation": 1.0, "sigma": 2.0}),

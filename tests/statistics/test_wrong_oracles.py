@@ -14,6 +14,8 @@ import dualanchor as da
 from dualanchor import Batch, Streams
 from dualanchor.core.streams import Purpose
 
+pytestmark = pytest.mark.slow
+
 
 class Wrong(da.Oracle):
     """An oracle with another `draw`."""

@@ -5,6 +5,8 @@ import pytest
 
 import dualanchor as da
 
+pytestmark = pytest.mark.slow
+
 
 def sample(x, n, rng):
     return x - 1 + rng.normal(size=(n, 3)).mean(axis=0)

@@ -10,6 +10,8 @@ import dualanchor as da
 from dualanchor.advise import calibrate as course
 from dualanchor.advise.estimates import lowest_direction
 
+pytestmark = pytest.mark.slow
+
 
 def linear(A, b=1.0, sigma=0.5):
     """A sampler of A x - b that takes its noise from the generator it is given."""

@@ -144,6 +144,7 @@ def test_an_operator_that_is_not_monotone_is_not_passed_off(route):
         assert result.sense.startswith(("no theorem applies: not monotone", "not reached"))
 
 
+@pytest.mark.slow
 def test_rotation_without_pull():
     turn = Counted(lambda x: np.array([x[1], -x[0]]))
     with pytest.warns(AssumptionWarning, match="not cocoercive"):
@@ -165,6 +166,7 @@ def test_noiseless_with_all_constants_stops_as_soon_as_it_may():
     assert result.nfev < 2000
 
 
+@pytest.mark.slow
 def test_a_residual_that_does_not_fall_is_mentioned():
     def nowhere_zero(x, n, rng):
         return np.ones(2) + rng.normal(size=2) / np.sqrt(n)
@@ -262,6 +264,7 @@ class TestCallback:
         going_on = da.root(Counted(), np.zeros(2), callback=lambda x: "not True", **ROUTES[route])
         assert going_on.success
 
+    @pytest.mark.slow
     def test_several_stages_can_be_watched(self):
         seen = []
         result = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.15, L=1.0, callback=lambda x: seen.append(x))
@@ -353,6 +356,7 @@ def test_max_samples_of_an_inclusion_is_the_one_asked_for():
     assert any(note.startswith("max_samples is 2,000:") for note in result.notes)
 
 
+@pytest.mark.slow
 def test_replications_have_certificates_with_counts_of_their_own():
     """Rows stop at different stages; each tells what went into its own certificate, as it does alone."""
     together = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.15, reps=6)

@@ -12,6 +12,8 @@ from scipy import optimize
 import dualanchor as da
 from dualanchor import prox
 
+pytestmark = pytest.mark.slow
+
 D = 5
 rng = np.random.default_rng(3)
 A = np.array([[1.0, 2.0, 0.0, -1.0, 0.5], [0.0, 1.0, 1.0, 0.0, -2.0], [1.0, 3.0, 1.0, -1.0, -1.5]])  # the last is a sum
