@@ -37,7 +37,7 @@ reproduce: $(RUN)  ## run the paper's panels and write the report
 test: lint test-full doctest docs build-check  ## everything that CI runs
 	$(STEP) "All checks passed"
 
-check: lint test-fast  ## the part of test that takes under two minutes
+check: lint test-fast  ## the part of test that takes about two minutes
 
 bench: $(STAMP)  ## measure what things cost and write benchmarks/RESULTS.md
 	$(STEP) "Benchmarks"
