@@ -161,3 +161,11 @@ def test_a_subclass_with_a_formula_of_its_own_is_not_compiled_as_its_parent():
     runs = [da.solve(problem, Slower(0.5, horizon=100), fast=on) for on in (False, True)]
     np.testing.assert_array_equal(runs[0].x, runs[1].x)
     assert fast.compiled_update(Slower(0.5, horizon=100), Slower(0.5, horizon=100).init(np.ones((1, 3)))) is None
+
+
+def test_asking_for_compiled_steps_names_the_extra_that_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba", None)
+    problem = da.problems.huber_minimax(dimension=4)
+    da.solve(problem, budget=20)
+    with pytest.raises(da.errors.MissingExtraError, match=r"dualanchor\[fast\]"):
+        da.solve(problem, budget=20, fast=True)

@@ -19,9 +19,14 @@ if TYPE_CHECKING:
     from dualanchor.fast.stretch import Stretch
 
 
+def installed() -> bool:
+    """Whether the extra is installed."""
+    return find_spec("numba") is not None
+
+
 def available() -> bool:
     """Whether the extra is installed and not switched off by DUALANCHOR_FAST=0 in the environment."""
-    return environ.get("DUALANCHOR_FAST") != "0" and find_spec("numba") is not None
+    return environ.get("DUALANCHOR_FAST") != "0" and installed()
 
 
 def compiled_steps(method: Method, state: State, session: Session) -> Stretch | None:

@@ -87,3 +87,8 @@ class Steps(NamedTuple):
     same: bool
     update: Any
     used: list[str]
+
+    @property
+    def draws(self) -> int:
+        """Batches that a step draws."""
+        return 1 if self.alone or self.same else 2

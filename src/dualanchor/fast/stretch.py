@@ -93,7 +93,7 @@ class Stretch:
         assert recipe is not None
         charges = self._charges(method, state, ks, coins)
         reader = _Noise if recipe.components is None else _Picks
-        samples = reader(recipe, charges.sizes, 1 if steps.alone or steps.same else 2, streams)
+        samples = reader(recipe, charges.sizes, steps.draws, streams)
         if not samples.possible:
             return False
         parameters = [np.ravel(getattr(method, name)) for name in steps.parameters]
@@ -119,7 +119,7 @@ class Stretch:
         cost = method.cost(np.arange(ks.start, ks.stop), state, coins)
         charges = _Charges(
             heads=_over_steps(steps.alone if coins is None else coins, count, rows),
-            sizes=_over_steps(cost.draws, count, rows) // (1 if steps.alone or steps.same else 2),
+            sizes=_over_steps(cost.draws, count, rows) // steps.draws,
             draws=_total(cost.draws, count),
             evals=_total(cost.evals, count),
         )

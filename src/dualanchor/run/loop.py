@@ -71,7 +71,7 @@ class Loop:
         self._watching = not lane.repeatable
         self._careful_until = 1  # the first step is looked at in any case
         self._reach = 1
-        self._interrupted = False
+        self._signalled = False
         self._taken_up: str | None = None
         self._to_be_continued = False  # ended for now, but its checkpoint goes on
         self._began = self._reported = time.perf_counter()
@@ -236,6 +236,11 @@ class Loop:
         fraction = min(1.0, max(parts)) if parts else None
         return Progress(lane.k, fraction, lane.rows.size, self._total, evals, now - self._began)
 
+    @property
+    def _interrupted(self) -> bool:
+        """Whether the run is to end here."""
+        return self._signalled
+
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
         """Ctrl-C ends the run after the present step; a second one ends it at once."""
@@ -244,9 +249,9 @@ class Loop:
             return
 
         def note(signum: int, frame: Any) -> None:
-            if self._interrupted:
+            if self._signalled:
                 raise KeyboardInterrupt
-            self._interrupted = True
+            self._signalled = True
 
         before = signal.signal(signal.SIGINT, note)
         try:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain, missing_extra
 from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle, Session
 from dualanchor.core.problem import Problem, as_point
@@ -20,6 +20,7 @@ from dualanchor.core.result import Result, jsonable
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array, IntArray
 from dualanchor.engines import MPI, Engine, attach, engine_of, opens_engine
+from dualanchor.fast import installed
 from dualanchor.methods import make
 from dualanchor.run.checkpoint import Checkpoint, Saver
 from dualanchor.run.lane import Lane
@@ -128,6 +129,9 @@ def solve(
     stacked.check_rounds(None)
     if check:
         stacked.check(problem.constants)
+
+    if fast and not installed():
+        raise missing_extra("numba", "fast", "solve(fast=True)")
 
     instance = problem.instance(Streams(seed, replications, Purpose.INSTANCE))
     if isinstance(engine, Engine):

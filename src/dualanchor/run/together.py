@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,7 +38,7 @@ class Together(Loop):
         engine = engine_of(lane.session._oracle)
         assert isinstance(engine, MPI)
         self._engine, self._own = engine, saver
-        self._signalled = self._due = False
+        self._agreed = self._due = False
         self._clock = 0.0
         super().__init__(
             lane,
@@ -68,25 +65,12 @@ class Together(Loop):
         return float(self._signalled), float(due), time.perf_counter() - self._began
 
     def _told(self, votes: Array) -> None:
-        self._interrupted = bool(votes[0]) or self._interrupted
+        self._agreed = bool(votes[0]) or self._agreed
         self._due, self._clock = bool(votes[1]), float(votes[2])
 
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def note(signum: int, frame: Any) -> None:
-            if self._signalled:
-                raise KeyboardInterrupt
-            self._signalled = True
-
-        before = signal.signal(signal.SIGINT, note)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    @property
+    def _interrupted(self) -> bool:
+        return self._agreed  # with all other ranks, so that they end at the same step
 
 
 class _Shared(Saver):
