@@ -180,6 +180,11 @@ class Streams:
             make(position, slots[0]) if len(slots) == 1 else np.concatenate([make(position, i) for i in slots])
         )
 
+    def together(self) -> int:
+        """How many of the next vectors stand in one block, so that `vectors` does not copy them."""
+        assert isinstance(self.position, int)
+        return self._normals.left(self.position)
+
     def vectors(self, count: int) -> Array:
         """The next `count` standard normal vectors of all replications, (count, replications, d). For rows in step."""
         position = self.position
@@ -398,6 +403,11 @@ class _Sequence:
             parts.append(values if slots is None else values.take(slots, axis=1))
             position = stop
         return parts
+
+    def left(self, position: int) -> int:
+        """Entries from a position to the end of its block."""
+        _, start, length = self._where(position)
+        return start + length - position
 
     def _where(self, position: int) -> tuple[int, int, int]:
         """Number, start and length of the block that holds a position."""

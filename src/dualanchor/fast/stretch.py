@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numba import njit, types
 
+from dualanchor.core.arrays import row_squares
 from dualanchor.core.method import Method, State
 from dualanchor.core.oracle import Recipe, Session
 from dualanchor.core.streams import Streams
@@ -19,59 +20,99 @@ from dualanchor.fast.steps import STEPS
 _LONGEST = 1 << 17  # coordinates of a row; longer ones are stepped one step at a time
 _NOISE = 1 << 15  # numbers of noise that one replication reads in one call: a part of the cache
 _PICKS = 1 << 18  # indices that one replication reads in one call, at most
+_LOOK = 64  # steps between two looks at the iterates: rows that have left take so many again, one by one
 
 _F8, _I8 = types.float64, types.int64
+
+
+@njit(types.boolean(_F8[::1]), cache=True)
+def _bounded(x):  # type: ignore[no-untyped-def]
+    """Whether the numbers are finite and can be squared."""
+    total = 0.0
+    for i in range(x.size):
+        total += x[i] * x[i]
+    return np.isfinite(total)
 
 
 @njit(
     types.void(
         *(types.FunctionType(kind) for kind in (OPERATOR, STEP, LOOK, STEP)),
-        given(types.boolean, 2),
         types.boolean,
-        given(_F8, 3),
+        given(_I8, 1),
+        types.boolean,
         _F8[:, :, ::1],
         given(_F8, 3),
         given(_I8, 1),
         _F8[::1],
+        given(_F8, 3),
+        given(_I8, 1),
+        given(types.boolean, 2),
         given(_F8, 3),
         given(_F8, 2),
         given(_I8, 2),
         given(_I8, 2),
         given(_I8, 1),
         given(_I8, 1),
+        given(_I8, 1),
+        _F8[:, :, ::1],
+        _I8[::1],
     ),
     cache=True,
 )
 def _run(  # type: ignore[no-untyped-def]
-    operator, one, look, two, heads, same, c, s, data, which, constants, noise, scale, picks, sizes, starts, slots
-):
-    """Row after row, so that each stays in the cache, those of one replication together: they share their noise."""
+    operator, one, look, two, same, order, careful, s, data, which, constants,
+    c, alike, heads, noise, scale, picks, sizes, starts, slots, shown, points, left,
+):  # fmt: skip
+    """Row after row, so that each stays in the cache; a careful one ends at the step at which it leaves."""
     G, point = np.empty((2, s.shape[2])), np.empty(s.shape[2])
-    for r in np.argsort(slots):
+    for r in order:
         state, mine, slot, start, draw = s[r], data[which[r]], slots[r], starts[r], 0
         for k in range(heads.shape[0]):
-            size = sizes[k, r]
+            size, numbers = sizes[k, r], c[k, alike[r]]
             constants[0] = scale[k, r]
             operator(state[0], mine, constants, noise[draw, slot], picks[slot, start : start + size], G[0])
             if heads[k, r]:
-                one(c[k, r], state, G)
+                one(numbers, state, G)
             else:
-                look(c[k, r], state, G, point)
+                look(numbers, state, G, point)
                 if not same:
                     start, draw = start + size, draw + 1
                 operator(point, mine, constants, noise[draw, slot], picks[slot, start : start + size], G[1])
-                two(c[k, r], state, G)
+                two(numbers, state, G)
             start, draw = start + size, draw + 1
+            if shown[k] >= 0:
+                points[shown[k], r] = state[0]
+            if careful and not _bounded(state[0]):
+                left[r] = k + 1
+                break
+
+
+class Leap(NamedTuple):
+    """Where many steps at once have led.
+
+    Attributes
+    ----------
+    points : array, (steps asked for, rows, d)
+        Iterates on the way.
+    left : array of int, one per row
+        After how many steps the row left the finite numbers; 0 if it did not.
+    """
+
+    points: Array
+    left: IntArray
 
 
 class Stretch:
     """A method's compiled step with an oracle's compiled operator."""
 
-    def __init__(self, steps: Steps, operator: Any) -> None:
+    def __init__(self, steps: Steps, operator: Any, method: Method, rows: int) -> None:
         self._steps = steps
         kinds = ((operator, OPERATOR), (steps.one, STEP), (steps.look, LOOK), (steps.two, STEP))
         self._functions = [pointer(function, kind) for function, kind in kinds]
-        self._known: dict[int, _Charges] = {}
+        # Replications of a configuration have the same coefficients, which are worked out once for all of them.
+        each = [np.broadcast_to(np.asarray(getattr(method, name)).ravel(), (rows,)) for name in steps.parameters]
+        distinct, self._alike = _distinct(each, rows)
+        self._parameters = [values[distinct] for values in each]
 
     @classmethod
     def of(cls, method: Method, state: State, recipe: Recipe) -> Self | None:
@@ -85,73 +126,84 @@ class Stretch:
             return None
         if method.probability(0) is not None and not steps.same:
             return None  # rows whose coins differ would read different numbers of samples
-        return cls(steps, operator)
+        return cls(steps, operator, method, len(state.x))
 
-    def advance(self, method: Method, state: State, session: Session, ks: range, coins: Array | None) -> bool:
-        """Take the steps and count them; False, with nothing done, if just these have no compiled form."""
+    def advance(
+        self, method: Method, state: State, session: Session, ks: range, coins: Array | None, asked: Sequence[int] = ()
+    ) -> Leap | None:
+        """Take the steps and count them, each row as long as it is finite.
+
+        Iterates are kept after the numbers of steps asked for. None, with nothing done, if just these steps have no
+        compiled form.
+        """
         steps, recipe, streams = self._steps, session.recipe, session.streams
         assert recipe is not None
-        charges = self._charges(method, state, ks, coins)
-        reader = _Noise if recipe.components is None else _Picks
-        samples = reader(recipe, charges.sizes, steps.draws, streams)
-        if not samples.possible:
-            return False
-        parameters = [np.ravel(getattr(method, name)) for name in steps.parameters]
-        s, slots = _together(state), streams.slots()
-        constants = np.array([0.0, *recipe.constants])
-        for first in range(0, len(ks), samples.width):
-            part = slice(first, min(first + samples.width, len(ks)))
-            k = np.arange(ks[part.start], ks[part.stop - 1] + 1)[:, None]
-            c = np.empty((len(k), len(s), steps.size))
-            for j, values in enumerate(steps.coefficients(k, *parameters)):
-                c[:, :, j] = values
-            data = (recipe.data, recipe.which, constants)
-            _run(*self._functions, charges.heads[part], steps.same, c, s, *data, *samples.read(part), slots)
-        session.count(charges.draws, charges.evals)
-        return True
-
-    def _charges(self, method: Method, state: State, ks: range, coins: Array | None) -> _Charges:
-        """What the steps cost; worked out once for each number of steps where all steps cost the same."""
-        count, rows, steps = len(ks), len(state.x), self._steps
-        same = coins is None and isinstance(getattr(method, "batch_size", None), (int, np.ndarray))
-        if same and count in self._known:
-            return self._known[count]
+        count, rows = len(ks), len(state.x)
         cost = method.cost(np.arange(ks.start, ks.stop), state, coins)
-        charges = _Charges(
-            heads=_over_steps(steps.alone if coins is None else coins, count, rows),
-            sizes=_over_steps(cost.draws, count, rows) // steps.draws,
-            draws=_total(cost.draws, count),
-            evals=_total(cost.evals, count),
-        )
-        if same:
-            self._known[count] = charges
-        return charges
+        heads = _over_steps(steps.alone if coins is None else coins, count, rows)
+        sizes = _over_steps(cost.draws, count, rows) // steps.draws
+        samples = (_Noise if recipe.components is None else _Picks)(recipe, sizes, steps.draws, streams)
+        if not samples.possible:
+            return None
+        s = _together(state)
+        leap = Leap(np.empty((len(asked), *state.x.shape)), np.zeros(rows, np.int64))
+        shown = np.full(count, -1)
+        shown[[k - 1 for k in asked]] = np.arange(len(asked))
+        constants = np.array([0.0, *recipe.constants])
 
+        def walk(first: int, last: int, order: IntArray, careful: bool) -> None:
+            c = self._coefficients(range(ks[first], ks[last - 1] + 1))
+            while first < last and order.size:
+                width, noise, scale, picks, starts = samples.read(first, last)
+                part, mine = slice(first, first + width), c[first - last :][:width]
+                _run(
+                    *self._functions, steps.same, order, careful, s, recipe.data, recipe.which, constants,
+                    mine, self._alike, heads[part], noise, scale, picks, sizes[part], starts, streams.slots(),
+                    shown[part], leap.points, leap.left,
+                )  # fmt: skip
+                if careful:
+                    gone = leap.left[order] > 0
+                    leap.left[order[gone]] += first
+                    order = order[~gone]
+                first += width
 
-class _Charges(NamedTuple):
-    """Coins and batch sizes, (steps, rows), and what the steps cost in all."""
+        order = np.argsort(streams.slots(), kind="stable")  # rows of one replication share its noise
+        for first in range(0, count, _LOOK):
+            last = min(first + _LOOK, count)
+            origin, position = s.copy(), streams.position
+            walk(first, last, order, False)
+            bounded = np.isfinite(row_squares(state.x[order]))
+            if not bounded.all():
+                gone, order, after = order[~bounded], order[bounded], streams.position
+                s[gone], streams.position = origin[gone], position
+                walk(first, last, gone, True)
+                streams.position = after
+        session.count(_total(cost.draws, count), _total(cost.evals, count))
+        return leap
 
-    heads: Array
-    sizes: IntArray
-    draws: Any
-    evals: Any
+    def _coefficients(self, ks: range) -> Array:
+        """The numbers of these steps, (steps, configurations, numbers)."""
+        k = np.arange(ks.start, ks.stop)[:, None]
+        c = np.empty((len(ks), max(map(len, self._parameters), default=1), self._steps.size))
+        for j, values in enumerate(self._steps.coefficients(k, *self._parameters)):
+            c[:, :, j] = values
+        return c
 
 
 class _Noise:
     """Vectors of additive noise for a stretch: one for each batch, scaled by its size."""
 
     def __init__(self, recipe: Recipe, sizes: IntArray, draws: int, streams: Streams) -> None:
-        self._streams, self._sizes, self._draws = streams, sizes, draws
+        self._streams, self._draws = streams, draws
         self._scale = recipe.sigma / np.sqrt(streams.dimension * sizes)
         self._none = np.zeros((streams.slots().max() + 1, 0), np.int64), np.zeros(sizes.shape[1], np.int64)
         self.possible = isinstance(streams.position, int)
-        self.width = max(1, _NOISE // (streams.dimension * draws))
+        self._width = max(1, _NOISE // (streams.dimension * draws))
 
-    def read(self, part: slice) -> tuple[Array, ...]:
-        """Noise, its scales, and no indices, for a part of the steps."""
-        picks, starts = self._none
-        noise = self._streams.vectors(self._draws * (part.stop - part.start))
-        return noise, self._scale[part], picks, np.zeros_like(self._sizes[part]), starts
+    def read(self, first: int, last: int) -> tuple[Any, ...]:
+        """For how many of these steps this is, noise, its scales, and no indices."""
+        width = min(last - first, self._width, max(1, self._streams.together() // self._draws))
+        return width, self._streams.vectors(self._draws * width), self._scale[first : first + width], *self._none
 
 
 class _Picks:
@@ -160,15 +212,24 @@ class _Picks:
     def __init__(self, recipe: Recipe, sizes: IntArray, draws: int, streams: Streams) -> None:
         assert recipe.components is not None
         self._streams, self._sizes, self._draws, self._n = streams, sizes, draws, recipe.components
-        self._none = np.zeros((2 * len(sizes), streams.slots().max() + 1, 1))
+        self._none = np.zeros((2 * len(sizes), streams.slots().max() + 1, 1)), np.zeros(sizes.shape)
         self.possible = bool(sizes.max() <= recipe.components)  # a larger batch is drawn in another way
-        self.width = max(1, _PICKS // (draws * int(sizes.max())))
+        self._width = max(1, _PICKS // (draws * int(sizes.max())))
 
-    def read(self, part: slice) -> tuple[Array, ...]:
-        """No noise, and the indices, for a part of the steps."""
-        sizes = self._sizes[part]
-        picks, starts = self._streams.picks(self._n, self._draws * sizes.sum(axis=0))
-        return self._none, np.zeros(sizes.shape), picks, sizes, starts
+    def read(self, first: int, last: int) -> tuple[Any, ...]:
+        """For how many of these steps this is, no noise, and the indices."""
+        width = min(last - first, self._width)
+        noise, scale = self._none
+        picks, starts = self._streams.picks(self._n, self._draws * self._sizes[first : first + width].sum(axis=0))
+        return width, noise, scale[first : first + width], picks, starts
+
+
+def _distinct(columns: list[Array], rows: int) -> tuple[IntArray, IntArray]:
+    """Which rows have values that no row before has, and for each row which of these it is like."""
+    if not columns:
+        return np.zeros(1, np.int64), np.zeros(rows, np.int64)
+    _, first, alike = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
+    return first, np.ascontiguousarray(alike.reshape(-1), dtype=np.int64)
 
 
 def _over_steps(value: Any, count: int, rows: int) -> Array:

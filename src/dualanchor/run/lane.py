@@ -152,8 +152,7 @@ class Lane:
     def advance(self, count: int, coins: Array | None) -> None:
         """Take so many steps. If one raises, k is the step that failed and the state the one before it."""
         ks, coins = range(self.k, self.k + count), None if coins is None else coins[:, :count]
-        if self._stretch is not None and self._stretch.advance(self.method, self.state, self.session, ks, coins):
-            self.k = ks.stop
+        if self.leap(count, coins) is not None:
             return
         if self.session.checking or len(self._blocks) == 1:  # a step that is checked and fails leaves all rows together
             self._step(self._stepping, self.state, self.session, ks, coins)
@@ -175,6 +174,21 @@ class Lane:
                 marks.append(block.session.mark())
             draws, evals, position = (self._together(counts) for counts in zip(*marks, strict=True))
             self.session.reset((draws, evals, position))
+
+    @property
+    def leaps(self) -> bool:
+        """Whether there are compiled steps for these rows."""
+        return self._stretch is not None
+
+    def leap(self, count: int, coins: Array | None, asked: Sequence[int] = ()) -> Any:
+        """Take so many steps at once, each row as long as it is finite; None if they cannot be taken so."""
+        if self._stretch is None:
+            return None
+        ks, coins = range(self.k, self.k + count), None if coins is None else coins[:, :count]
+        found = self._stretch.advance(self.method, self.state, self.session, ks, coins, asked)
+        if found is not None:
+            self.k = ks.stop
+        return found
 
     def _step(self, method: Method, s: State, F: Session, ks: range, coins: Array | None) -> None:
         step, k = method.step, ks.start
@@ -268,10 +282,13 @@ class Lane:
     def residual(self) -> Array | None:
         """The true residual of each row, outside of the budget; None where F is not known."""
         if self._residual[0] != self.k:
-            norms = [_norms(block.session._oracle, self.state.x[block.rows]) for block in self._blocks]
-            known = None if any(one is None for one in norms) else np.concatenate(norms)
-            self._residual = (self.k, known)
+            self._residual = (self.k, self.residual_at(self.state.x))
         return self._residual[1]
+
+    def residual_at(self, x: Array) -> Array | None:
+        """The same with other iterates."""
+        norms = [_norms(block.session._oracle, x[block.rows]) for block in self._blocks]
+        return None if any(one is None for one in norms) else np.concatenate(norms)
 
     def diverged(self, rows: Rows) -> Ended:
         """The rows (a mask) as they stand, gone beyond all bounds."""

@@ -26,8 +26,10 @@ from dualanchor.run.record import Recorder
 from dualanchor.run.stop import UNLIMITED, Budget, Outlook, Rule, Target
 
 _REACH = 64  # steps between two looks at the iterates, at most
+_FAR = 1024  # steps taken at once where compiled ones look by themselves, at most
 _SECONDS = 0.25  # and about so long
 _SNAPSHOT = 1 << 21  # states with more numbers than this are looked at after every step instead of copied
+_POINTS = 1 << 21  # numbers of iterates that are kept until their residuals are recorded
 _BUFFER = 128  # numbers; NumPy copies broadcast and strided rows that are shorter than its buffer into it
 _HEAP = (1 << 22) - 1024  # glibc keeps memory for reuse in pieces up to the size once given back, 32 MB at most
 
@@ -67,7 +69,8 @@ class Loop:
         self._recorded_at = -1
         self._period = None if rule is None else rule.every
         # Taking several steps before looking at the iterates needs a way back: a copy, and samples that repeat.
-        self._stepwise = callback is not None or lane.rows.size * lane.state.x.shape[1] > _SNAPSHOT
+        large = lane.rows.size * lane.state.x.shape[1] > _SNAPSHOT and not lane.leaps
+        self._stepwise = callback is not None or large
         self._watching = not lane.repeatable
         self._careful_until = 1  # the first step is looked at in any case
         self._reach = 1
@@ -115,11 +118,38 @@ class Loop:
         if steps <= 0:
             self._retire_stopped(allowance <= 0, outlook)
             return
-        steps = min(steps, reach, self._recorder.next_after(lane.k) - lane.k)
+        steps = min(steps, reach)
         if self._period is not None:
             steps = min(steps, self._period - lane.k % self._period)
-        self._advance(steps, coins)
+        if self._stepwise or not lane.leaps or not self._leap(steps, outlook, coins):
+            self._advance(min(steps, _REACH, self._recorder.next_after(lane.k) - lane.k), coins)
         self._report()
+
+    def _leap(self, steps: int, outlook: Outlook, coins: Array | None) -> bool:
+        """Take the steps at once, recording on the way; False, with nothing done, if they cannot be taken so."""
+        lane, clock = self._lane, time.perf_counter()
+        wanted = self._recorder.between(lane.k, lane.k + steps)
+        most = max(1, _POINTS // lane.state.x.size)
+        if len(wanted) > most:
+            wanted, steps = wanted[:most], wanted[most - 1] - lane.k
+        found = lane.leap(steps, coins, [k - lane.k for k in wanted])
+        if found is None:
+            return False
+        if wanted:
+            after = np.array(wanted)[:, None] - outlook.k
+            there = (found.left == 0) | (after < found.left)
+            rows, ks = (np.broadcast_to(values, there.shape)[there] for values in (lane.rows, after + outlook.k))
+            points = zip(wanted, found.points, strict=True)
+            norms = [lane.residual() if k == lane.k else lane.residual_at(x) for k, x in points]
+            residual = None if norms[0] is None else np.stack(norms)[there]
+            self._recorder.add(rows, ks, *(spent[there] for spent in outlook.spent(after)), residual)
+            self._recorded_at = wanted[-1]
+        if (gone := found.left > 0).any():
+            draws, evals = (spent[gone] for spent in outlook.spent(found.left))
+            piece = replace(lane.diverged(gone), k=outlook.k + found.left[gone], draws=draws, evals=evals)
+            self._end([piece], ~gone)
+        self._pace(steps, time.perf_counter() - clock, _FAR)
+        return True
 
     def _advance(self, steps: int, coins: Array | None) -> None:
         """Take the steps; rows that left the finite numbers on the way, or a failure, are sought step by step."""
@@ -134,8 +164,7 @@ class Loop:
                 lane.advance(steps, coins)
                 bounded = lane.bounded()
             if bounded.all():
-                per_step = (time.perf_counter() - clock) / steps
-                self._reach = max(1, min(_REACH, 2 * self._reach, int(_SECONDS / max(per_step, 1e-9))))
+                self._pace(steps, time.perf_counter() - clock, _REACH)
                 return
             if origin is None:
                 gone = [lane.diverged(~bounded)]
@@ -149,15 +178,23 @@ class Loop:
             gone = []
         if gone:
             self._reach = max(1, self._reach // 2)  # where one row leaves, others may follow
-            for piece in gone:
-                self._recorder.add(piece.rows, piece.k, piece.draws, piece.evals, piece.residual)
-            self._ended += gone
-            self._lane = lane.take(bounded)
+            self._end(gone, bounded)
         elif origin is not None:  # take the steps again with all rows, one by one
             self._careful_until, self._reach = origin.k + steps, 1
             lane.rewind(origin)
 
+    def _pace(self, steps: int, seconds: float, most: int) -> None:
+        """How many steps to take next, after so many took so long."""
+        self._reach = max(1, min(most, 4 * self._reach, int(_SECONDS * steps / max(seconds, 1e-9))))
+
     # -- rows that end ---------------------------------------------------------------------------------------
+
+    def _end(self, gone: list[Ended], others: Array) -> None:
+        """Write down rows that have left the finite numbers; the others (a mask) go on."""
+        for piece in gone:
+            self._recorder.add(piece.rows, piece.k, piece.draws, piece.evals, piece.residual)
+        self._ended += gone
+        self._lane = self._lane.take(others)
 
     def _retire_stopped(self, stopped: Array, outlook: Outlook) -> None:
         rows = np.broadcast_to(stopped, (outlook.rows,))

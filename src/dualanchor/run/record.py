@@ -49,6 +49,13 @@ class Recorder:
             return 1 << 62
         return k + self._stride - (k - self._steps[-1]) % self._stride  # a row that lives longer than expected
 
+    def between(self, k: int, last: int) -> list[int]:
+        """The steps after k at which something is recorded, up to the last."""
+        steps = []
+        while (k := self.next_after(k)) <= last:
+            steps.append(k)
+        return steps
+
     def wants(self, k: int) -> bool:
         """Whether step k is one of those."""
         return self.next_after(k - 1) == k

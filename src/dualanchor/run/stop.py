@@ -35,6 +35,13 @@ class Outlook:
     elapsed: float
     residual: Callable[[], Array | None]
 
+    def spent(self, after: IntArray) -> list[IntArray]:
+        """Draws and evaluations of all rows after so many of the next steps: along the last axis of `after`."""
+        each, both = np.arange(self.rows), ((self.draws, self.ahead.draws), (self.evals, self.ahead.evals))
+        return [
+            before + np.broadcast_to(ahead, (self.rows, ahead.shape[-1]))[each, after - 1] for before, ahead in both
+        ]
+
 
 class Rule(ABC):
     """A stopping rule."""
