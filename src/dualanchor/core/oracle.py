@@ -7,6 +7,7 @@ a value that can be evaluated at several points; `mean` evaluates it. Counting l
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -96,7 +97,7 @@ class Oracle(ABC):
     def mean(self, x: Array, batch: Batch) -> Array:
         """F_B(x) for each row, shaped like x."""
 
-    def draw_many(self, streams: Streams, size: int, count: int) -> list[Batch] | None:
+    def draw_many(self, streams: Streams, size: int, count: int) -> Iterator[Batch] | None:
         """The batches that the next `count` calls of `draw` would give; None where that is no quicker."""
         return None
 
@@ -155,7 +156,7 @@ class Session:
         self.draws = self.draws + size
         return batch
 
-    def draw_many(self, size: int, count: int) -> list[Batch] | None:
+    def draw_many(self, size: int, count: int) -> Iterator[Batch] | None:
         """So many batches in advance, all counted, where the oracle has a quick way to draw them."""
         batches = self._oracle.draw_many(self._streams, size, count)
         if batches is not None:

@@ -9,7 +9,7 @@ replication read the same numbers: configurations share the noise of their seed.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import Any
 
@@ -44,7 +44,7 @@ _PER_BLOCK = 16384  # numbers in a block, at most, unless a single vector has mo
 _FIRST = 256  # and in the first one
 _KEPT = 1 << 21  # blocks of vectors are kept up to so many numbers in all, and one of any size
 _NEAR = 4096  # rows whose positions are as near as this read one stretch together
-_MULTIPLES = 8  # so many multiples of a sequence are kept
+_WIDE = 1 << 17  # numbers of a block that are multiplied at once; more of them one vector at a time
 _NOTHING = object()
 
 
@@ -115,7 +115,6 @@ class Streams:
         self._place(slots)
         self._sequences: dict[Any, _Sequence] = {}
         self._normals = self._normal_sequence()
-        self._scale: float | None = None  # the latest multiple asked for
         self._handles: list[Handle] | None = None
 
     @property
@@ -144,15 +143,12 @@ class Streams:
         positions[rows] = position
         self.position = shared(positions)
 
-    def normals(self, compact: bool = False, scale: float | None = None) -> Array:
-        """The next standard normal vector of each row, (rows, d), or that times a scale. One position, whatever d.
+    def normals(self, compact: bool = False) -> Array:
+        """The next standard normal vector of each row, (rows, d). One position, whatever d.
 
         Where rows go through the same replications again and again, `compact` gives these once: (period, d).
         """
-        if scale is not None and scale != self._scale:  # multiples are kept once a scale has come twice
-            self._scale = scale
-            return scale * self.normals(compact)
-        position, normals = self.position, self._normals if scale is None else self._normals.times(scale)
+        position, normals = self.position, self._normals
         self.position = position + 1
         if not isinstance(position, int):
             return self._each(position, lambda slots, at: normals.item(at, slots))
@@ -161,13 +157,17 @@ class Streams:
         values = normals.item(position, self._slots)
         return values if len(values) == self.rows else np.broadcast_to(values, (self.rows, self.dimension))
 
-    def many_normals(self, count: int, scale: float) -> list[Array] | None:
-        """What `count` calls of `normals(compact=True, scale=scale)` give; None where it is not kept ready."""
+    def many_normals(self, count: int, scale: float) -> Iterator[Array] | None:
+        """What `count` calls of `normals(compact=True)` give, times a scale; None where it is not kept ready."""
         position = self.position
         if not isinstance(position, int) or self._period is not None or self.dimension > _KEPT:
             return None
-        self.position, self._scale = position + count, scale
-        return self._normals.times(scale).items(position, count)
+        self.position = position + count
+        return self._multiples(position, count, scale)
+
+    def _multiples(self, position: int, count: int, scale: float) -> Iterator[Array]:
+        for part in self._normals.parts(position, count, None):
+            yield from scale * part if part.size <= _WIDE else (scale * item for item in part)
 
     def normals_later(self) -> Callable[[], Array] | None:
         """A function that makes what `normals` gives, anew each time; None for short vectors, which are kept."""
@@ -246,10 +246,9 @@ class Streams:
         # None stands for all replications in order, or for the only one, which goes for every row.
         self._slots: IntArray | None = None if count == 1 or _in_order(slots, count) else slots
         self._period = self._slots
-        if self._slots is not None and slots.size:
-            once = slots[: 1 + int(np.argmax(slots[1:] == slots[0]))] if slots[0] in slots[1:] else slots
-            if slots.size % once.size == 0 and (slots.reshape(-1, once.size) == once).all():
-                self._period = None if _in_order(once, count) else once
+        if self._slots is not None:
+            once = cycle(slots)
+            self._period = None if _in_order(once, count) else once
 
     def _normal_sequence(self) -> _Sequence:
         drawn: Any = np.float32 if self.dtype == np.float32 else np.float64
@@ -344,8 +343,6 @@ class _Sequence:
         self._start = self._end = 0  # the block in hand; what is handed out of it cannot be written to
         self._values, self._items = np.empty(0), [np.empty(0)]  # (length, replications, ..), and entry by entry
         self._loaded: object = _NOTHING  # the selection for which the block in hand is known to be filled
-        self._multiples: OrderedDict[float, _Sequence] = OrderedDict()
-        self._latest: tuple[float, Any] = (float("nan"), None)  # equal to no scale
 
     def item(self, position: int, slots: IntArray | None) -> Array:
         """Entry `position` for the given replications (None: all, in order)."""
@@ -354,38 +351,10 @@ class _Sequence:
         value = self._items[position - self._start]
         return value if slots is None else value.take(slots, axis=0)
 
-    def items(self, position: int, count: int) -> list[Array]:
-        """Entries `position` to `position + count - 1` of all replications, one by one."""
-        items: list[Array] = []
-        end = position + count
-        while position < end:
-            if self._loaded is not None or not self._start <= position < self._end:
-                self._load(position, None)
-            stop = min(end, self._end)
-            items += self._items[position - self._start : stop - self._start]
-            position = stop
-        return items
-
     def make(self, position: int, slot: Any) -> Array:
         """The entries of the block of a position, not kept."""
         number, _, length = self._where(position)
         return self._block(int(slot), number, length)
-
-    def times(self, scale: float) -> _Sequence:
-        """The sequence times a number; multiplied once, however often it is read."""
-        if scale == self._latest[0]:
-            return self._latest[1]
-        if scale not in self._multiples:
-            if len(self._multiples) >= _MULTIPLES:
-                self._multiples.popitem(last=False)
-
-            def block(slot: int, number: int, length: int) -> Array:
-                return scale * self._filled(number, length, [slot])[:, slot]
-
-            self._multiples[scale] = _Sequence(block, self._replications, self._shape, self._dtype)
-        self._multiples.move_to_end(scale)
-        self._latest = scale, self._multiples[scale]
-        return self._latest[1]
 
     def window(self, position: int, size: int, slots: IntArray | None) -> Array:
         """Entries `position` to `position + size - 1`, along the second axis."""
@@ -447,6 +416,14 @@ class _Sequence:
                 if self._name is not None and filled.all():
                     _memory.keep((self._name, number), values)
         return values
+
+
+def cycle(numbers: IntArray) -> IntArray:
+    """The numbers that are gone through again and again, once; all of them if they are not."""
+    again = np.flatnonzero(numbers[1:] == numbers[:1])
+    length = int(again[0]) + 1 if again.size else numbers.size
+    repeats = length > 0 and numbers.size % length == 0 and (numbers.reshape(-1, length) == numbers[:length]).all()
+    return numbers[:length] if repeats else numbers
 
 
 def _in_order(slots: IntArray, count: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from math import sqrt
 from typing import Any, NamedTuple, Self
@@ -90,16 +90,16 @@ class AdditiveNoise(Oracle):
         if isinstance(size, int) and (later := streams.normals_later()) is not None:
             return Batch(size, _Later(later, self._sigma / sqrt(streams.dimension * size)))
         if isinstance(size, int):  # the mean of B Gaussian vectors is one, with variance sigma^2 / (d B)
-            return Batch(size, streams.normals(compact=True, scale=self._sigma / sqrt(streams.dimension * size)))
+            return Batch(size, self._sigma / sqrt(streams.dimension * size) * streams.normals(compact=True))
         scale = (self._sigma / np.sqrt(streams.dimension * size)).astype(streams.dtype)
         noise = streams.normals(compact=True)
         return Batch(size, (scale.reshape(-1, len(noise), 1) * noise).reshape(-1, streams.dimension))
 
-    def draw_many(self, streams: Streams, size: int, count: int) -> list[Batch] | None:
+    def draw_many(self, streams: Streams, size: int, count: int) -> Iterator[Batch] | None:
         if self._noise is not None or not self._sigma:
             return None
         noise = streams.many_normals(count, self._sigma / sqrt(streams.dimension * size))
-        return None if noise is None else [Batch(size, one) for one in noise]
+        return None if noise is None else (Batch(size, one) for one in noise)
 
     def mean(self, x: Array, batch: Batch) -> Array:
         value, noise = self._F(x) if self._vectorized else self.operator(x), batch.data

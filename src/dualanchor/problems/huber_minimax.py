@@ -89,14 +89,14 @@ class _Coupled:
     nu: float
 
     def __call__(self, z: Array) -> Array:
-        half = z.shape[1] // 2
-        value = np.maximum(z, -self.nu)
-        np.minimum(value, self.nu, out=value)
+        players = z.reshape(len(z), 2, -1)
+        value = z.clip(-self.nu, self.nu)
         value *= 1 - self.delta
-        value += self.mu * z
-        coupling = self.delta * z
-        value[:, :half] += coupling[:, half:]
-        value[:, half:] -= coupling[:, :half]
+        linear = self.mu * z
+        value += linear
+        coupling = np.array([[self.delta], [-self.delta]], z.dtype)
+        np.multiply(coupling, players[:, ::-1], out=linear.reshape(players.shape))
+        value += linear
         return value
 
     def recipe(self, rows: int) -> Recipe:

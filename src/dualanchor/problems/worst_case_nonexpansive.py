@@ -9,8 +9,8 @@ import numpy as np
 
 from dualanchor.core.oracle import Recipe
 from dualanchor.core.problem import Constants, Instance
-from dualanchor.core.streams import Purpose, Streams
-from dualanchor.core.types import Array, Rows
+from dualanchor.core.streams import Purpose, Streams, cycle
+from dualanchor.core.types import Array, IntArray, Rows
 from dualanchor.oracles.additive import AdditiveNoise
 from dualanchor.problems.named import NamedProblem
 
@@ -55,26 +55,32 @@ class WorstCaseNonexpansive(NamedProblem):
 
 
 class _Turn:
-    """F for one shift per row, as x + H'x - c with the linear part H' of H and c gathered in advance."""
+    """F for one shift per row, as x + H'x - c with the linear part H' of H and c gathered in advance.
 
-    def __init__(self, offset: Array) -> None:
-        self._offset = offset
+    Row i has offset `rows[i]`; configurations that go through the same replications share theirs.
+    """
+
+    def __init__(self, offsets: Array, rows: IntArray | None = None) -> None:
+        self._offsets = offsets
+        self._rows = np.arange(len(offsets)) if rows is None else rows
+        self._cycle = offsets if rows is None else offsets[cycle(rows)]
 
     @classmethod
     def around(cls, shift: Array) -> _Turn:
-        offset = -cls(np.zeros_like(shift))(-shift)
-        offset[:, 0] += 2 / sqrt(shift.shape[1])
-        return cls(offset)
+        offsets = -cls(np.zeros_like(shift))(-shift)
+        offsets[:, 0] += 2 / sqrt(shift.shape[1])
+        return cls(offsets)
 
     def __call__(self, x: Array) -> Array:
-        value = x - self._offset
+        each = x if len(self._cycle) in (1, len(x)) else x.reshape(-1, *self._cycle.shape)
+        value = (each - self._cycle).reshape(x.shape)
         first, others = value[:, 0], value[:, 1:]
         first += x[:, -1]
         others -= x[:, :-1]
         return value
 
     def recipe(self, rows: int) -> Recipe:
-        return Recipe("turn", self._offset[:, None], np.arange(rows) if len(self._offset) > 1 else np.zeros(rows, int))
+        return Recipe("turn", self._offsets[:, None], self._rows if len(self._offsets) > 1 else np.zeros(rows, int))
 
     def take(self, rows: Rows) -> _Turn:
-        return self if len(self._offset) == 1 else _Turn(self._offset[rows])  # one shift goes for every row
+        return self if len(self._offsets) == 1 else _Turn(self._offsets, self._rows[rows])  # one goes for every row

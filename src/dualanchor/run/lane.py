@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -21,7 +21,7 @@ from dualanchor.estimators.minibatch import Minibatch
 from dualanchor.fast import compiled_steps, compiled_update
 from dualanchor.run.outcome import Ended
 
-_BLOCK = 1 << 15  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
+_BLOCK = 1 << 16  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
 _LONG = 1 << 16  # coordinates; the arrays of a step on one such row leave the cache
 _AHEAD = 1 << 19  # numbers of one noise vector per step and replication that are read again by every block
 
@@ -195,6 +195,7 @@ class Lane:
         size = None if F.checking or coins is not None or arrays.is_foreign(s.x) else _plain_batch(method)
         if size is not None and (batches := F.draw_many(size, len(ks))) is not None:
             self._walk(method, s, F, ks, batches)
+            F.count(0, len(ks) * size)
             return
         try:
             if coins is None:
@@ -208,7 +209,7 @@ class Lane:
             raise
         self.k = ks.stop
 
-    def _walk(self, method: Method, s: State, F: Session, ks: range, batches: list[Batch]) -> None:
+    def _walk(self, method: Method, s: State, F: Session, ks: range, batches: Iterator[Batch]) -> None:
         """Steps of one evaluation each, with batches drawn in advance: what `step` does without what it looks after.
 
         Where something goes wrong the run goes back and takes these steps one by one.
@@ -226,7 +227,6 @@ class Lane:
             raise raised(error, "evaluating a batch") from error
         finally:
             self.k = k
-        F.count(0, len(ks) * batches[0].size)
         self.k = ks.stop
 
     @cached_property

@@ -141,8 +141,9 @@ class Loop:
             rows, ks = (np.broadcast_to(values, there.shape)[there] for values in (lane.rows, after + outlook.k))
             points = zip(wanted, found.points, strict=True)
             norms = [lane.residual() if k == lane.k else lane.residual_at(x) for k, x in points]
-            residual = None if norms[0] is None else np.stack(norms)[there]
-            self._recorder.add(rows, ks, *(spent[there] for spent in outlook.spent(after)), residual)
+            known = [one for one in norms if one is not None]
+            draws, evals = (spent[there] for spent in outlook.spent(after))
+            self._recorder.add(rows, ks, draws, evals, np.stack(known)[there] if known else None)
             self._recorded_at = wanted[-1]
         if (gone := found.left > 0).any():
             draws, evals = (spent[gone] for spent in outlook.spent(found.left))
