@@ -102,14 +102,16 @@ def test_targets_retire_rows_at_their_own_time(case):
         assert_rows_agree(case, stacked, da.solve(case.problem, method, check=False, **options), i)
 
 
+@pytest.mark.parametrize("fast", [False, True])
 @every_method
-def test_how_far_the_run_looks_ahead_changes_nothing(case, monkeypatch):
+def test_how_far_the_run_looks_ahead_changes_nothing(case, fast, monkeypatch):
     """Steps between two looks depend on the clock; results must not."""
     methods = [case.make(horizon=130, step_size=size) for size in (0.1, 2000.0)]
-    options = {"stop": da.Steps(120), "seed": SEED, "reps": 2, "check": False}
+    options = {"stop": da.Steps(120), "seed": SEED, "reps": 2, "check": False, "fast": fast}
     usual = da.solve(case.problem, methods, **options)
     for reach in (5, 64):
         monkeypatch.setattr("dualanchor.run.loop._REACH", reach)
+        monkeypatch.setattr("dualanchor.run.loop._FAR", reach)
         monkeypatch.setattr("dualanchor.run.loop._SECONDS", 1e9)
         other = da.solve(case.problem, methods, **options)
         np.testing.assert_array_equal(usual.x, other.x)

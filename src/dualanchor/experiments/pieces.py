@@ -109,8 +109,13 @@ def run_all(
     fresh: bool,
     jobs: int,
     done: Callable[[Piece, dict[str, Array]], None],
+    backwards: bool = False,
 ) -> None:
-    """Run pieces, in processes if there are several and jobs allow; `done` is told of each as it ends."""
+    """Run pieces, in processes if there are several and jobs allow; `done` is told of each as it ends.
+
+    One method after another is run on the same panel and seeds, so that it finds the noise of the one before. Going
+    backwards, the first finds what was left by the last of an earlier call that went forwards.
+    """
     waiting = []
     for piece in pieces:
         found = None if folder is None else Store(folder, fresh).load(piece.key())
@@ -118,20 +123,13 @@ def run_all(
             done(piece, found[1])
         else:
             waiting.append(piece)
-    for piece, arrays in _computed(waiting, folder, fresh, jobs):
-        done(piece, arrays)
-
-
-def _computed(
-    pieces: list[Piece], folder: Path | None, fresh: bool, jobs: int
-) -> Iterator[tuple[Piece, dict[str, Array]]]:
-    # Panel by panel and seed by seed, so that methods find the noise of the one before. In each the large ones first.
-    work = {id(piece.panel): 0.0 for piece in pieces}
-    for piece in pieces:
+    work = {id(piece.panel): 0.0 for piece in waiting}
+    for piece in waiting:
         work[id(piece.panel)] += _work(piece)
-    pieces = sorted(pieces, key=lambda piece: (-work[id(piece.panel)], piece.seeds, -_work(piece)))
-    for i, arrays in spread(run_stored, [(piece, folder, fresh) for piece in pieces], jobs):
-        yield pieces[i], arrays
+    waiting.sort(key=_work, reverse=True)  # the large ones first
+    waiting.sort(key=lambda piece: (work[id(piece.panel)], piece.seeds), reverse=backwards)
+    for i, arrays in spread(run_stored, [(piece, folder, fresh) for piece in waiting], jobs):
+        done(waiting[i], arrays)
 
 
 def spread(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[tuple[int, Any]]:

@@ -235,7 +235,7 @@ class _Runner:
                 where = (piece.panel.id, piece.entry.id, part, parts)
                 self._progress(Event(what, *where, len(results), len(pieces), best))
 
-        run_all(pieces, self._folder, self._fresh, self._jobs, done)
+        run_all(pieces, self._folder, self._fresh, self._jobs, done, backwards=what == "curves")
         return results
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numba import njit, types
@@ -87,21 +87,6 @@ def _run(  # type: ignore[no-untyped-def]
                 break
 
 
-class Leap(NamedTuple):
-    """Where many steps at once have led.
-
-    Attributes
-    ----------
-    points : array, (steps asked for, rows, d)
-        Iterates on the way.
-    left : array of int, one per row
-        After how many steps the row left the finite numbers; 0 if it did not.
-    """
-
-    points: Array
-    left: IntArray
-
-
 class Stretch:
     """A method's compiled step with an oracle's compiled operator."""
 
@@ -130,11 +115,11 @@ class Stretch:
 
     def advance(
         self, method: Method, state: State, session: Session, ks: range, coins: Array | None, asked: Sequence[int] = ()
-    ) -> Leap | None:
+    ) -> tuple[Array, IntArray] | None:
         """Take the steps and count them, each row as long as it is finite.
 
-        Iterates are kept after the numbers of steps asked for. None, with nothing done, if just these steps have no
-        compiled form.
+        Returns the iterates after the numbers of steps asked for, (numbers, rows, d), and after how many steps each
+        row left, 0 if it did not. None, with nothing done, if just these steps have no compiled form.
         """
         steps, recipe, streams = self._steps, session.recipe, session.streams
         assert recipe is not None
@@ -146,7 +131,7 @@ class Stretch:
         if not samples.possible:
             return None
         s = _together(state)
-        leap = Leap(np.empty((len(asked), *state.x.shape)), np.zeros(rows, np.int64))
+        points, left = np.empty((len(asked), *state.x.shape)), np.zeros(rows, np.int64)
         shown = np.full(count, -1)
         shown[[k - 1 for k in asked]] = np.arange(len(asked))
         constants = np.array([0.0, *recipe.constants])
@@ -159,11 +144,11 @@ class Stretch:
                 _run(
                     *self._functions, steps.same, order, careful, s, recipe.data, recipe.which, constants,
                     mine, self._alike, heads[part], noise, scale, picks, sizes[part], starts, streams.slots(),
-                    shown[part], leap.points, leap.left,
+                    shown[part], points, left,
                 )  # fmt: skip
                 if careful:
-                    gone = leap.left[order] > 0
-                    leap.left[order[gone]] += first
+                    gone = left[order] > 0
+                    left[order[gone]] += first
                     order = order[~gone]
                 first += width
 
@@ -179,7 +164,7 @@ class Stretch:
                 walk(first, last, gone, True)
                 streams.position = after
         session.count(_total(cost.draws, count), _total(cost.evals, count))
-        return leap
+        return points, left
 
     def _coefficients(self, ks: range) -> Array:
         """The numbers of these steps, (steps, configurations, numbers)."""

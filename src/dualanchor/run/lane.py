@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -36,6 +36,13 @@ class Origin:
     k: int
     state: State
     mark: Mark
+
+
+class Leap(NamedTuple):
+    """Where many steps have led: true residuals on the way, and after how many steps each row left, 0 if it did not."""
+
+    residuals: Sequence[Array | None]
+    left: IntArray
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,57 @@ class Lane:
         self.k, self.state = origin.k, origin.state
         self.session.reset(origin.mark)
 
-    def retrace(self, origin: Origin, rows: Rows, coins: Array | None) -> list[Ended]:
+    def leap(self, count: int, coins: Array | None, asked: Sequence[int]) -> Leap | None:
+        """Take so many steps without looking after each of them, and find out afterwards what has happened.
+
+        True residuals are kept after the numbers of steps asked for. The leap ends early where a row is then found to
+        have left. Where something goes wrong the answer is None and nothing is done.
+        """
+        if (found := self._compiled(count, coins, asked)) is not None:
+            return Leap([self._residual_there(*one, found[1]) for one in zip(asked, found[0], strict=True)], found[1])
+        origin = self.origin()
+        residuals: list[Array | None] = []
+        self.session.checking = False
+        try:
+            for end in sorted({*asked, count}):
+                done = self.k - origin.k
+                self.advance(end - done, None if coins is None else coins[:, done:end])
+                if not self.bounded().all():
+                    break
+                if len(residuals) < len(asked):
+                    residuals.append(self.residual())
+            left = self._left_since(origin, coins)
+        except OracleError:
+            left = None
+        if left is None:
+            self.rewind(origin)
+            return None
+        return Leap(residuals, left)
+
+    def _residual_there(self, after: int, x: Array, left: IntArray) -> Array | None:
+        """The residuals of the rows that have not left by then, computed as if there were no others."""
+        there = (left == 0) | (after < left)
+        if there.all():
+            return self.residual_at(x)
+        values = np.full(there.size, np.inf)
+        if there.any():
+            values[there] = self.take(there).residual_at(x[there])
+        return values
+
+    def _left_since(self, origin: Origin, coins: Array | None) -> IntArray | None:
+        """After how many steps each row left, which then stands there; None if that cannot be told."""
+        left, bounded = np.zeros(self.rows.size, np.int64), self.bounded()
+        if bounded.all():
+            return left
+        gone = self._retrace(origin, ~bounded, coins) if self.rowwise else []
+        for piece in gone:
+            at = np.searchsorted(self.rows, piece.rows)
+            left[at] = piece.k - origin.k
+            for name, value in vars(piece.state).items():
+                setattr(self.state, name, arrays.put(getattr(self.state, name), at, value))
+        return left if gone else None
+
+    def _retrace(self, origin: Origin, rows: Rows, coins: Array | None) -> list[Ended]:
         """These rows (a mask) left on the way since the origin: where each of them did; nothing if one did not."""
         part = self.take(rows)
         part.rewind(Origin(origin.k, origin.state.take(rows), _of_rows(origin.mark, rows)))
@@ -152,7 +209,7 @@ class Lane:
     def advance(self, count: int, coins: Array | None) -> None:
         """Take so many steps. If one raises, k is the step that failed and the state the one before it."""
         ks, coins = range(self.k, self.k + count), None if coins is None else coins[:, :count]
-        if self.leap(count, coins) is not None:
+        if self._compiled(count, coins) is not None:
             return
         if self.session.checking or len(self._blocks) == 1:  # a step that is checked and fails leaves all rows together
             self._step(self._stepping, self.state, self.session, ks, coins)
@@ -174,21 +231,6 @@ class Lane:
                 marks.append(block.session.mark())
             draws, evals, position = (self._together(counts) for counts in zip(*marks, strict=True))
             self.session.reset((draws, evals, position))
-
-    @property
-    def leaps(self) -> bool:
-        """Whether there are compiled steps for these rows."""
-        return self._stretch is not None
-
-    def leap(self, count: int, coins: Array | None, asked: Sequence[int] = ()) -> Any:
-        """Take so many steps at once, each row as long as it is finite; None if they cannot be taken so."""
-        if self._stretch is None:
-            return None
-        ks, coins = range(self.k, self.k + count), None if coins is None else coins[:, :count]
-        found = self._stretch.advance(self.method, self.state, self.session, ks, coins, asked)
-        if found is not None:
-            self.k = ks.stop
-        return found
 
     def _step(self, method: Method, s: State, F: Session, ks: range, coins: Array | None) -> None:
         step, k = method.step, ks.start
@@ -228,6 +270,21 @@ class Lane:
         finally:
             self.k = k
         self.k = ks.stop
+
+    @property
+    def leaps(self) -> bool:
+        """Whether there are compiled steps for these rows."""
+        return self._stretch is not None
+
+    def _compiled(self, count: int, coins: Array | None, asked: Sequence[int] = ()) -> tuple[Array, IntArray] | None:
+        """Take the steps in compiled code where there is any: iterates on the way, and when each row left."""
+        if self._stretch is None:
+            return None
+        ks, coins = range(self.k, self.k + count), None if coins is None else coins[:, :count]
+        found = self._stretch.advance(self.method, self.state, self.session, ks, coins, asked)
+        if found is not None:
+            self.k = ks.stop
+        return found
 
     @cached_property
     def _stretch(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import signal
 import threading
 import time
@@ -25,7 +26,7 @@ from dualanchor.run.outcome import Ended, assemble
 from dualanchor.run.record import Recorder
 from dualanchor.run.stop import UNLIMITED, Budget, Outlook, Rule, Target
 
-_REACH = 64  # steps between two looks at the iterates, at most
+_REACH = 256  # steps between two looks at the iterates, at most
 _FAR = 1024  # steps taken at once where compiled ones look by themselves, at most
 _SECONDS = 0.25  # and about so long
 _SNAPSHOT = 1 << 21  # states with more numbers than this are looked at after every step instead of copied
@@ -121,81 +122,58 @@ class Loop:
         steps = min(steps, reach)
         if self._period is not None:
             steps = min(steps, self._period - lane.k % self._period)
-        if self._stepwise or not lane.leaps or not self._leap(steps, outlook, coins):
-            self._advance(min(steps, _REACH, self._recorder.next_after(lane.k) - lane.k), coins)
+        if self._watching or self._stepwise or lane.k < self._careful_until:
+            self._watch(min(steps, self._recorder.next_after(lane.k) - lane.k), coins)
+        else:
+            self._leap(steps, outlook, coins)
         self._report()
 
-    def _leap(self, steps: int, outlook: Outlook, coins: Array | None) -> bool:
-        """Take the steps at once, recording on the way; False, with nothing done, if they cannot be taken so."""
+    def _watch(self, steps: int, coins: Array | None) -> None:
+        """Take the steps one by one, looking at all rows after each."""
+        lane, clock = self._lane, time.perf_counter()
+        lane.session.checking = True
+        bounded = lane.watch(steps, coins)
+        if bounded.all():
+            self._pace(steps, time.perf_counter() - clock)
+        else:
+            self._end(lane.diverged(~bounded), bounded)
+
+    def _leap(self, steps: int, outlook: Outlook, coins: Array | None) -> None:
+        """Take the steps at once, recording on the way; if something goes wrong, go through them carefully next."""
         lane, clock = self._lane, time.perf_counter()
         wanted = self._recorder.between(lane.k, lane.k + steps)
-        most = max(1, _POINTS // lane.state.x.size)
-        if len(wanted) > most:
+        if len(wanted) > (most := max(1, _POINTS // math.prod(lane.state.x.shape))):
             wanted, steps = wanted[:most], wanted[most - 1] - lane.k
         found = lane.leap(steps, coins, [k - lane.k for k in wanted])
         if found is None:
-            return False
-        if wanted:
+            self._careful_until, self._reach = lane.k + steps, 1
+            return
+        self._pace(steps, time.perf_counter() - clock)
+        if wanted := wanted[: len(found.residuals)]:
             after = np.array(wanted)[:, None] - outlook.k
             there = (found.left == 0) | (after < found.left)
             rows, ks = (np.broadcast_to(values, there.shape)[there] for values in (lane.rows, after + outlook.k))
-            points = zip(wanted, found.points, strict=True)
-            norms = [lane.residual() if k == lane.k else lane.residual_at(x) for k, x in points]
-            known = [one for one in norms if one is not None]
             draws, evals = (spent[there] for spent in outlook.spent(after))
+            known = [one for one in found.residuals if one is not None]
             self._recorder.add(rows, ks, draws, evals, np.stack(known)[there] if known else None)
             self._recorded_at = wanted[-1]
         if (gone := found.left > 0).any():
             draws, evals = (spent[gone] for spent in outlook.spent(found.left))
-            piece = replace(lane.diverged(gone), k=outlook.k + found.left[gone], draws=draws, evals=evals)
-            self._end([piece], ~gone)
-        self._pace(steps, time.perf_counter() - clock, _FAR)
-        return True
+            self._end(replace(lane.diverged(gone), k=outlook.k + found.left[gone], draws=draws, evals=evals), ~gone)
 
-    def _advance(self, steps: int, coins: Array | None) -> None:
-        """Take the steps; rows that left the finite numbers on the way, or a failure, are sought step by step."""
-        lane, clock = self._lane, time.perf_counter()
-        watching = self._watching or self._stepwise or lane.k < self._careful_until
-        lane.session.checking = watching
-        origin = None if watching else lane.origin()
-        try:
-            if watching:
-                bounded = lane.watch(steps, coins)
-            else:
-                lane.advance(steps, coins)
-                bounded = lane.bounded()
-            if bounded.all():
-                self._pace(steps, time.perf_counter() - clock, _REACH)
-                return
-            if origin is None:
-                gone = [lane.diverged(~bounded)]
-            elif lane.rowwise:
-                gone = lane.retrace(origin, ~bounded, coins)
-            else:
-                gone = []
-        except OracleError:
-            if origin is None:
-                raise
-            gone = []
-        if gone:
-            self._reach = max(1, self._reach // 2)  # where one row leaves, others may follow
-            self._end(gone, bounded)
-        elif origin is not None:  # take the steps again with all rows, one by one
-            self._careful_until, self._reach = origin.k + steps, 1
-            lane.rewind(origin)
-
-    def _pace(self, steps: int, seconds: float, most: int) -> None:
+    def _pace(self, steps: int, seconds: float) -> None:
         """How many steps to take next, after so many took so long."""
+        most = _FAR if self._lane.leaps else _REACH
         self._reach = max(1, min(most, 4 * self._reach, int(_SECONDS * steps / max(seconds, 1e-9))))
 
     # -- rows that end ---------------------------------------------------------------------------------------
 
-    def _end(self, gone: list[Ended], others: Array) -> None:
+    def _end(self, gone: Ended, others: Array) -> None:
         """Write down rows that have left the finite numbers; the others (a mask) go on."""
-        for piece in gone:
-            self._recorder.add(piece.rows, piece.k, piece.draws, piece.evals, piece.residual)
-        self._ended += gone
+        self._recorder.add(gone.rows, gone.k, gone.draws, gone.evals, gone.residual)
+        self._ended.append(gone)
         self._lane = self._lane.take(others)
+        self._reach = max(1, self._reach // 2)  # where one row leaves, others may follow
 
     def _retire_stopped(self, stopped: Array, outlook: Outlook) -> None:
         rows = np.broadcast_to(stopped, (outlook.rows,))
