@@ -128,10 +128,10 @@ class WithoutNewestAnchor(da.RAIN):
     """The newest anchor z_k enters as zero."""
 
     def step(self, k: int, s: State, F: da.Session, coin: Any = None) -> None:
-        before = s.mean.copy()
+        before = s.x - s.gap
         super().step(k, s, F)
         weight = self.growth / (1 + self.growth - (1 + self.growth) ** -float(k))
-        s.mean = (1 - weight) * before
+        s.gap = s.x - (1 - weight) * before
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,9 @@ class AnchorsOfEqualWeight(da.RAIN):
     """The plain mean of the anchors."""
 
     def step(self, k: int, s: State, F: da.Session, coin: Any = None) -> None:
-        before, z = s.mean.copy(), s.x.copy()
+        before, z = s.x - s.gap, s.x.copy()
         super().step(k, s, F)
-        s.mean = before + (z - before) / (k + 1)
+        s.gap = s.x - (before + (z - before) / (k + 1))
 
 
 @dataclass(frozen=True)

@@ -283,15 +283,15 @@ def _oc_halpern(c, s, G):
 
 def rain_coefficients(k, step_size, anchor_weight, growth):
     """Numbers of step k: 3 for each row."""
-    return (anchor_weight * np.expm1((k * np.log1p(growth))), step_size, growth / ((1 + growth) - np.power((1 + growth), (-1.0 * k))),)
+    return (anchor_weight * np.expm1((k * np.log1p(growth))), step_size, (1 - np.power((1 + growth), (-1.0 * k))) / ((1 + growth) - np.power((1 + growth), (-1.0 * k))),)
 
 
 @njit(cache=True)
-def rain_look(c, x, mean, G0, point):
+def rain_look(c, x, gap, G0, point):
     c0 = x.dtype.type(c[0])
     c1 = x.dtype.type(c[1])
     for i in range(x.size):
-        point[i] = x[i] - (((c0 * (x[i] - mean[i])) + G0[i]) * c1)
+        point[i] = x[i] - (((c0 * gap[i]) + G0[i]) * c1)
 
 
 @njit(cache=True)
@@ -300,16 +300,16 @@ def _rain_look(c, s, G, point):
 
 
 @njit(cache=True)
-def rain(c, x, mean, G0, G1):
+def rain(c, x, gap, G0, G1):
     c0 = x.dtype.type(c[0])
     c1 = x.dtype.type(c[1])
     c2 = x.dtype.type(c[2])
     for i in range(x.size):
         x_i = x[i]
-        mean_i = mean[i]
-        t2 = (x_i - mean_i)
-        x[i] = x_i - (((c0 * (t2 - (((c0 * t2) + G0[i]) * c1))) + G1[i]) * c1)
-        mean[i] = mean_i + (t2 * c2)
+        gap_i = gap[i]
+        t2 = (((c0 * (gap_i - (((c0 * gap_i) + G0[i]) * c1))) + G1[i]) * c1)
+        x[i] = x_i - t2
+        gap[i] = (gap_i * c2) - t2
 
 
 @njit(cache=True)
@@ -449,7 +449,7 @@ STEPS = {
     "halpern-page": Steps(["x", "estimate", "previous", "anchor"], ["step_size"], halpern_page_coefficients, 3, False, _halpern_page_one, _halpern_page_look, _halpern_page_two, True, None, ["x", "estimate", "previous", "anchor"]),
     "halpern-page-fresh": Steps(["x", "estimate", "previous", "anchor"], ["step_size"], halpern_page_fresh_coefficients, 3, False, _halpern_page_fresh_one, _halpern_page_fresh_look, _halpern_page_fresh_two, False, None, ["x", "estimate", "previous", "anchor"]),
     "oc-halpern": Steps(["x", "anchor"], ["step_size", "contraction"], oc_halpern_coefficients, 3, True, _oc_halpern, _no_point, _nothing, False, oc_halpern, ["x", "anchor"]),
-    "rain": Steps(["x", "mean"], ["step_size", "anchor_weight", "growth"], rain_coefficients, 3, False, _nothing, _rain_look, _rain, False, None, ["x", "mean"]),
+    "rain": Steps(["x", "gap"], ["step_size", "anchor_weight", "growth"], rain_coefficients, 3, False, _nothing, _rain_look, _rain, False, None, ["x", "gap"]),
     "s-dual-ohm": Steps(["x", "z"], ["step_size", "horizon"], s_dual_ohm_coefficients, 3, True, _s_dual_ohm, _no_point, _nothing, False, s_dual_ohm, ["x", "z"]),
     "s-ohm": Steps(["x", "anchor"], ["step_size"], s_ohm_coefficients, 3, True, _s_ohm, _no_point, _nothing, False, s_ohm, ["x", "anchor"]),
     "seg": Steps(["x"], ["step_size"], seg_coefficients, 1, False, _nothing, _seg_look, _seg, False, None, ["x"]),

@@ -50,7 +50,7 @@ class RAIN(TwoCall):
 
     Notes
     -----
-    Kept as the mean :math:`m_k/S_k`, whose weights do not overflow; :math:`\lambda\gamma S_k` equals
+    Kept as the gap :math:`z_k - m_k/S_k`, in which nothing overflows; :math:`\lambda\gamma S_k` equals
     :math:`\lambda((1+\gamma)^k - 1)`. Where that grows without limit the run diverges, as an ordinary outcome.
 
     References
@@ -81,18 +81,17 @@ class RAIN(TwoCall):
         self._require_positive("growth")
 
     def init(self, x0: Array) -> State:
-        return State(x=arrays.copy(x0), mean=arrays.copy(x0))  # m_k / S_k; at k = 0 its weight is zero
+        return State(x=arrays.copy(x0), gap=arrays.zeros_like(x0))  # z_k - m_k / S_k; at k = 0 its weight is zero
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         gamma, weight = self.growth, number(np.power(1 + self.growth, -1.0 * k))
         pull = number(self.anchor_weight * np.expm1(k * np.log1p(gamma)))  # lambda gamma S_k
-        gap = s.x - s.mean
-        move = self._move(gap, pull, F(s.x, F.draw(self.batch(k))))
+        move = self._move(s.gap, pull, F(s.x, F.draw(self.batch(k))))
         half = s.x - move
-        move = self._move(gap - move, pull, F(half, F.draw(self.batch(k))))
-        gap *= gamma / (1 + gamma - weight)  # m_{k+1}/S_{k+1}: z_k enters with (1 + gamma)^k / S_{k+1}
-        s.mean += gap
+        move = self._move(s.gap - move, pull, F(half, F.draw(self.batch(k))))
         s.x -= move
+        s.gap *= (1 - weight) / (1 + gamma - weight)  # z_k enters the mean with weight (1 + gamma)^k / S_{k+1}
+        s.gap -= move
 
     def _move(self, gap: Array, pull: Any, G: Array) -> Array:
         """Eta (G + r_k), where r_k pulls back over the gap to the mean."""

@@ -23,6 +23,7 @@ from dualanchor.run.outcome import Ended
 
 _BLOCK = 1 << 16  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
 _LONG = 1 << 16  # coordinates; the arrays of a step on one such row leave the cache
+_NEAR = 8  # steps taken again at once when it is sought where a row left
 _AHEAD = 1 << 19  # numbers of one noise vector per step and replication that are read again by every block
 
 
@@ -162,18 +163,22 @@ class Lane:
         """These rows (a mask) left on the way since the origin: where each of them did; nothing if one did not."""
         part = self.take(rows)
         part.rewind(Origin(origin.k, origin.state.take(rows), _of_rows(origin.mark, rows)))
-        part.session.checking = True
         coins = None if coins is None else coins[rows]
         gone: list[Ended] = []
         while part.rows.size:
-            tossed = None if coins is None else coins[:, part.k - origin.k :]
-            bounded = part.watch(self.k - part.k, tossed)
-            if bounded.all():
+            if part.k == self.k:
                 return []
+            count, here = min(_NEAR, self.k - part.k), part.origin()
+            tossed = None if coins is None else coins[:, part.k - origin.k :]
+            part.session.checking = False
+            part.advance(count, tossed)
+            if part.bounded().all():
+                continue
+            part.rewind(here)
+            part.session.checking = True
+            bounded = part.watch(count, tossed)
             gone.append(part.diverged(~bounded))
             part, coins = part.take(bounded), None if coins is None else coins[bounded]
-            if part.k == self.k and part.rows.size:
-                return []
         return gone
 
     def coins(self, count: int) -> Array | None:
