@@ -72,11 +72,17 @@ class _Turn:
         return cls(offsets)
 
     def __call__(self, x: Array) -> Array:
+        if len(x) == 1:  # quicker without the axis of rows
+            return self._turned(x[0], self._cycle[0])[None]
         each = x if len(self._cycle) in (1, len(x)) else x.reshape(-1, *self._cycle.shape)
-        value = (each - self._cycle).reshape(x.shape)
-        first, others = value[:, 0], value[:, 1:]
-        first += x[:, -1]
-        others -= x[:, :-1]
+        return self._turned(each, self._cycle).reshape(x.shape)
+
+    def _turned(self, x: Array, offset: Array) -> Array:
+        value = x - offset
+        x, turned = x.T, value.T  # coordinates come first
+        others = turned[1:]
+        others -= x[:-1]
+        turned[0] += x[-1]
         return value
 
     def recipe(self, rows: int) -> Recipe:
