@@ -96,6 +96,11 @@ class Lane:
         return self._oracle.rowwise
 
     @property
+    def sure(self) -> bool:
+        """Whether the oracle is a named problem's own, which does not fail on the way."""
+        return self.session.recipe is not None
+
+    @property
     def repeatable(self) -> bool:
         """Whether a stretch of steps can be taken again with the same samples for sure."""
         return self._oracle.replayable is True

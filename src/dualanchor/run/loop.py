@@ -122,8 +122,11 @@ class Loop:
         steps = min(steps, reach)
         if self._period is not None:
             steps = min(steps, self._period - lane.k % self._period)
-        if self._watching or self._stepwise or lane.k < self._careful_until:
-            self._watch(min(steps, self._recorder.next_after(lane.k) - lane.k), coins)
+        watching = self._watching or self._stepwise or lane.k < self._careful_until
+        if watching or not lane.sure:
+            steps = min(steps, self._recorder.next_after(lane.k) - lane.k)
+        if watching:
+            self._watch(steps, coins)
         else:
             self._leap(steps, outlook, coins)
         self._report()
