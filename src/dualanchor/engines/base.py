@@ -108,7 +108,8 @@ class Desk:
             oracle, batch = self._drawn(key, ticket)
         except Exception as error:
             return failed(error, "drawing a batch", None)
-        return sums_of(oracle, batch, x, mine)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # as in a run
+            return sums_of(oracle, batch, x, mine)
 
     def _drawn(self, key: int, ticket: Ticket) -> tuple[Shardable, Batch]:
         oracle = self._oracles[key]
@@ -151,8 +152,7 @@ def sums_of(oracle: Shardable, batch: Batch, x: Array, mine: Sequence[Span]) -> 
         return value
 
     try:
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return [added(part, span) for span in mine]
+        return [added(part, span) for span in mine]
     except Exception as error:
         return failed(error, "evaluating a batch", shard)
 
@@ -431,8 +431,8 @@ def collected(
 
 def has_nan(values: Array) -> bool:
     """Whether there is NaN among them; one pass, since squares are never minus infinity."""
-    flat = values.reshape(-1)
-    return isnan(np.dot(flat, flat))
+    flat = values.ravel()
+    return isnan(flat.dot(flat))
 
 
 def nan_failure(x: Array, value: Array) -> Failure | None:
