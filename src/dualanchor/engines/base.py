@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, pairwise
 from math import isfinite, isnan
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from dualanchor.oracles.shards import Shardable, Span, added, joined, spans
 
 WORKER = "DUALANCHOR_WORKER"
 """The environment variable that holds a worker's number, in workers that are processes."""
+
+Given: TypeAlias = "Sequence[Sequence[Span]]"
+"""The spans of shards of each worker."""
 
 _STREAMS = 4  # so many streams are kept by a worker
 _ROUNDS = 15  # rounds timed by `measure`
@@ -408,9 +411,7 @@ def shares(shards: int, workers: int) -> list[list[Span]]:
     return [spans(first, end, shards) for first, end in pairwise(cuts)]
 
 
-def collected(
-    x: Array, shards: int, given: Sequence[Sequence[Span]], answers: Sequence[Any], name: Callable[[int], str]
-) -> Array:
+def collected(x: Array, shards: int, given: Given, answers: Sequence[Any], name: Callable[[int], str]) -> Array:
     """The total of what workers answered; raises for the first that failed or brought NaN at a moderate point."""
     for worker, answer in enumerate(answers):
         if isinstance(answer, Failure):

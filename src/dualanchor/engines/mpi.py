@@ -38,9 +38,9 @@ class MPI(Engine):
     """Batches computed by all ranks of a communicator.
 
     Start the program with `mpiexec -n 4 python program.py`. Every rank runs the same solver on the same streams and
-    computes its share of each batch; one Allreduce per round adds the shares up, and a small one beside it
-    tells everybody whether somebody failed. Only rank 0 writes checkpoints and calls callbacks and progress; results are the same on all ranks. A
-    program that prints asks for `engine.rank == 0` first.
+    computes its share of each batch; one Allreduce per round adds the shares up, and a small one beside it tells
+    everybody whether somebody failed. Only rank 0 writes checkpoints and calls callbacks and progress; results are the
+    same on all ranks. A program that prints asks for `engine.rank == 0` first.
 
     Parameters
     ----------
