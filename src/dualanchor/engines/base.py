@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 from math import isfinite, isnan
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -416,12 +416,7 @@ def collected(x: Array, shards: int, given: Given, answers: Sequence[Any], name:
     for worker, answer in enumerate(answers):
         if isinstance(answer, Failure):
             raise answer.error(name(worker), x)
-    sums = {
-        span: value
-        for mine, answer in zip(given, answers, strict=True)
-        for span, value in zip(mine, answer, strict=True)
-    }
-    total = joined(sums, shards)
+    total = joined(dict(zip(chain(*given), chain(*answers), strict=True)), shards)
     if has_nan(total):
         for worker, answer in enumerate(answers):
             for value in answer:

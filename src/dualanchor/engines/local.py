@@ -89,7 +89,7 @@ class Local(Engine):
         self._admit()
         with self._turn:
             crew = self._working()
-            return [one.process.pid for one in crew._crew] if isinstance(crew, Processes) else []
+            return crew.numbers() if isinstance(crew, Processes) else []
 
     def close(self) -> None:
         self._admit()

@@ -12,8 +12,8 @@ import sys
 import tempfile
 import time
 import weakref
-from itertools import accumulate
-from multiprocessing.connection import Connection
+from itertools import accumulate, pairwise
+from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,9 @@ import numpy as np
 from dualanchor.core.errors import CapabilityError, explain
 from dualanchor.core.types import Array
 from dualanchor.engines.base import WORKER, Failure, Given, Loaded, Ticket, too_late
+from dualanchor.engines.worker import BEGIN, DONE, MESSAGE, places, receive, send
 
+_PAGE = 4096  # bytes; a ticket has whole pages, so that tickets of about the same length make no difference
 _GOODBYE = 1.0  # seconds in which a worker process ends by itself
 
 
@@ -37,35 +39,29 @@ class Processes:
             worker.greet()
         self._blobs: dict[int, bytes] = {}
         self._memory, self._file = mmap.mmap(-1, 1), -1
+        self._table: _Table | None = None
         self._finalizer = weakref.finalize(self, _end, self._crew)
 
     def name(self, number: int) -> str:
         return f"worker {number} (process {self._crew[number].process.pid})"
 
+    def numbers(self) -> list[int]:
+        """The process of each worker."""
+        return [worker.process.pid for worker in self._crew]
+
     def ask(self, loaded: Loaded, x: Array, ticket: Ticket, given: Given, timeout: float | None) -> list[Any]:
         self._keep(loaded)
-        needed = x.nbytes * (1 + sum(map(len, given)))
-        if needed > len(self._memory):
-            self._enlarge(needed)
-        np.ndarray(x.shape, x.dtype, self._memory)[...] = x
-        ends = accumulate((len(mine) for mine in given), initial=1)
-        offsets = [x.nbytes * end for end in ends]
-        what = pickle.dumps(ticket)
-        tasks = [
-            pickle.dumps(("do", loaded.key, what, mine, x.shape, x.dtype.str, offset))
-            for mine, offset in zip(given, offsets, strict=False)
-        ]
+        written = pickle.dumps(tuple(ticket))
+        table = self._laid(loaded.key, x, given, len(written))
+        self._memory[: len(written)] = written
+        table.x[...] = x
         try:
-            failures = self._round(loaded.key, tasks, timeout)
+            failures = self._round(table, timeout)
         except BaseException:  # Ctrl-C in the midst of it: nobody knows any more who is to answer what
             for number in range(len(self._crew)):
                 self._replace(number)
             raise
-        answers: list[Any] = []
-        for mine, offset, failure in zip(given, offsets, failures, strict=False):
-            places = (offset + i * x.nbytes for i in range(len(mine)))
-            answers.append(failure or [np.ndarray(x.shape, x.dtype, self._memory, at) for at in places])
-        return answers
+        return [failure or sums for failure, sums in zip(failures, table.sums, strict=True)]
 
     def accepts(self, loaded: Loaded) -> bool:
         """Whether a worker can take in the oracle."""
@@ -81,35 +77,50 @@ class Processes:
         if loaded.key not in self._blobs:
             self._blobs[loaded.key] = pickled(loaded.oracle)
 
-    def _round(self, key: int, tasks: list[bytes], timeout: float | None) -> list[Failure | None]:
-        """Give everybody a task and wait for all; who dies is replaced, and his task done again, once."""
-        lost = [number for number, task in enumerate(tasks) if not self._give(number, key, task)]
+    def _laid(self, key: int, x: Array, given: Given, ticket: int) -> _Table:
+        """The table of the last round, if this one is of the same kind, or a new one."""
+        kind = (key, given, x.shape, x.dtype, -(-ticket // _PAGE) * _PAGE)
+        if self._table is None or self._table.kind != kind:
+            needed = kind[-1] + x.nbytes * (1 + sum(map(len, given)))
+            if needed > len(self._memory):
+                self._enlarge(needed)
+            self._table = _Table(self._memory, *kind)
+        return self._table
+
+    def _round(self, table: _Table, timeout: float | None) -> list[Failure | None]:
+        """Wake everybody and wait for all; who dies is replaced, and his share computed again, once."""
+        everybody = range(len(table.shares))
+        lost = [number for number in everybody if not self._woken(number, table)]
         end = None if timeout is None else time.monotonic() + timeout
-        failures: list[Failure | None] = [None] * len(tasks)
-        for number in range(len(tasks)):
+        failures: list[Failure | None] = [None] * len(everybody)
+        for number in reversed(everybody):  # the last to start ends last, and one sleep is enough
             if number not in lost and not self._answered(number, failures, end, timeout):
                 lost.append(number)
         for number in lost:
             self._replace(number)
             again = None if timeout is None else time.monotonic() + timeout
-            if not (self._give(number, key, tasks[number]) and self._answered(number, failures, again, timeout)):
+            if not (self._woken(number, table) and self._answered(number, failures, again, timeout)):
                 code = self._crew[number].process.wait()
                 self._replace(number)
                 parts = ("A worker process must not die", f"its end with code {code}, twice", "Look at its messages")
                 failures[number] = Failure(parts, None, None, None)
         return failures
 
-    def _give(self, number: int, key: int, task: bytes) -> bool:
-        """Hand a task over, with the oracle and the memory if they are new; false if the worker is dead."""
+    def _woken(self, number: int, table: _Table) -> bool:
+        """Let a worker begin, with the memory, the oracle and its share if they are new; false if it is dead."""
         worker = self._crew[number]
         try:
-            if worker.memory != self._file:
-                worker.line.send_bytes(pickle.dumps(("memory",)))
-                socket.send_fds(worker.channel, [b" "], [self._file])
-                worker.memory = self._file
-            self._teach(worker, key)
-            if worker.refused is None:
-                worker.line.send_bytes(task)
+            if worker.table is not table:
+                if worker.memory != self._file:
+                    worker.tell("memory")
+                    socket.send_fds(worker.channel, [b" "], [self._file])
+                    worker.memory = self._file
+                self._teach(worker, table.key)
+                if worker.refused is not None:
+                    return True
+                worker.tell("share", *table.shares[number])
+                worker.table = table
+            worker.channel.sendall(BEGIN)
         except (EOFError, OSError):
             return False
         return True
@@ -117,8 +128,8 @@ class Processes:
     def _teach(self, worker: _Process, key: int) -> None:
         """Hand an oracle over if it is new; a worker that cannot take it in says why."""
         if key not in worker.known:
-            worker.line.send_bytes(pickle.dumps(("put", key, self._blobs[key], sys.path)))
-            worker.refused = _failure(worker.line.recv_bytes())
+            worker.tell("put", key, self._blobs[key], sys.path)
+            worker.refused = worker.answer()
             worker.known.add(key)
 
     def _answered(self, number: int, failures: list[Failure | None], end: float | None, timeout: float | None) -> bool:
@@ -129,12 +140,12 @@ class Processes:
             worker.known.clear()
             return True
         try:
-            if end is not None and not worker.line.poll(max(0.0, end - time.monotonic())):
+            if end is not None and not wait([worker.channel], max(0.0, end - time.monotonic())):
                 assert timeout is not None
                 failures[number] = too_late(timeout, "Mend the sampler (its process was ended), or allow more time")
                 self._replace(number)
                 return True
-            failures[number] = _failure(worker.line.recv_bytes())
+            failures[number] = worker.answer()
         except (EOFError, OSError):
             return False
         return True
@@ -145,7 +156,7 @@ class Processes:
             if key in worker.known:
                 worker.known.discard(key)
                 with contextlib.suppress(OSError):
-                    worker.line.send_bytes(pickle.dumps(("drop", key)))
+                    worker.tell("drop", key)
 
     def close(self) -> None:
         self._finalizer()
@@ -169,11 +180,25 @@ class Processes:
             worker.memory = -1
 
 
+class _Table:
+    """What lies where in shared memory in rounds of one kind: the ticket, x, and the sums of each worker's spans."""
+
+    def __init__(
+        self, memory: mmap.mmap, key: int, given: Given, shape: tuple[int, ...], dtype: np.dtype[Any], start: int
+    ) -> None:
+        self.key, self.kind = key, (key, given, shape, dtype, start)
+        ends = list(accumulate((len(mine) for mine in given), initial=1))
+        self.x, *arrays = places(memory, shape, dtype, start, 0, ends[-1])
+        self.sums = [arrays[first - 1 : end - 1] for first, end in pairwise(ends)]
+        self.shares = [(key, mine, shape, dtype.str, start, first) for mine, first in zip(given, ends, strict=False)]
+
+
 class _Process:
-    """A worker process and the line to it."""
+    """A worker process and the channel to it."""
 
     def __init__(self, number: int) -> None:
         self.number, self.memory = number, -1
+        self.table: _Table | None = None
         self.known: set[int] = set()
         self.refused: Failure | None = None
         self.channel, theirs = socket.socketpair()
@@ -187,21 +212,30 @@ class _Process:
                 process_group=0,  # Ctrl-C in a terminal is for the main program
                 env={**limits, **os.environ, "PYTHONPATH": path, WORKER: str(number)},
             )
-        self.line = Connection(os.dup(self.channel.fileno()))
 
     def greet(self) -> None:
         """Wait until it is ready."""
         try:
-            self.line.recv_bytes()
+            self.answer()
         except EOFError as error:
             code = self.process.wait()
             raise CapabilityError(
                 explain("Worker processes must start", f"an end with code {code}", "Use Local(kind='threads')")
             ) from error
 
+    def tell(self, *words: Any) -> None:
+        """Send it a message."""
+        send(self.channel, MESSAGE, words)
+
+    def answer(self) -> Failure | None:
+        """Wait for what it says of the last thing asked for; EOFError if it is dead."""
+        word = self.channel.recv(1)
+        if not word:
+            raise EOFError
+        return None if word == DONE else receive(self.channel)
+
     def end(self, patience: float = _GOODBYE) -> None:
-        """Close the line, at which it ends by itself unless it is busy, and see that it does."""
-        self.line.close()
+        """Close the channel, at which it ends by itself unless it is busy, and see that it does."""
         self.channel.close()
         try:
             self.process.wait(patience)
@@ -212,14 +246,9 @@ class _Process:
 
 def _end(crew: list[_Process]) -> None:
     for worker in crew:
-        worker.line.close()
         worker.channel.close()
     for worker in crew:
         worker.end()
-
-
-def _failure(answer: bytes) -> Failure | None:
-    return pickle.loads(answer) if answer else None
 
 
 def pickled(value: Any) -> bytes:
