@@ -269,6 +269,20 @@ def test_threads_and_processes_agree_on_values_of_another_precision():
 
 
 @pytest.mark.slow
+def test_processes_compute_rounds_of_different_kinds_one_after_another():
+    def solved(engine, shards, reps, dtype):
+        given = problem(shards=shards)
+        start = np.ones(40, dtype)
+        return da.solve(given, da.SGDA(0.1, 64), x0=start, reps=reps, stop=da.Steps(3), engine=engine).x
+
+    # other shapes, precisions, shares and oracles; a ticket of more than a page; and the first one again
+    kinds = [(32, 2, float), (32, 2, np.float32), (3, 2, float), (1, 1, float), (4, 1200, float), (32, 2, float)]
+    with da.engines.Local(3, "processes") as engine:
+        for kind in kinds:
+            np.testing.assert_array_equal(solved(engine, *kind), solved(None, *kind), err_msg=str(kind))
+
+
+@pytest.mark.slow
 def test_what_cannot_be_pickled_is_named():
     lock = threading.Lock()
 

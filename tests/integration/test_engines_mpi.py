@@ -87,6 +87,22 @@ tell(rank=RANK, x=result.x.tolist(), nfev=result.nfev.tolist(), calls=len(calls)
         assert one["calls"] == 11 * 2 * 32 // ranks  # rounds, rows, shards
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_may_have_several_spans_or_none(job, ranks):
+    facts, _ = job(
+        ranks,
+        """
+problem = da.Problem(da.Sampler(sample, shards=3), np.ones(40), constants=da.Constants(L=2.0))
+tell(rank=RANK, x=da.solve(problem, method, engine="mpi").x.tolist(), calls=len(calls))
+""",
+    )
+    three = da.Problem(da.Sampler(sample, shards=3), np.ones(40), constants=da.Constants(L=2.0))
+    for one in facts:
+        np.testing.assert_allclose(one["x"], da.solve(three, da.DualOHM(0.4, 12, 64)).x, rtol=1e-12)
+    calls = {one["rank"]: one["calls"] // 11 for one in facts}
+    assert calls == ({0: 1, 1: 2} if ranks == 2 else {0: 0, 1: 1, 2: 1, 3: 1})
+
+
 def test_front_doors_finite_sums_and_other_decisions_are_made_together(job):
     facts, _ = job(
         2,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 from math import isfinite, isnan
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from dualanchor.oracles.shards import Shardable, Span, added, joined, spans
 
 WORKER = "DUALANCHOR_WORKER"
 """The environment variable that holds a worker's number, in workers that are processes."""
+
+Given: TypeAlias = "Sequence[Sequence[Span]]"
+"""The spans of shards of each worker."""
 
 _STREAMS = 4  # so many streams are kept by a worker
 _ROUNDS = 15  # rounds timed by `measure`
@@ -108,7 +111,8 @@ class Desk:
             oracle, batch = self._drawn(key, ticket)
         except Exception as error:
             return failed(error, "drawing a batch", None)
-        return sums_of(oracle, batch, x, mine)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # as in a run
+            return sums_of(oracle, batch, x, mine)
 
     def _drawn(self, key: int, ticket: Ticket) -> tuple[Shardable, Batch]:
         oracle = self._oracles[key]
@@ -151,8 +155,7 @@ def sums_of(oracle: Shardable, batch: Batch, x: Array, mine: Sequence[Span]) -> 
         return value
 
     try:
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return [added(part, span) for span in mine]
+        return [added(part, span) for span in mine]
     except Exception as error:
         return failed(error, "evaluating a batch", shard)
 
@@ -408,19 +411,12 @@ def shares(shards: int, workers: int) -> list[list[Span]]:
     return [spans(first, end, shards) for first, end in pairwise(cuts)]
 
 
-def collected(
-    x: Array, shards: int, given: Sequence[Sequence[Span]], answers: Sequence[Any], name: Callable[[int], str]
-) -> Array:
+def collected(x: Array, shards: int, given: Given, answers: Sequence[Any], name: Callable[[int], str]) -> Array:
     """The total of what workers answered; raises for the first that failed or brought NaN at a moderate point."""
     for worker, answer in enumerate(answers):
         if isinstance(answer, Failure):
             raise answer.error(name(worker), x)
-    sums = {
-        span: value
-        for mine, answer in zip(given, answers, strict=True)
-        for span, value in zip(mine, answer, strict=True)
-    }
-    total = joined(sums, shards)
+    total = joined(dict(zip(chain(*given), chain(*answers), strict=True)), shards)
     if has_nan(total):
         for worker, answer in enumerate(answers):
             for value in answer:
@@ -431,8 +427,8 @@ def collected(
 
 def has_nan(values: Array) -> bool:
     """Whether there is NaN among them; one pass, since squares are never minus infinity."""
-    flat = values.reshape(-1)
-    return isnan(np.dot(flat, flat))
+    flat = values.ravel()
+    return isnan(flat.dot(flat))
 
 
 def nan_failure(x: Array, value: Array) -> Failure | None:

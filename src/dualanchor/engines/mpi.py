@@ -38,9 +38,9 @@ class MPI(Engine):
     """Batches computed by all ranks of a communicator.
 
     Start the program with `mpiexec -n 4 python program.py`. Every rank runs the same solver on the same streams and
-    computes its share of each batch; one Allreduce per round adds the shares up and tells everybody whether somebody
-    failed. Only rank 0 writes checkpoints and calls callbacks and progress; results are the same on all ranks. A
-    program that prints asks for `engine.rank == 0` first.
+    computes its share of each batch; one Allreduce per round adds the shares up, and a small one beside it tells
+    everybody whether somebody failed. Only rank 0 writes checkpoints and calls callbacks and progress; results are the
+    same on all ranks. A program that prints asks for `engine.rank == 0` first.
 
     Parameters
     ----------
@@ -85,8 +85,9 @@ class MPI(Engine):
                 )
             )
         self._broken: OracleError | None = None
-        self._ask: Callable[[], tuple[float, ...]] = lambda: (0.0,) * VOTES
-        self._tell: Callable[[Array], None] = lambda votes: None
+        self._notes = np.zeros(1 + VOTES)  # used again in every round
+        self._ask: Callable[[], tuple[float, ...]] | None = None
+        self._tell: Callable[[Array], None] | None = None
 
     def couple(self, ask: Callable[[], tuple[float, ...]], tell: Callable[[Array], None]) -> None:
         """Let numbers of each rank travel with every sum; `tell` gets their sums over ranks, the same everywhere."""
@@ -111,22 +112,11 @@ class MPI(Engine):
         except BaseException as error:
             self._leave(error, x)
             raise
-        together = np.empty(x.size + 1 + VOTES, x.dtype)
-        total, last = together[: x.size].reshape(x.shape), together[x.size :]
-        last[:] = isinstance(found, Failure), *self._ask()
-        if isinstance(found, Failure) or not mine:
-            total[...] = 0.0
-        else:
-            total[...] = found[0]
-            for value in found[1:]:
-                total += value
-        self._add_up(together, x)
-        self._tell(last[1:])
-        if last[0] or has_nan(total):
-            broken = (
-                found if isinstance(found, Failure) else next(filter(None, (nan_failure(x, v) for v in found)), None)
-            )
-            self._raise_first(broken, x)
+        failure = found if isinstance(found, Failure) else _first_nan(x, found)
+        total = np.zeros(x.shape, x.dtype) if isinstance(found, Failure) or not found else _sum(found)
+        self._add_up(total, failure is not None, x)
+        if self._notes[0]:
+            self._raise_first(failure, x)
         return total
 
     def agree(self, function: Callable[[], Any]) -> Any:
@@ -156,23 +146,35 @@ class MPI(Engine):
             if isinstance(other, Failure):
                 raise other.error(f"worker {rank} (rank {rank})", x)
 
-    def _add_up(self, values: Array, x: Array) -> None:
+    def _add_up(self, total: Array, failed: bool, x: Array) -> None:
+        """Add up over ranks, in place: the shares, how many ranks failed, and the votes of all.
+
+        The few numbers travel beside the many, at the same time: shares need not be copied to be sent with them.
+        """
+        notes, mpi = self._notes, self._mpi
+        notes[0] = failed
+        if self._ask is not None:
+            notes[1:] = self._ask()
         try:
+            beside = self.comm.Iallreduce(mpi.IN_PLACE, notes)
             if self.timeout is None:
-                self.comm.Allreduce(self._mpi.IN_PLACE, values)
+                self.comm.Allreduce(mpi.IN_PLACE, total)
+                beside.Wait()
             else:
-                self._wait(self.comm.Iallreduce(self._mpi.IN_PLACE, values), x, self.timeout)
+                self._wait([beside, self.comm.Iallreduce(mpi.IN_PLACE, total)], x, self.timeout)
         except OracleError:
             raise
         except BaseException as error:
             self._leave(error, x)
             raise
+        if self._tell is not None:
+            self._tell(notes[1:])
 
-    def _wait(self, request: Any, x: Array, timeout: float) -> None:
-        """Wait for a sum, answer those who ask whether this rank waits too, and find out who does not."""
+    def _wait(self, requests: list[Any], x: Array, timeout: float) -> None:
+        """Wait for sums, answer those who ask whether this rank waits too, and find out who does not."""
         began = time.monotonic()
         heard: set[int] | None = None
-        while not request.Test():
+        while not self._mpi.Request.Testall(requests):
             waited = time.monotonic() - began
             if waited > _PATIENT:
                 time.sleep(1e-4)
@@ -219,3 +221,19 @@ class MPI(Engine):
         if self.rank:
             time.sleep(_GRACE)  # rank 0 may still be writing a checkpoint
         self.comm.Abort(1)
+
+
+def _first_nan(x: Array, found: list[Array]) -> Failure | None:
+    """A failure for the first of the sums that has NaN at a moderate point."""
+    for value in found:
+        if has_nan(value) and (failure := nan_failure(x, value)) is not None:
+            return failure
+    return None
+
+
+def _sum(found: list[Array]) -> Array:
+    """The sum of some arrays that nobody else keeps, in the first of them if MPI can write to it."""
+    total = found[0] if found[0].flags.carray else found[0].copy()
+    for value in found[1:]:
+        total += value
+    return total

@@ -64,6 +64,7 @@ class Ray(Engine):
         self._asked = require_workers(workers, "Ray")
         elsewhere = self._asked is None and (self._address is not None or ray.is_initialized())
         self._actors: list[Any] = []
+        self._known: list[set[int]] = []  # oracles that each of them has
         self._blobs: dict[int, Any] = {}
         if elsewhere:
             with _CLUSTER.lock:
@@ -81,10 +82,10 @@ class Ray(Engine):
         shards = loaded.oracle.cut(batch)
         given = [mine for mine in shares(shards, self.workers) if mine]
         point = self._ray.put(x) if x.nbytes > _INLINE else x
-        work = (loaded.key, self._blobs[loaded.key], point, ticket)
-        replies = [self._call(number, *work, mine) for number, mine in enumerate(given)]
+        work = [(point, loaded.key, tuple(ticket), mine) for mine in given]
+        replies = [self._call(number, *mine) for number, mine in enumerate(work)]
         end = None if self.timeout is None else time.monotonic() + self.timeout
-        answers = [self._answer(number, replies[number], (*work, mine), end) for number, mine in enumerate(given)]
+        answers = [self._answer(number, replies[number], mine, end) for number, mine in enumerate(work)]
         return collected(x, shards, given, answers, "worker {} (ray actor)".format)
 
     def processes(self) -> list[int]:
@@ -112,16 +113,19 @@ class Ray(Engine):
                 )
             ) from error
 
-    def _call(self, number: int, key: int, blob: Any, x: Any, ticket: Ticket, mine: list[Span]) -> Any:
-        # The oracle goes in a list: a reference by itself would be fetched for every call.
-        return self._actors[number].sums.remote(key, [blob], x, ticket, mine)
+    def _call(self, number: int, x: Any, key: int, ticket: tuple[Any, ...], mine: list[Span]) -> Any:
+        # The oracle goes along until it has arrived, and within a tuple, or it would be fetched for every call.
+        blob = None if key in self._known[number] else self._blobs[key]
+        return self._actors[number].sums.remote(x, (key, blob, ticket, mine))
 
     def _answer(self, number: int, reply: Any, work: tuple[Any, ...], end: float | None) -> Any:
         """What a worker answers; one that is lost is replaced, and its work given to the new one."""
         errors = self._ray.exceptions
         for _ in range(_LIVES):
             try:
-                return self._ray.get(reply, timeout=None if end is None else max(0.0, end - time.monotonic()))
+                answer = self._ray.get(reply, timeout=None if end is None else max(0.0, end - time.monotonic()))
+                self._known[number].add(work[1])
+                return answer
             except errors.GetTimeoutError:
                 assert self.timeout is not None
                 self._replace(number)
@@ -142,6 +146,7 @@ class Ray(Engine):
                 self._connect()
                 self._require_room()
                 self._actors = [self._actor(number) for number in range(self.workers)]
+                self._known = [set() for _ in self._actors]
                 _CLUSTER.users.add(self)
             self._wait(self._actors)
 
@@ -181,7 +186,7 @@ class Ray(Engine):
             ) from None
 
     def _dismiss(self) -> None:
-        actors, self._actors, self._blobs = self._actors, [], {}
+        actors, self._actors, self._known, self._blobs = self._actors, [], [], {}
         _CLUSTER.users.discard(self)
         if self._ray.is_initialized():
             for actor in actors:
@@ -192,12 +197,13 @@ class Ray(Engine):
 
     def _replace(self, number: int) -> None:
         self._ray.kill(self._actors[number])
-        self._actors[number] = self._actor(number)
+        self._actors[number], self._known[number] = self._actor(number), set()
         self._wait([self._actors[number]])
 
     def _forget(self, key: int) -> None:
         if self._blobs.pop(key, None) is not None:
-            for actor in self._actors:
+            for actor, known in zip(self._actors, self._known, strict=True):
+                known.discard(key)
                 actor.drop.remote(key)
 
     def _connect(self) -> None:
@@ -221,24 +227,21 @@ class Actor:
     def __init__(self, number: int) -> None:
         os.environ[WORKER] = str(number)
         self._desk = Desk()
-        self._known: set[int] = set()
 
-    def sums(self, key: int, oracle: list[Any], x: Array, ticket: Ticket, mine: list[Span]) -> Any:
+    def sums(self, x: Array, work: tuple[int, Any, tuple[Any, ...], list[Span]]) -> Any:
         """The sums of these spans as one array, or a Failure."""
-        if key not in self._known:
+        key, blob, ticket, mine = work
+        if blob is not None:
             import ray
 
-            given: Shardable = ray.get(oracle[0])
-            self._desk.put(key, given)
-            self._known.add(key)
-        found = self._desk.sums(key, x, ticket, mine)
+            self._desk.put(key, ray.get(blob))
+        found = self._desk.sums(key, x, Ticket(*ticket), mine)
         if isinstance(found, Failure):
             return found
         return found[0][None] if len(found) == 1 else np.stack(found)
 
     def drop(self, key: int) -> None:
         """Forget an oracle."""
-        self._known.discard(key)
         self._desk.drop(key)
 
     def process(self) -> int:
