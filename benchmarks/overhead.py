@@ -20,7 +20,7 @@ from dualanchor.core.streams import Handle, Kind, Purpose
 from dualanchor.fast import available
 
 D, BLOCK = 100, 128
-INLINED, OTHERS = 1.4, 5.0
+INLINED, SCIPY = 1.4, 5.0
 MU, DELTA, NU = 0.1, 1e-2, 5e-5
 
 
@@ -181,7 +181,9 @@ def measure(
     for kind in ("compiled", "not compiled"):
         for side in ("inlined", *tools):
             name = title(f"{kind}, against {'a hand-inlined loop' if side == 'inlined' else f'{side}, step by step'}")
-            target, compare = (INLINED, at_most) if side == "inlined" else (OTHERS, at_least)
+            target, compare = (
+                (INLINED, at_most) if side == "inlined" else (SCIPY if side == "scipy" else None, at_least)
+            )
             if missing := [package for package in (kind, side) if package not in micro]:
                 package = "numba" if missing[0] == "compiled" else missing[0]
                 table.append(not_measured(name, target, f"{package} is not installed"))

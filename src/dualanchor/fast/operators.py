@@ -47,7 +47,8 @@ def _inner(q, x):
 @njit(cache=True)
 def rank_one(x, data, constants, noise, picks, G):
     """Experiment 2: the mean of q (q'x) over the picked lines q."""
-    G[:] = 0.0
+    for i in range(x.size):
+        G[i] = 0.0
     for j in range(picks.size):
         q = data[picks[j]]
         length = _inner(q, x)

@@ -34,6 +34,12 @@ def _bounded(x):  # type: ignore[no-untyped-def]
     return np.isfinite(total)
 
 
+@njit(types.void(_F8[::1], _F8[::1]), cache=True)
+def _copy(x, to):  # type: ignore[no-untyped-def]
+    for i in range(x.size):
+        to[i] = x[i]
+
+
 @njit(
     types.void(
         *(types.FunctionType(kind) for kind in (OPERATOR, STEP, LOOK, STEP)),
@@ -56,16 +62,18 @@ def _bounded(x):  # type: ignore[no-untyped-def]
         given(_I8, 1),
         _F8[:, :, ::1],
         _I8[::1],
+        _F8[:, ::1],
+        _F8[::1],
     ),
     cache=True,
 )
 def _run(  # type: ignore[no-untyped-def]
     operator, one, look, two, same, order, careful, s, data, which, constants,
-    c, alike, heads, noise, scale, picks, sizes, starts, slots, shown, points, left,
+    c, alike, heads, noise, scale, picks, sizes, starts, slots, shown, points, left, G, point,
 ):  # fmt: skip
     """Row after row, so that each stays in the cache; a careful one ends at the step at which it leaves."""
-    G, point = np.empty((2, s.shape[2])), np.empty(s.shape[2])
-    for r in order:
+    for i in range(order.size):
+        r = order[i]
         state, mine, slot, start, draw = s[r], data[which[r]], slots[r], starts[r], 0
         for k in range(heads.shape[0]):
             size, numbers = sizes[k, r], c[k, alike[r]]
@@ -81,7 +89,7 @@ def _run(  # type: ignore[no-untyped-def]
                 two(numbers, state, G)
             start, draw = start + size, draw + 1
             if shown[k] >= 0:
-                points[shown[k], r] = state[0]
+                _copy(state[0], points[shown[k], r])
             if careful and not _bounded(state[0]):
                 left[r] = k + 1
                 break
@@ -134,7 +142,7 @@ class Stretch:
         points, left = np.empty((len(asked), *state.x.shape)), np.zeros(rows, np.int64)
         shown = np.full(count, -1)
         shown[[k - 1 for k in asked]] = np.arange(len(asked))
-        constants = np.array([0.0, *recipe.constants])
+        constants, work = np.array([0.0, *recipe.constants]), (np.empty((2, s.shape[2])), np.empty(s.shape[2]))
 
         def walk(first: int, last: int, order: IntArray, careful: bool) -> None:
             c = self._coefficients(range(ks[first], ks[last - 1] + 1))
@@ -144,7 +152,7 @@ class Stretch:
                 _run(
                     *self._functions, steps.same, order, careful, s, recipe.data, recipe.which, constants,
                     mine, self._alike, heads[part], noise, scale, picks, sizes[part], starts, streams.slots(),
-                    shown[part], points, left,
+                    shown[part], points, left, *work,
                 )  # fmt: skip
                 if careful:
                     gone = left[order] > 0
