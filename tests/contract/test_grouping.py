@@ -111,7 +111,6 @@ def test_how_far_the_run_looks_ahead_changes_nothing(case, fast, monkeypatch):
     usual = da.solve(case.problem, methods, **options)
     for reach in (5, 64):
         monkeypatch.setattr("dualanchor.run.loop._REACH", reach)
-        monkeypatch.setattr("dualanchor.run.loop._FAR", reach)
         monkeypatch.setattr("dualanchor.run.loop._SECONDS", 1e9)
         other = da.solve(case.problem, methods, **options)
         np.testing.assert_array_equal(usual.x, other.x)

@@ -103,16 +103,16 @@ class AdditiveNoise(Oracle):
 
     def mean(self, x: Array, batch: Batch) -> Array:
         value, noise = self._F(x) if self._vectorized else self.operator(x), batch.data
+        if self.rowwise and type(noise) is type(x) is np.ndarray:
+            each = value if len(noise) in (1, len(x)) else value.reshape(-1, *noise.shape)  # of the configurations
+            each += noise
+            return value
         if isinstance(noise, _Later):
             return noise.added_to(value, self.rowwise, x)
         if noise is None:
             return value if self.rowwise else arrays.copy(value)
         if not isinstance(x, np.ndarray):
             return value + arrays.like(noise, x)
-        if self.rowwise:
-            each = value if len(noise) in (1, len(x)) else value.reshape(-1, *noise.shape)  # of the configurations
-            each += noise
-            return value
         return value + (noise if len(noise) in (1, len(x)) else np.tile(noise, (len(x) // len(noise), 1)))
 
     def operator(self, x: Array) -> Array:

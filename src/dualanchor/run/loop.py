@@ -26,8 +26,7 @@ from dualanchor.run.outcome import Ended, assemble
 from dualanchor.run.record import Recorder
 from dualanchor.run.stop import UNLIMITED, Budget, Outlook, Rule, Target
 
-_REACH = 256  # steps between two looks at the iterates, at most
-_FAR = 1024  # steps taken at once where compiled ones look by themselves, at most
+_REACH = 1024  # steps between two looks at the iterates, at most
 _SECONDS = 0.25  # and about so long
 _SNAPSHOT = 1 << 21  # states with more numbers than this are looked at after every step instead of copied
 _POINTS = 1 << 21  # numbers of iterates that are kept until their residuals are recorded
@@ -166,8 +165,7 @@ class Loop:
 
     def _pace(self, steps: int, seconds: float) -> None:
         """How many steps to take next, after so many took so long."""
-        most = _FAR if self._lane.leaps else _REACH
-        self._reach = max(1, min(most, 4 * self._reach, int(_SECONDS * steps / max(seconds, 1e-9))))
+        self._reach = max(1, min(_REACH, 4 * self._reach, int(_SECONDS * steps / max(seconds, 1e-9))))
 
     # -- rows that end ---------------------------------------------------------------------------------------
 
