@@ -210,12 +210,12 @@ def reproduce(panels: tuple[str, ...], out: Path, as_json: bool, **settings: Any
     PANELS are exp1, exp2, exp3-low, exp3-high, appendix (these four with S-Dual-OHM and S-OHM only), or your own panel
     files (name.toml); the four if none is named. Finished pieces are kept, so an interrupted run goes on.
     """
-    from dualanchor.cli.live import study_progress
+    from dualanchor.cli.live import figures_soon, study_progress
     from dualanchor.experiments.reproduce import Settings, panels_for
     from dualanchor.experiments.reproduce import reproduce as run
 
     chosen = panels_for(panels, settings["quick"])
-    with study_progress(chosen, quiet=as_json) as progress:
+    with figures_soon(), study_progress(chosen, quiet=as_json) as progress:
         study = run(chosen, out, Settings(**settings), progress)
     _finish(study, out, as_json)
 
@@ -237,12 +237,12 @@ def compare(problem: str, options: Any, methods: str | None, out: Path, as_json:
 
     PROBLEM is a name listed by `dualanchor problems` or `file.py:name` for a Problem of yours.
     """
-    from dualanchor.cli.live import study_progress
+    from dualanchor.cli.live import figures_soon, study_progress
     from dualanchor.experiments.compare import compare as run
 
     chosen = load_problem(problem, dict(options))
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    with study_progress([], quiet=as_json) as progress:
+    with figures_soon(), study_progress([], quiet=as_json) as progress:
         comparison = run(chosen, names, folder=out / "store", progress=progress, **settings)
     _finish(comparison.study, out, as_json)
 

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
 
 from dualanchor.experiments.panel import Panel
 from dualanchor.experiments.study import Event
+
+_SOON = 1.0  # seconds; a study from the store has ended by then and may have its figures
+
+
+@contextmanager
+def figures_soon() -> Iterator[None]:
+    """Import what figures need meanwhile, unless that is over at once."""
+
+    def prepare() -> None:
+        from dualanchor.report import figures
+
+        with suppress(ImportError):  # said when it comes to drawing
+            figures.prepare()
+
+    timer = threading.Timer(_SOON, prepare)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

@@ -80,7 +80,6 @@ class Study:
     curves: dict[str, dict[str, Curve]]
     panels: dict[str, Panel]
     notes: list[str] = field(default_factory=list)
-    jobs: int = 1  # how many processes it was given, which may also draw it
 
     def curves_csv(self) -> str:
         """All curves as one tidy table."""
@@ -146,7 +145,6 @@ def run_study(
         },
         curves=curves,
         panels={panel.id: panel for panel in panels},
-        jobs=jobs,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,13 @@ _STYLE: dict[str, Any] = {
 _DPI = 160
 _SIZES = {1: (7.4, 4.6), 2: (5.0, 3.5)}  # inches per panel, by the number of columns
 _MARKERS = 9  # per curve
+
+
+def prepare() -> None:
+    """Import what drawing needs, which takes a while; for a thread of its own while others compute."""
+    import_module("matplotlib.figure")
+    import_module("matplotlib.backends.backend_agg")
+    import_module("matplotlib.backends.backend_svg")
 
 
 def draw(panels: Sequence[View], columns: int = 1) -> dict[str, bytes]:

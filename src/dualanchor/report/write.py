@@ -9,7 +9,6 @@ from pathlib import Path
 
 from dualanchor.core.errors import ArgumentError, explain
 from dualanchor.core.result import to_json
-from dualanchor.experiments.pieces import spread
 from dualanchor.experiments.study import Study
 from dualanchor.report.figures import draw
 from dualanchor.report.html import interactive_figures, page
@@ -37,16 +36,14 @@ def write_report(study: Study, folder: str | Path, *, anew: bool = True) -> Path
     panels = views(study)
     figures: dict[str, tuple[list[View], int]] = {view.name: ([view], 1) for view in panels}
     if compared := appendix(panels):
-        figures = {"appendix": (compared, 2), **figures}  # the largest first
+        figures["appendix"] = (compared, 2)
     files = {} if anew or not (folder / "report.html").is_file() else _numbers(study)
     if files and _is_there(folder, files, list(figures)):
         return folder / "report.html"
-    plotly = plotly_script()
-    drawing = spread(draw, list(figures.values()), study.jobs)
-    files = files or _numbers(study)  # while others draw, as they do if there are several processes
-    shown = interactive_figures(panels)
-    drawn = {list(figures)[i]: pictures for i, pictures in drawing}
-    html = page(study, panels, {name: pictures["svg"] for name, pictures in drawn.items()}, shown, plotly)
+    files = files or _numbers(study)
+    drawn = {name: draw(shown, columns) for name, (shown, columns) in figures.items()}
+    vectors = {name: pictures["svg"] for name, pictures in drawn.items()}
+    html = page(study, panels, vectors, interactive_figures(panels), plotly_script())
     for name, pictures in drawn.items():
         files |= {f"{name}.{kind}": picture for kind, picture in pictures.items()}
     files["report.html"] = html.encode()
