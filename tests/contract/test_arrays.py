@@ -127,6 +127,7 @@ def assert_on(library: Library, x: Any, dtype: str) -> None:
 # -- the same everywhere -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("entry", "other", "dtype", "tolerance"),
     [

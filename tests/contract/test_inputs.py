@@ -233,6 +233,7 @@ def test_without_noise_residuals_shrink(case):
     assert da.solve(case.problem, method, stop=da.Steps(200), seed=SEED).residual < 0.5 * start
 
 
+@pytest.mark.slow
 @every_method
 @pytest.mark.parametrize("reps", [1, 3])
 def test_a_result_can_be_the_start_of_another_run(case, reps):

@@ -52,6 +52,7 @@ OWN = {
 """Oracles that a user writes, with 1 or 2 unknowns."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OWN)
 def test_own_oracles_too(name):
     oracle = OWN[name]

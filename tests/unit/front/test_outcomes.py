@@ -43,6 +43,7 @@ def test_every_route_says_what_was_chosen_and_why(results, route):
     assert not result.warnings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 def test_the_same_seed_gives_the_same_result(results, route):
     again = da.root(Counted(), np.zeros(2), **ROUTES[route])
@@ -52,6 +53,7 @@ def test_the_same_seed_gives_the_same_result(results, route):
     assert np.any(other.x != results[route].x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", [name for name in ROUTES if name not in ("alone", "boosted")])
 def test_a_replication_is_the_same_alone_and_beside_others(results, route):
     several = da.root(Counted(), np.zeros(2), reps=4, **ROUTES[route])
@@ -129,6 +131,7 @@ def test_an_unreachable_accuracy_says_what_is_reached():
 ROUTES_THAT_LOOK = ("untuned", "untuned, no L", "guarantee", "planned", "boosted", "stages", "named")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES_THAT_LOOK)
 def test_an_operator_that_is_not_monotone_is_not_passed_off(route):
     keywords = {**ROUTES[route], **({"eps": 0.02} if route in ("planned", "boosted", "stages") else {})}

@@ -60,6 +60,7 @@ def test_a_report_can_be_made_again_from_its_folder(folder, study, tmp_path):
         assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_old_files_as_they_were(folder, tmp_path):
     pytest.importorskip("resource")
     for path in folder.iterdir():

@@ -58,6 +58,7 @@ def test_constant_batches_equal_the_brute_force_optimum(bound):
     assert compared > 800
 
 
+@pytest.mark.slow
 def test_tapered_batches_are_within_one_percent_of_a_fine_grid():
     compared = 0
     for eps, setting in random_settings(60, 2):
@@ -109,6 +110,7 @@ def test_what_a_plan_promises_is_what_theorem_a_says_of_its_batches():
             assert not run.exact or sizes.sum() == run.samples
 
 
+@pytest.mark.slow
 def test_constant_batches_for_a_budget_equal_brute_force():
     rng = np.random.default_rng(4)
     for _ in range(200):
