@@ -26,6 +26,25 @@ def data(*words):
     return json.loads(run(*words, "--json").stdout)
 
 
+@pytest.mark.parametrize("command", [["reproduce", "no-such-panel"], ["compare", "no-such-problem", "-b", "9"]])
+def test_studies_have_one_blas_thread_before_numpy_is_imported(command):
+    """Several would add up in another order than the workers of --jobs 2."""
+    script = (
+        "import builtins, os, sys\n"
+        "from dualanchor.cli import main\n"
+        "importing, seen = builtins.__import__, []\n"
+        "def noted(name, *rest):\n"
+        "    if name == 'numpy' and not seen: seen.append(os.environ.get('OPENBLAS_NUM_THREADS'))\n"
+        "    return importing(name, *rest)\n"
+        "builtins.__import__ = noted\n"
+        "try: main()\n"
+        "finally: print(seen)"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run([sys.executable, "-c", script, *command], capture_output=True, text=True, env=environment)
+    assert done.stdout.splitlines()[-1] == "['1']"
+
+
 def test_help_does_not_import_numpy():
     script = "import sys\nfrom dualanchor.cli import main\ntry: main()\nfinally: print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=True)

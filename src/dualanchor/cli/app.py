@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -210,6 +211,7 @@ def reproduce(panels: tuple[str, ...], out: Path, as_json: bool, **settings: Any
     PANELS are exp1, exp2, exp3-low, exp3-high, appendix (these four with S-Dual-OHM and S-OHM only), or your own panel
     files (name.toml); the four if none is named. Finished pieces are kept, so an interrupted run goes on.
     """
+    _one_thread()
     from dualanchor.cli.live import figures_soon, study_progress
     from dualanchor.experiments.reproduce import Settings, panels_for
     from dualanchor.experiments.reproduce import reproduce as run
@@ -237,6 +239,7 @@ def compare(problem: str, options: Any, methods: str | None, out: Path, as_json:
 
     PROBLEM is a name listed by `dualanchor problems` or `file.py:name` for a Problem of yours.
     """
+    _one_thread()
     from dualanchor.cli.live import figures_soon, study_progress
     from dualanchor.experiments.compare import compare as run
 
@@ -256,6 +259,12 @@ def report(folder: Path) -> None:
     from dualanchor.report.write import write_report
 
     click.echo(write_report(load_study(folder), folder))
+
+
+def _one_thread() -> None:
+    """One BLAS thread here as in workers, before NumPy is imported: sums come out the same whatever --jobs says."""
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 
 def _keep(result: Any, save: Path | None, plot: Path | None) -> None:
