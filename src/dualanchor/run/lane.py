@@ -182,6 +182,8 @@ class Lane:
             part.rewind(here)
             part.session.checking = True
             bounded = part.watch(count, tossed)
+            if bounded.all():
+                return []
             gone.append(part.diverged(~bounded))
             part, coins = part.take(bounded), None if coins is None else coins[bounded]
         return gone
