@@ -132,6 +132,18 @@ def test_a_long_row_is_solved_alike_by_all_three_ways():
     np.testing.assert_array_equal(runs[0].x, s.x[0])
 
 
+def test_data_that_are_not_numbers_are_a_defect_and_no_divergence():
+    U = np.random.default_rng(0).standard_normal((50, 6))
+    U[17, 3] = np.nan
+    problem = da.Problem(da.FiniteSum.rank_one(U), x0=np.ones(6), constants=da.Constants(L=1.0))
+    errors = []
+    for on in (False, True):
+        with pytest.raises(da.errors.OracleError, match="Got NaN") as caught:
+            da.solve(problem, da.SGDA(0.01), budget=2000, fast=on)
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+
+
 def test_the_compiled_steps_are_what_the_methods_say_now():
     tool = Path(__file__).parents[2] / "tools" / "compiled_steps.py"
     done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, timeout=120)

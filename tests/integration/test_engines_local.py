@@ -215,9 +215,36 @@ def test_a_process_that_dies_is_replaced_and_nothing_changes():
 def test_a_process_that_always_dies_is_reported():
     with (
         da.engines.Local(2, "processes") as engine,
-        pytest.raises(da.errors.OracleError, match=r"must not die. Got its end with code 5, twice on worker 1"),
+        pytest.raises(da.errors.OracleError, match=r"must not die. Got its end, twice, with code 5 on worker 1"),
     ):
         da.solve(problem(failing(lambda x: os._exit(5), at=0)), METHOD, engine=engine)
+
+
+class SlowToLoad:
+    """A sampler that takes long to arrive in a process."""
+
+    def __call__(self, x, n, rng):
+        return x
+
+    def __reduce__(self):
+        return _loaded_late, (5.0,)
+
+
+def _loaded_late(seconds):
+    time.sleep(seconds)
+    return SlowToLoad()
+
+
+@pytest.mark.slow
+def test_the_timeout_includes_handing_the_oracle_over():
+    with da.engines.Local(2, "processes", timeout=0.5) as engine:
+        began = time.monotonic()
+        with pytest.raises(da.errors.OracleError, match=r"within timeout = 0.5 s. Got no answer on worker 0"):
+            da.solve(problem(SlowToLoad()), METHOD, engine=engine)
+        assert time.monotonic() - began < 4.0
+        np.testing.assert_array_equal(
+            da.solve(problem(), METHOD, engine=engine).x, da.solve(problem(shards=32), METHOD).x
+        )
 
 
 @pytest.mark.slow

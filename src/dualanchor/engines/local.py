@@ -89,7 +89,7 @@ class Local(Engine):
         self._admit()
         with self._turn:
             crew = self._working()
-            return crew.numbers() if isinstance(crew, Processes) else []
+            return crew.pids() if isinstance(crew, Processes) else []
 
     def close(self) -> None:
         self._admit()

@@ -45,7 +45,7 @@ class Processes:
     def name(self, number: int) -> str:
         return f"worker {number} (process {self._crew[number].process.pid})"
 
-    def numbers(self) -> list[int]:
+    def pids(self) -> list[int]:
         """The process of each worker."""
         return [worker.process.pid for worker in self._crew]
 
@@ -68,7 +68,7 @@ class Processes:
         self._keep(loaded)
         worker = self._crew[0]
         try:
-            self._teach(worker, loaded.key)
+            self._teach(worker, loaded.key, None, None)
         except (EOFError, OSError):
             return False
         return worker.refused is None
@@ -90,8 +90,8 @@ class Processes:
     def _round(self, table: _Table, timeout: float | None) -> list[Failure | None]:
         """Wake everybody and wait for all; who dies is replaced, and his share computed again, once."""
         everybody = range(len(table.shares))
-        lost = [number for number in everybody if not self._woken(number, table)]
         end = None if timeout is None else time.monotonic() + timeout
+        lost = [number for number in everybody if not self._woken(number, table, end, timeout)]
         failures: list[Failure | None] = [None] * len(everybody)
         for number in reversed(everybody):  # the last to start ends last, and one sleep is enough
             if number not in lost and not self._answered(number, failures, end, timeout):
@@ -99,14 +99,14 @@ class Processes:
         for number in lost:
             self._replace(number)
             again = None if timeout is None else time.monotonic() + timeout
-            if not (self._woken(number, table) and self._answered(number, failures, again, timeout)):
+            if not (self._woken(number, table, again, timeout) and self._answered(number, failures, again, timeout)):
                 code = self._crew[number].process.wait()
                 self._replace(number)
-                parts = ("A worker process must not die", f"its end with code {code}, twice", "Look at its messages")
+                parts = ("A worker process must not die", f"its end, twice, with code {code}", "Look at its messages")
                 failures[number] = Failure(parts, None, None, None)
         return failures
 
-    def _woken(self, number: int, table: _Table) -> bool:
+    def _woken(self, number: int, table: _Table, end: float | None, timeout: float | None) -> bool:
         """Let a worker begin, with the memory, the oracle and its share if they are new; false if it is dead."""
         worker = self._crew[number]
         try:
@@ -115,8 +115,8 @@ class Processes:
                     worker.tell("memory")
                     socket.send_fds(worker.channel, [b" "], [self._file])
                     worker.memory = self._file
-                self._teach(worker, table.key)
-                if worker.refused is not None:
+                self._teach(worker, table.key, end, timeout)
+                if self._crew[number].refused is not None:
                     return True
                 worker.tell("share", *table.shares[number])
                 worker.table = table
@@ -125,12 +125,17 @@ class Processes:
             return False
         return True
 
-    def _teach(self, worker: _Process, key: int) -> None:
-        """Hand an oracle over if it is new; a worker that cannot take it in says why."""
-        if key not in worker.known:
-            worker.tell("put", key, self._blobs[key], sys.path)
+    def _teach(self, worker: _Process, key: int, end: float | None, timeout: float | None) -> None:
+        """Hand an oracle over if it is new; a worker that cannot take it in says why, or is too late."""
+        if key in worker.known:
+            return
+        worker.tell("put", key, self._blobs[key], sys.path)
+        if end is None or timeout is None or wait([worker.channel], max(0.0, end - time.monotonic())):
             worker.refused = worker.answer()
             worker.known.add(key)
+        else:
+            self._replace(worker.number)
+            self._crew[worker.number].refused = too_late(timeout, "Make the oracle quicker to load, or allow more time")
 
     def _answered(self, number: int, failures: list[Failure | None], end: float | None, timeout: float | None) -> bool:
         """Wait for a worker's answer; false if it is dead."""

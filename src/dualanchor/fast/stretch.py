@@ -20,7 +20,7 @@ from dualanchor.fast.steps import STEPS
 _LONGEST = 1 << 17  # coordinates of a row; longer ones are stepped one step at a time
 _NOISE = 1 << 15  # numbers of noise that one replication reads in one call: a part of the cache
 _PICKS = 1 << 18  # indices that one replication reads in one call, at most
-_LOOK = 64  # steps between two looks at the iterates: rows that have left take so many again, one by one
+_CHECKED = 64  # steps after which iterates are checked: rows that have left take so many again, one by one
 
 _F8, _I8 = types.float64, types.int64
 
@@ -71,7 +71,14 @@ def _run(  # type: ignore[no-untyped-def]
     operator, one, look, two, same, order, careful, s, data, which, constants,
     c, alike, heads, noise, scale, picks, sizes, starts, slots, shown, points, left, G, point,
 ):  # fmt: skip
-    """Row after row, so that each stays in the cache; a careful one ends at the step at which it leaves."""
+    """Row after row, so that each stays in the cache; a careful one ends at the step at which it leaves.
+
+    Four functions: the operator, the step after one evaluation, the second point, the step after two. Then whether both
+    evaluations use one batch; the rows in turn; the state (rows, fields, d); the operator's data, which of them each
+    row has, and constants; for each step the coefficients of each configuration, and which one a row is `alike`; coins;
+    noise by (draw, slot), its scale; indices by slot, batch sizes, where a row's indices begin; each row's slot; where
+    iterates are kept (or -1); these; after how many steps a row left; and room for values and the second point.
+    """
     for i in range(order.size):
         r = order[i]
         state, mine, slot, start, draw = s[r], data[which[r]], slots[r], starts[r], 0
@@ -126,8 +133,9 @@ class Stretch:
     ) -> tuple[Array, IntArray] | None:
         """Take the steps and count them, each row as long as it is finite.
 
-        Returns the iterates after the numbers of steps asked for, (numbers, rows, d), and after how many steps each
-        row left, 0 if it did not. None, with nothing done, if just these steps have no compiled form.
+        Returns the iterates after the numbers of steps asked for, (numbers, rows, d), where a row has not left by
+        then, and after how many steps each row left, 0 if it did not. None, with nothing done, if just these steps have
+        no compiled form.
         """
         steps, recipe, streams = self._steps, session.recipe, session.streams
         assert recipe is not None
@@ -145,14 +153,15 @@ class Stretch:
         constants, work = np.array([0.0, *recipe.constants]), (np.empty((2, s.shape[2])), np.empty(s.shape[2]))
 
         def walk(first: int, last: int, order: IntArray, careful: bool) -> None:
-            c = self._coefficients(range(ks[first], ks[last - 1] + 1))
+            """Steps first .. last - 1 of these rows, as many in one call as there is noise at hand."""
+            c, begin = self._coefficients(range(ks[first], ks[last - 1] + 1)), first
             while first < last and order.size:
                 width, noise, scale, picks, starts = samples.read(first, last)
-                part, mine = slice(first, first + width), c[first - last :][:width]
+                part = slice(first, first + width)
                 _run(
                     *self._functions, steps.same, order, careful, s, recipe.data, recipe.which, constants,
-                    mine, self._alike, heads[part], noise, scale, picks, sizes[part], starts, streams.slots(),
-                    shown[part], points, left, *work,
+                    c[first - begin : first - begin + width], self._alike, heads[part], noise, scale, picks,
+                    sizes[part], starts, streams.slots(), shown[part], points, left, *work,
                 )  # fmt: skip
                 if careful:
                     gone = left[order] > 0
@@ -161,8 +170,8 @@ class Stretch:
                 first += width
 
         order = np.argsort(streams.slots(), kind="stable")  # rows of one replication share its noise
-        for first in range(0, count, _LOOK):
-            last = min(first + _LOOK, count)
+        for first in range(0, count, _CHECKED):
+            last = min(first + _CHECKED, count)
             origin, position = s.copy(), streams.position
             walk(first, last, order, False)
             bounded = np.isfinite(row_squares(state.x[order]))

@@ -393,7 +393,7 @@ class _RankOne(_Kernel):
     def __init__(self, u: Array, v: Array, targets: Array | None, instance: IntArray | None) -> None:
         self._u, self._v, self._targets, self._instance = u, v, targets, instance
         self.n = u.shape[1]
-        self._matrices: dict[int, Array] = {}  # shared by all parts
+        self._known: dict[int | str, Any] = {}  # found out once, and shared by all selections of rows
 
     def mean(self, x: Array, indices: IntArray) -> Array:
         length = tile_rows(8 * x.shape[1])
@@ -463,12 +463,19 @@ class _RankOne(_Kernel):
         return self._targets is None and d <= 2 * n and d <= _MATRIX
 
     def _mean_matrix(self, at: int) -> Array:
-        if at not in self._matrices:
-            self._matrices[at] = self._v[at].T @ self._u[at] / self.n
-        return self._matrices[at]
+        if at not in self._known:
+            self._known[at] = self._v[at].T @ self._u[at] / self.n
+        return self._known[at]
+
+    @property
+    def _finite(self) -> bool:
+        """Whether all data are numbers: compiled steps could not tell a defect from divergence."""
+        if "finite" not in self._known:
+            self._known["finite"] = bool(np.isfinite(self._u).all())
+        return self._known["finite"]
 
     def recipe(self, rows: int) -> Recipe | None:
-        if self._v is not self._u or self._targets is not None or self._u.dtype != np.float64:
+        if self._v is not self._u or self._targets is not None or self._u.dtype != np.float64 or not self._finite:
             return None
         which = np.zeros(rows, np.int64) if self._instance is None else self._instance
         return Recipe("rank-one", self._u, which, components=self.n)
@@ -477,7 +484,7 @@ class _RankOne(_Kernel):
         if self._instance is None:
             return self
         part = _RankOne(self._u, self._v, self._targets, self._instance[rows])
-        part._matrices = self._matrices
+        part._known = self._known
         return part
 
 

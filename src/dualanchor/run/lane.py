@@ -23,7 +23,7 @@ from dualanchor.run.outcome import Ended
 
 _BLOCK = 1 << 16  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
 _LONG = 1 << 16  # coordinates; the arrays of a step on one such row leave the cache
-_NEAR = 8  # steps taken again at once when it is sought where a row left
+_STRIDE = 8  # steps at a time that are taken again to find out where a row left
 _AHEAD = 1 << 19  # numbers of one noise vector per step and replication that are read again by every block
 
 
@@ -43,7 +43,7 @@ class Leap(NamedTuple):
     """Where many steps have led: true residuals on the way, and after how many steps each row left, 0 if it did not."""
 
     residuals: Sequence[Array | None]
-    left: IntArray
+    gone_after: IntArray
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Lane:
 
     @property
     def sure(self) -> bool:
-        """Whether the oracle is a named problem's own, which does not fail on the way."""
+        """Whether the oracle is one that compiled steps know, which does not fail on the way."""
         return self.session.recipe is not None
 
     @property
@@ -173,7 +173,7 @@ class Lane:
         while part.rows.size:
             if part.k == self.k:
                 return []
-            count, here = min(_NEAR, self.k - part.k), part.origin()
+            count, here = min(_STRIDE, self.k - part.k), part.origin()
             tossed = None if coins is None else coins[:, part.k - origin.k :]
             part.session.checking = False
             part.advance(count, tossed)
@@ -284,8 +284,8 @@ class Lane:
         self.k = ks.stop
 
     @property
-    def leaps(self) -> bool:
-        """Whether there are compiled steps for these rows."""
+    def has_compiled_steps(self) -> bool:
+        """Whether there are any for these rows."""
         return self._stretch is not None
 
     def _compiled(self, count: int, coins: Array | None, asked: Sequence[int] = ()) -> tuple[Array, IntArray] | None:

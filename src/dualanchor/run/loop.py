@@ -69,7 +69,7 @@ class Loop:
         self._recorded_at = -1
         self._period = None if rule is None else rule.every
         # Taking several steps before looking at the iterates needs a way back: a copy, and samples that repeat.
-        large = lane.rows.size * lane.state.x.shape[1] > _SNAPSHOT and not lane.leaps
+        large = lane.rows.size * lane.state.x.shape[1] > _SNAPSHOT and not lane.has_compiled_steps
         self._stepwise = callback is not None or large
         self._watching = not lane.repeatable
         self._careful_until = 1  # the first step is looked at in any case
@@ -153,15 +153,17 @@ class Loop:
         self._pace(steps, time.perf_counter() - clock)
         if wanted := wanted[: len(found.residuals)]:
             after = np.array(wanted)[:, None] - outlook.k
-            there = (found.left == 0) | (after < found.left)
+            there = (found.gone_after == 0) | (after < found.gone_after)
             rows, ks = (np.broadcast_to(values, there.shape)[there] for values in (lane.rows, after + outlook.k))
             draws, evals = (spent[there] for spent in outlook.spent(after))
             known = [one for one in found.residuals if one is not None]
             self._recorder.add(rows, ks, draws, evals, np.stack(known)[there] if known else None)
             self._recorded_at = wanted[-1]
-        if (gone := found.left > 0).any():
-            draws, evals = (spent[gone] for spent in outlook.spent(found.left))
-            self._end(replace(lane.diverged(gone), k=outlook.k + found.left[gone], draws=draws, evals=evals), ~gone)
+        if (gone := found.gone_after > 0).any():
+            draws, evals = (spent[gone] for spent in outlook.spent(found.gone_after))
+            self._end(
+                replace(lane.diverged(gone), k=outlook.k + found.gone_after[gone], draws=draws, evals=evals), ~gone
+            )
 
     def _pace(self, steps: int, seconds: float) -> None:
         """How many steps to take next, after so many took so long."""
