@@ -132,6 +132,17 @@ def test_a_long_row_is_solved_alike_by_all_three_ways():
     np.testing.assert_array_equal(runs[0].x, s.x[0])
 
 
+def test_asking_in_vain_is_noted_and_other_words_are_refused():
+    own = da.Problem(da.AdditiveNoise(lambda x: x, sigma=0.1), x0=np.ones(3), constants=da.Constants(L=1.0))
+    method = da.SGDA(0.1)
+    assert any("nothing to compile" in note for note in da.solve(own, method, budget=9, fast=True).notes)
+    known = da.problems.huber_minimax(dimension=4)
+    for problem, on in ((own, None), (own, False), (known, True)):
+        assert not any("nothing to compile" in note for note in da.solve(problem, method, budget=9, fast=on).notes)
+    with pytest.raises(da.errors.ArgumentTypeError, match=r"fast must be True, False or None. Got 'yes'"):
+        da.solve(known, method, budget=9, fast="yes")
+
+
 def test_data_that_are_not_numbers_are_a_defect_and_no_divergence():
     U = np.random.default_rng(0).standard_normal((50, 6))
     U[17, 3] = np.nan

@@ -156,7 +156,11 @@ def _entries(problem: Problem, methods: Sequence[str | Entry] | None, budget: in
         able.append(Entry(name, name, cls.grid(problem, budget)))
     if not able:
         raise ArgumentError(
-            explain("compare: a method must be able to run on the problem", repr(problem), "Declare Constants(L=...)")
+            explain(
+                "compare: a method must be able to run on the problem",
+                repr(problem),
+                "Declare Constants(L=...); calibrate estimates L",
+            )
         )
     return able
 

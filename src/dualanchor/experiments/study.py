@@ -278,7 +278,7 @@ def _coarse(grid: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
 def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if isinstance(seeds, Sequence) and not isinstance(seeds, str):
         return tuple(seeds)
-    require_count(seeds, "reproduce", "seeds", 1)
+    require_count(seeds, "A study", "seeds", 1)
     return tuple(range(seeds))
 
 

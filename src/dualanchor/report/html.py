@@ -115,15 +115,21 @@ def _summary(panels: Sequence[View]) -> Markup:
 
 def _ours(panels: Sequence[View]) -> Markup:
     """What the asterisk stands for, where there is one."""
-    if not any(row.get("ours") for view in panels for row in view.panel["methods"].values()):
+    marked = [row for view in panels for name, row in view.panel["methods"].items() if view.looks[name].ours]
+    if not marked:
         return Markup("")
-    return element("p", "* This library's own methods, untuned; they are not in the paper.", class_="note")
+    tuned = "" if any(row.get("grid") for row in marked) else ", untuned"
+    return element("p", f"* This library's own methods{tuned}; they are not in the paper.", class_="note")
 
 
 def _panel(view: View, pictures: Mapping[str, bytes]) -> Markup:
     start = view.panel.get("initial_residual")
     facts = [f"Budget {formats.count(view.panel['budget'])} operator evaluations"]
-    facts += [f"residual at the start {formats.residual(start)} on average"] if start is not None else []
+    facts += (
+        [f"residual at the start {formats.residual(start)} on average"]
+        if start is not None
+        else ["final residuals are estimated from fresh samples, those that come out negative are shown as 0"]
+    )
     return joined(
         [
             element("p", "; ".join(facts), ". ", _problem(view)),

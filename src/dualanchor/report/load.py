@@ -33,8 +33,9 @@ def load_study(folder: str | Path) -> Study:
 
 
 def _read_results(path: Path) -> dict[str, Any]:
+    text = _text(path)
     try:
-        results = json.loads(_text(path))
+        results = json.loads(text)
     except ValueError as error:
         _refuse(path, f"text that is not JSON ({error})")
     try:

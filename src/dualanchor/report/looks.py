@@ -43,6 +43,11 @@ class Look:
     emphasised: bool = False
 
     @property
+    def ours(self) -> bool:
+        """Whether it is one of this library's own methods, which have an asterisk."""
+        return self.label.endswith("*")
+
+    @property
     def width(self) -> float:
         """Line width in points."""
         return 2.8 if self.emphasised else 1.5
@@ -57,7 +62,7 @@ KNOWN = {
     "rain": Look("RAIN", PURPLE, (), "P"),
     "halpern-page": Look("Halpern-PAGE", BLACK, (1.0, 1.3), "X"),
     "halpern-vr-finite": Look("Halpern-VR-Finite", GREY, (8.0, 2.0), "p"),
-    # This library's own, untuned; the asterisk is explained where they are shown.
+    # This library's own; the asterisk is explained where they are shown.
     "averaged": Look("averaged*", "#8C6D1F", (1.5, 3.0), "8"),
     "dual-ohm": Look("Dual-OHM, tapered*", "#A3306B", (7.0, 1.2, 1.0, 1.2), "H"),
     "auto": Look("auto*", "#3B3B98", (4.0, 1.0, 1.0, 1.0), "d"),

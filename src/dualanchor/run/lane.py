@@ -288,6 +288,13 @@ class Lane:
         """Whether there are any for these rows."""
         return self._stretch is not None
 
+    @property
+    def has_compiled_form(self) -> bool:
+        """Whether there are, or at least a compiled update of long rows."""
+        if self.has_compiled_steps or arrays.is_foreign(self.state.x) or self.state.x.shape[1] < _LONG:
+            return self.has_compiled_steps
+        return compiled_update(self.method, self.state) is not None
+
     def _compiled(self, count: int, coins: Array | None, asked: Sequence[int] = ()) -> tuple[Array, IntArray] | None:
         """Take the steps in compiled code where there is any: iterates on the way, and when each row left."""
         if self._stretch is None:

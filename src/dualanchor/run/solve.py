@@ -130,6 +130,8 @@ def solve(
     if check:
         stacked.check(problem.constants)
 
+    if fast is not None and not isinstance(fast, (bool, np.bool_)):
+        raise ArgumentTypeError(explain("solve: fast must be True, False or None", repr(fast), "Use fast=True"))
     if fast and not installed():
         raise missing_extra("numba", "fast", "solve(fast=True)")
 
@@ -178,7 +180,7 @@ def solve(
     result = loop.run()
     if method is None and result.residual is None:
         result = _with_note(result, *_left_by_batches_of_one(problem.constants.sigma))
-    return _with_note(result, *_idle_workers(engine, configurations))
+    return _with_note(result, *_idle_workers(engine, configurations), *_not_compiled(fast, lane))
 
 
 def _with_note(result: Result, *notes: str) -> Result:
@@ -200,6 +202,13 @@ def _idle_workers(engine: Any, configurations: list[Method]) -> list[str]:
     if engine is None or engine.workers == 1 or not single:
         return []
     return [f"rounds of 1 sample keep one of {engine.workers} workers busy; use larger batches"]
+
+
+def _not_compiled(fast: bool | None, lane: Lane) -> list[str]:
+    """That compiled steps were asked for in vain."""
+    if not fast or lane.has_compiled_form:
+        return []
+    return [f"fast=True found nothing to compile for {type(lane.method).id} on this oracle, start and dtype"]
 
 
 def _worth_compiling(lane: Lane, steps: int) -> bool:
