@@ -555,3 +555,9 @@ def test_tensors_without_array_api_compat_name_the_extra(monkeypatch: pytest.Mon
     monkeypatch.setattr(arrays, "_NAMESPACES", {np.ndarray: np})
     with pytest.raises(da.errors.MissingExtraError, match=r"dualanchor\[torch\]"):
         da.Problem(da.AdditiveNoise(lambda x: x), torch.ones(3))
+
+
+def test_named_problems_say_that_they_compute_with_numpy():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(da.errors.CapabilityError, match="huber-minimax computes with NumPy"):
+        da.solve(da.problems.huber_minimax(dimension=4), da.SGDA(0.1), budget=9, x0=torch.ones(4))

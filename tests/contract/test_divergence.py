@@ -141,3 +141,25 @@ def test_divergence_with_samples_that_cannot_be_had_again():
         assert result.status[0, 0] is da.Status.DIVERGED
         assert result.status[1, 0] is da.Status.STEPS
         assert sum(asked) == result.nfev.sum()
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("record", [0, "all"])
+def test_an_excursion_is_seen_whatever_is_recorded(fast, record):
+    """Steps that are far too large at first and small later: the iterate leaves, and would come back."""
+    problem = da.problems.huber_minimax(dimension=4, mu=1.0)
+    method = da.DecreasingSGDA(1e6, 1, 1.0, mu=0.0019)
+    result = da.solve(problem, method, stop=da.Steps(4000), check=False, record=record, fast=fast)
+    assert (result.status, result.nit) == (da.Status.DIVERGED, 224)
+
+
+def test_a_value_that_turns_complex_on_the_way_is_located():
+    def operator(x):
+        value = np.emath.sqrt(9.0 - x) - 2.0  # complex once x > 9
+        return -abs(value) if np.isrealobj(value) else value
+
+    oracle = da.AdditiveNoise(operator, sigma=0.1, vectorized=True)
+    problem = da.Problem(oracle, np.zeros(5), constants=da.Constants(L=2.0))
+    with pytest.raises(da.errors.OracleError, match="dtype complex128 at iteration 460") as caught:
+        da.solve(problem, da.SEG(0.1), stop=da.Steps(500), check=False, record=0)
+    assert caught.value.result.nit == 460

@@ -94,6 +94,7 @@ class Problem:
 
     id: ClassVar[str | None] = None
     title: ClassVar[str] = ""
+    numpy_only: ClassVar[bool] = False
 
     def __init__(
         self,

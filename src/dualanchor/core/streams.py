@@ -166,8 +166,13 @@ class Streams:
         return self._multiples(position, count, scale)
 
     def _multiples(self, position: int, count: int, scale: float) -> Iterator[Array]:
-        for part in self._normals.parts(position, count, None):
+        end = position + count
+        while position < end:  # one block at a time: they may be as large as a vector
+            some = min(end - position, self._normals.left(position))
+            (part,) = self._normals.parts(position, some, None)
             yield from scale * part if part.size <= _WIDE else (scale * item for item in part)
+            position += some
+            del part
 
     def normals_later(self) -> Callable[[], Array] | None:
         """A function that makes what `normals` gives, anew each time; None for short vectors, which are kept."""

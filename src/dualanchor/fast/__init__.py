@@ -18,6 +18,9 @@ from dualanchor.core.types import Array
 if TYPE_CHECKING:
     from dualanchor.fast.stretch import Stretch
 
+CHECKED = 64
+"""Iterates are checked where the number of steps is a multiple of this, compiled or not, and at the end."""
+
 
 def installed() -> bool:
     """Whether the extra is installed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from dualanchor.core.method import Method, State
 from dualanchor.core.oracle import Recipe, Session
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray
+from dualanchor.fast import CHECKED
 from dualanchor.fast.kinds import LOOK, OPERATOR, STEP, Steps, given, pointer
 from dualanchor.fast.operators import OPERATORS
 from dualanchor.fast.steps import STEPS
@@ -20,7 +22,6 @@ from dualanchor.fast.steps import STEPS
 _LONGEST = 1 << 17  # coordinates of a row; longer ones are stepped one step at a time
 _NOISE = 1 << 15  # numbers of noise that one replication reads in one call: a part of the cache
 _PICKS = 1 << 18  # indices that one replication reads in one call, at most
-_CHECKED = 64  # steps after which iterates are checked: rows that have left take so many again, one by one
 
 _F8, _I8 = types.float64, types.int64
 
@@ -170,8 +171,8 @@ class Stretch:
                 first += width
 
         order = np.argsort(streams.slots(), kind="stable")  # rows of one replication share its noise
-        for first in range(0, count, _CHECKED):
-            last = min(first + _CHECKED, count)
+        checked = [*range(CHECKED - ks.start % CHECKED, count, CHECKED), count]
+        for first, last in pairwise([0, *checked]):
             origin, position = s.copy(), streams.position
             walk(first, last, order, False)
             bounded = np.isfinite(row_squares(state.x[order]))

@@ -21,6 +21,7 @@ class NamedProblem(Problem):
     """
 
     id: ClassVar[str]
+    numpy_only: ClassVar[bool] = True
     dimension: Any
     components: Any = None
 

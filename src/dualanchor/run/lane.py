@@ -18,7 +18,7 @@ from dualanchor.core.result import Status
 from dualanchor.core.streams import Streams, shared
 from dualanchor.core.types import Array, Counts, IntArray, Rows
 from dualanchor.estimators.minibatch import Minibatch
-from dualanchor.fast import compiled_steps, compiled_update
+from dualanchor.fast import CHECKED, compiled_steps, compiled_update
 from dualanchor.run.outcome import Ended
 
 _BLOCK = 1 << 16  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
@@ -126,15 +126,15 @@ class Lane:
         residuals: list[Array | None] = []
         self.session.checking = False
         try:
-            for end in sorted({*asked, count}):
+            for end in sorted({*asked, *range(CHECKED - self.k % CHECKED, count, CHECKED), count}):
                 done = self.k - origin.k
                 self.advance(end - done, None if coins is None else coins[:, done:end])
                 if not self.bounded().all():
                     break
-                if len(residuals) < len(asked):
+                if end in asked:
                     residuals.append(self.residual())
             left = self._left_since(origin, coins)
-        except OracleError:
+        except Exception:  # of whatever kind: it is met again, step by step
             left = None
         if left is None:
             self.rewind(origin)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain, missing_extra
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, explain, missing_extra
 from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle, Session
 from dualanchor.core.problem import Problem, as_point
@@ -140,6 +140,14 @@ def solve(
         instance = instance._replace(oracle=attach(instance.oracle, engine))
     count = replications.size
     start = _start(x0, instance.x0, problem.dimension, count)
+    if problem.numpy_only and arrays.is_foreign(start):
+        raise CapabilityError(
+            explain(
+                f"{problem.name} computes with NumPy",
+                f"a start of type {type(start).__name__}",
+                "Start from a NumPy array, or write an oracle that computes with that library",
+            )
+        )
     lane = _lane(stacked, instance.oracle, start, seed, replications, len(configurations))
     _check_ends(rule, lane)
 
