@@ -17,12 +17,13 @@ from dualanchor.core.errors import ArgumentError, explain
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.experiments.panel import Entry, Panel
-from dualanchor.experiments.pieces import Piece, run_all
+from dualanchor.experiments.pieces import CURVE_POINTS, Piece, run_all
 from dualanchor.run.stop import require_count
 
 APPENDIX = ("s-dual-ohm", "s-ohm", "s-ohm-tuned")
 QUICK_SEEDS = 3
-RECORDED_GRID = 20  # points; of larger grids the selected one is run again for its curve
+RECORDED_GRID = 20  # points; larger grids are recorded where F costs next to nothing
+RECORDED_SHARE = 0.05  # of the evaluations of a run
 
 
 @dataclass(frozen=True)
@@ -238,9 +239,13 @@ class _Runner:
 
 
 def records_while_tuning(panel: Panel, entry: Entry) -> bool:
-    """Whether a grid records all its runs; not a large one, nor one whose coins make all lengths different."""
+    """Whether a grid records all its runs; if not, the selected ones are run again for their curves.
+
+    Not if F costs a pass over many components at many points, nor if coins make all lengths different.
+    """
     points = entry.points()
-    return len(points) <= RECORDED_GRID and panel.make(entry, points[0]).probability(0) is None
+    cheap = CURVE_POINTS * (panel.problem.components or 1) <= RECORDED_SHARE * panel.budget
+    return (cheap or len(points) <= RECORDED_GRID) and panel.make(entry, points[0]).probability(0) is None
 
 
 def _at_point(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,8 @@ from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.oracles.additive import AdditiveNoise
 from dualanchor.problems.named import NamedProblem
+
+_SHORT = 512  # coordinates of a player; with fewer, numbers that NumPy would broadcast are written out
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,10 +98,18 @@ class _Coupled:
         value *= 1 - self.delta
         linear = self.mu * z
         value += linear
-        coupling = np.array([[self.delta], [-self.delta]], z.dtype)
-        np.multiply(coupling, players[:, ::-1], out=linear.reshape(players.shape))
+        others = linear.reshape(players.shape)
+        others[...] = players[:, ::-1]
+        others *= _signed(self.delta, players.shape, z.dtype)
         value += linear
         return value
 
     def recipe(self, rows: int) -> Recipe:
         return Recipe("coupled-huber", np.zeros((1, 1, 1)), np.zeros(rows, int), (self.mu, self.delta, self.nu))
+
+
+@lru_cache(maxsize=16)
+def _signed(delta: float, shape: tuple[int, ...], dtype: Any) -> Array:
+    """What the other player's coordinates are multiplied with; written out where rows are short, which is quicker."""
+    signed = np.array([[delta], [-delta]], dtype)
+    return np.broadcast_to(signed, shape).copy() if shape[2] < _SHORT else signed

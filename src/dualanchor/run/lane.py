@@ -180,7 +180,7 @@ class Lane:
             if part.bounded().all():
                 continue
             part.rewind(here)
-            part.session.checking = True
+            part.session.checking = not self.sure
             bounded = part.watch(count, tossed)
             if bounded.all():
                 return []

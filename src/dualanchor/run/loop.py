@@ -167,7 +167,7 @@ class Loop:
 
     def _pace(self, steps: int, seconds: float) -> None:
         """How many steps to take next, after so many took so long."""
-        self._reach = max(1, min(_REACH, 4 * self._reach, int(_SECONDS * steps / max(seconds, 1e-9))))
+        self._reach = max(1, min(_REACH, 4 * steps, int(_SECONDS * steps / max(seconds, 1e-9))))
 
     # -- rows that end ---------------------------------------------------------------------------------------
 
