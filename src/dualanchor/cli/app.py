@@ -219,7 +219,7 @@ def reproduce(panels: tuple[str, ...], out: Path, as_json: bool, **settings: Any
     chosen = panels_for(panels, settings["quick"])
     with figures_soon(), study_progress(chosen, quiet=as_json) as progress:
         study = run(chosen, out, Settings(**settings), progress)
-    _finish(study, out, as_json)
+    _finish(study, out, as_json, settings["jobs"])
 
 
 @app.command()
@@ -247,7 +247,7 @@ def compare(problem: str, options: Any, methods: str | None, out: Path, as_json:
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     with figures_soon(), study_progress([], quiet=as_json) as progress:
         comparison = run(chosen, names, folder=out / "store", progress=progress, **settings)
-    _finish(comparison.study, out, as_json)
+    _finish(comparison.study, out, as_json, settings["jobs"])
 
 
 @app.command()
@@ -279,12 +279,12 @@ def _keep(result: Any, save: Path | None, plot: Path | None) -> None:
         raise SystemExit(130)
 
 
-def _finish(study: Any, out: Path, as_json: bool) -> None:
+def _finish(study: Any, out: Path, as_json: bool, jobs: int | None) -> None:
     """Write everything, and print the tables or the results."""
     from dualanchor.cli import output
     from dualanchor.report.write import write_report
 
-    page = write_report(study, out, anew=False)
+    page = write_report(study, out, anew=False, jobs=jobs or os.cpu_count() or 1)
     if as_json:
         output.print_json(study.results)
     else:

@@ -132,13 +132,15 @@ def run_all(
         done(waiting[i], arrays)
 
 
-def spread(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[tuple[int, Any]]:
-    """Call a function with each of these arguments, in processes if there are several calls and jobs allow.
+def spread(
+    function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], jobs: int, least: int = 2
+) -> Iterator[tuple[int, Any]]:
+    """Call a function with each of these arguments, in processes if there are at least so many calls and jobs allow.
 
     Returns the number and the value of each call as it ends. Processes begin at once and are kept for the next time.
     Another backend than joblib's own is chosen with `joblib.parallel_config`; some return all values at the end.
     """
-    if jobs > 1 and len(calls) > 1:
+    if jobs > 1 and len(calls) >= least:
         try:
             import joblib
         except ImportError:

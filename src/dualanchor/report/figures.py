@@ -32,6 +32,8 @@ _STYLE: dict[str, Any] = {
 }
 _DPI = 160
 _SIZES = {1: (7.4, 4.6), 2: (5.0, 3.5)}  # inches per panel, by the number of columns
+_MARGINS = {"left": 0.8, "right": 0.36, "top": 0.35, "bottom": 0.55}  # inches around each panel
+_LEGEND = {"columns": 4, "row": 0.21}  # inches
 _MARKERS = 9  # per curve
 
 
@@ -64,15 +66,34 @@ def draw(panels: Sequence[View], columns: int = 1) -> dict[str, bytes]:
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)  # type: ignore[arg-type]
-        figure = Figure(figsize=(columns * width, rows * height), dpi=_DPI, layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        labels = list(dict.fromkeys(view.label(name) for view in panels for name in view.bands))
+        legend = _LEGEND["row"] * (-(-len(labels) // _LEGEND["columns"]))
+        figure = Figure(figsize=(columns * width, rows * height), dpi=_DPI)
+        axes = _arranged(figure, rows, columns, legend)
         lines: dict[str, Any] = {}
         for ax, view in zip(axes, panels, strict=False):
             lines |= _draw_panel(ax, view)
         for ax in axes[len(panels) :]:
             ax.remove()
-        _add_legend(figure, panels, lines)
+        if labels:
+            # matplotlib leaves out a label that begins with an underscore
+            shown = [f" {label}" if label.startswith("_") else label for label in labels]
+            handles = [lines[label] for label in labels]
+            figure.legend(handles, shown, loc="lower center", ncols=_LEGEND["columns"], borderaxespad=0.2)
         return _saved(figure)
+
+
+def _arranged(figure: Any, rows: int, columns: int, legend: float) -> list[Any]:
+    """Axes with given margins, above room for a legend; to have the best ones found takes as long as drawing."""
+    width, height = figure.get_size_inches()
+    each = width / columns, (height - legend) / rows
+    axes = []
+    for i in range(rows * columns):
+        left = (i % columns) * each[0] + _MARGINS["left"]
+        bottom = legend + (rows - 1 - i // columns) * each[1] + _MARGINS["bottom"]
+        size = each[0] - _MARGINS["left"] - _MARGINS["right"], each[1] - _MARGINS["bottom"] - _MARGINS["top"]
+        axes.append(figure.add_axes((left / width, bottom / height, size[0] / width, size[1] / height)))
+    return axes
 
 
 def _draw_panel(ax: Any, view: View) -> dict[str, Any]:
@@ -130,25 +151,14 @@ def _every(evals: Array, rank: int, curves: int) -> tuple[int, int]:
     return (rank * step // max(1, curves), step)
 
 
-def _add_legend(figure: Any, panels: Sequence[View], lines: dict[str, Any]) -> None:
-    """One legend below all panels, in the order of the methods."""
-    labels = list(dict.fromkeys(view.label(name) for view in panels for name in view.bands))
-    if labels:
-        handles = [lines[label] for label in labels]
-        # matplotlib leaves out a label that begins with an underscore
-        shown = [f" {label}" if label.startswith("_") else label for label in labels]
-        figure.legend(handles, shown, loc="outside lower center", ncols=4)
-
-
 def _saved(figure: Any) -> dict[str, bytes]:
-    """The figure in both formats. `Figure.savefig` would draw it twice for each, once to arrange it."""
+    """The figure in both formats."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     png, svg = io.BytesIO(), io.BytesIO()
     agg: Any = FigureCanvasAgg(figure)
     agg.print_png(png, pil_kwargs={"compress_level": 3})  # quicker, for 6 % more bytes
-    figure.set_layout_engine("none")  # arranged once, not again for the next format
     vectors: Any = FigureCanvasSVG(figure)
     vectors.print_svg(svg, metadata={"Date": None})
     return {"png": png.getvalue(), "svg": svg.getvalue()}

@@ -6,17 +6,21 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from dualanchor.core.errors import ArgumentError, explain
 from dualanchor.core.result import to_json
+from dualanchor.experiments.pieces import spread
 from dualanchor.experiments.study import Study
 from dualanchor.report.figures import draw
 from dualanchor.report.html import interactive_figures, page
 from dualanchor.report.interactive import plotly_script
 from dualanchor.report.views import View, appendix, views
 
+Figures: TypeAlias = "dict[str, tuple[list[View], int]]"
 
-def write_report(study: Study, folder: str | Path, *, anew: bool = True) -> Path:
+
+def write_report(study: Study, folder: str | Path, *, anew: bool = True, jobs: int = 1) -> Path:
     """Write results.json, curves.csv, figures as PNG and SVG, and report.html; returns the path of the last.
 
     Everything is made first and then written beside the files it replaces, so that an error (a full disk, say) leaves
@@ -30,18 +34,20 @@ def write_report(study: Study, folder: str | Path, *, anew: bool = True) -> Path
         Where to; made if it is not there.
     anew : bool
         Whether to draw everything again although the folder holds the figures and the page of these very numbers.
+    jobs : int
+        With several, the largest figure is drawn by one of the processes that the study used.
     """
     folder = Path(folder)
     _make_folder(folder)
     panels = views(study)
-    figures: dict[str, tuple[list[View], int]] = {view.name: ([view], 1) for view in panels}
+    figures: Figures = {view.name: ([view], 1) for view in panels}
     if compared := appendix(panels):
         figures["appendix"] = (compared, 2)
     files = {} if anew or not (folder / "report.html").is_file() else _numbers(study)
     if files and _is_there(folder, files, list(figures)):
         return folder / "report.html"
     files = files or _numbers(study)
-    drawn = {name: draw(shown, columns) for name, (shown, columns) in figures.items()}
+    drawn = _drawn(figures, jobs)
     vectors = {name: pictures["svg"] for name, pictures in drawn.items()}
     html = page(study, panels, vectors, interactive_figures(panels), plotly_script())
     for name, pictures in drawn.items():
@@ -49,6 +55,17 @@ def write_report(study: Study, folder: str | Path, *, anew: bool = True) -> Path
     files["report.html"] = html.encode()
     write_files(folder, files)
     return folder / "report.html"
+
+
+def _drawn(figures: Figures, jobs: int) -> dict[str, dict[str, bytes]]:
+    """Every figure as PNG and SVG; the one with most panels elsewhere, meanwhile."""
+    largest = max(figures, key=lambda name: len(figures[name][0]), default=None)
+    if largest is None:
+        return {}
+    elsewhere = spread(draw, [figures[largest]], jobs if len(figures) > 2 else 1, least=1)
+    drawn = {name: {} if name == largest else draw(*figures[name]) for name in figures}
+    _, drawn[largest] = next(elsewhere)
+    return drawn
 
 
 def _numbers(study: Study) -> dict[str, bytes]:
