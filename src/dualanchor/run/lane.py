@@ -121,7 +121,7 @@ class Lane:
         have left. Where something goes wrong the answer is None and nothing is done.
         """
         if (found := self._compiled(count, coins, asked)) is not None:
-            return Leap([self._residual_there(*one, found[1]) for one in zip(asked, found[0], strict=True)], found[1])
+            return Leap(self._residuals_there(asked, *found), found[1])
         origin = self.origin()
         residuals: list[Array | None] = []
         self.session.checking = False
@@ -141,12 +141,28 @@ class Lane:
             return None
         return Leap(residuals, left)
 
-    def _residual_there(self, after: int, x: Array, left: IntArray) -> Array | None:
-        """The residuals of the rows that have not left by then, computed as if there were no others."""
-        there = (left == 0) | (after < left)
+    def _residuals_there(self, asked: Sequence[int], points: Array, left: IntArray) -> list[Array | None]:
+        """The residuals after the numbers of steps asked for of the rows that have not left by then."""
+        if left.any():  # computed as if there were no other rows
+            return [
+                self._residual_of_some((left == 0) | (after < left), x) for after, x in zip(asked, points, strict=True)
+            ]
+        rows, d = points.shape[1:]
+        together = max(1, _BLOCK // (rows * d))  # few rows are evaluated at several points at once
+        found: list[Array | None] = []
+        for some in (points[i : i + together] for i in range(0, len(points), together)):
+            if len(some) == 1:
+                found.append(self.residual_at(some[0]))
+                continue
+            oracle = self._oracle.take(np.tile(np.arange(rows), len(some)))
+            norms = _norms(oracle, some.reshape(-1, d))
+            found += [None] * len(some) if norms is None else list(norms.reshape(len(some), rows))
+        return found
+
+    def _residual_of_some(self, there: Array, x: Array) -> Array | None:
+        values = np.full(there.size, np.inf)
         if there.all():
             return self.residual_at(x)
-        values = np.full(there.size, np.inf)
         if there.any():
             values[there] = self.take(there).residual_at(x[there])
         return values
