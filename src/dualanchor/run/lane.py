@@ -142,30 +142,17 @@ class Lane:
         return Leap(residuals, left)
 
     def _residuals_there(self, asked: Sequence[int], points: Array, left: IntArray) -> list[Array | None]:
-        """The residuals after the numbers of steps asked for of the rows that have not left by then."""
-        if left.any():  # computed as if there were no other rows
-            return [
-                self._residual_of_some((left == 0) | (after < left), x) for after, x in zip(asked, points, strict=True)
-            ]
+        """The residuals after the numbers of steps asked for, infinite for rows that have left by then."""
         rows, d = points.shape[1:]
-        together = max(1, _BLOCK // (rows * d))  # few rows are evaluated at several points at once
-        found: list[Array | None] = []
-        for some in (points[i : i + together] for i in range(0, len(points), together)):
-            if len(some) == 1:
-                found.append(self.residual_at(some[0]))
-                continue
-            oracle = self._oracle.take(np.tile(np.arange(rows), len(some)))
-            norms = _norms(oracle, some.reshape(-1, d))
-            found += [None] * len(some) if norms is None else list(norms.reshape(len(some), rows))
-        return found
-
-    def _residual_of_some(self, there: Array, x: Array) -> Array | None:
-        values = np.full(there.size, np.inf)
-        if there.all():
-            return self.residual_at(x)
-        if there.any():
-            values[there] = self.take(there).residual_at(x[there])
-        return values
+        there = (left == 0) | (np.array(asked, int)[:, None] < left)
+        values, each, among = np.full(there.size, np.inf), points.reshape(-1, d), np.flatnonzero(there)
+        together = max(1, _BLOCK // (self._replications * d)) * self._replications
+        for some in (among[i : i + together] for i in range(0, among.size, together)):
+            norms = _norms(self._oracle.take(some % rows), each[some])
+            if norms is None:
+                return [None] * len(asked)
+            values[some] = norms
+        return list(values.reshape(there.shape))
 
     def _left_since(self, origin: Origin, coins: Array | None) -> IntArray | None:
         """After how many steps each row left, which then stands there; None if that cannot be told."""
