@@ -182,6 +182,28 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_study_that_is_interrupted_says_what_is_kept(tmp_path):
+    panel, out = tmp_path / "slow.toml", tmp_path / "out"
+    panel.write_text(
+        SMALL.replace("budget = 60", "budget = 100000").replace("seeds_per_block = 2", "seeds_per_block = 1")
+    )
+    words = [sys.executable, "-m", "dualanchor", "reproduce", str(panel), "--seeds", "8", "--jobs", "2"]
+    process = subprocess.Popen(
+        [*words, "--out", str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0
+    )
+    deadline = time.monotonic() + 60
+    while not list((out / "store").glob("*.npz")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, "it should still be running"
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
 def test_a_store_of_another_version_is_recomputed_and_said(panel, tmp_path):
     out = tmp_path / "out"
     run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)

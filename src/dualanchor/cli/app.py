@@ -212,12 +212,12 @@ def reproduce(panels: tuple[str, ...], out: Path, as_json: bool, **settings: Any
     files (name.toml); the four if none is named. Finished pieces are kept, so an interrupted run goes on.
     """
     _one_thread()
-    from dualanchor.cli.live import figures_soon, study_progress
+    from dualanchor.cli.live import figures_soon, going_on_later, study_progress
     from dualanchor.experiments.reproduce import Settings, panels_for
     from dualanchor.experiments.reproduce import reproduce as run
 
     chosen = panels_for(panels, settings["quick"])
-    with figures_soon(), study_progress(chosen, quiet=as_json) as progress:
+    with going_on_later(out / "store"), figures_soon(), study_progress(chosen, quiet=as_json) as progress:
         study = run(chosen, out, Settings(**settings), progress)
     _finish(study, out, as_json, settings["jobs"])
 
@@ -240,12 +240,12 @@ def compare(problem: str, options: Any, methods: str | None, out: Path, as_json:
     PROBLEM is a name listed by `dualanchor problems` or `file.py:name` for a Problem of yours.
     """
     _one_thread()
-    from dualanchor.cli.live import figures_soon, study_progress
+    from dualanchor.cli.live import figures_soon, going_on_later, study_progress
     from dualanchor.experiments.compare import compare as run
 
     chosen = load_problem(problem, dict(options))
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    with figures_soon(), study_progress([], quiet=as_json) as progress:
+    with going_on_later(out / "store"), figures_soon(), study_progress([], quiet=as_json) as progress:
         comparison = run(chosen, names, folder=out / "store", progress=progress, **settings)
     _finish(comparison.study, out, as_json, settings["jobs"])
 

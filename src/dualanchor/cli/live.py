@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import click
@@ -34,6 +35,25 @@ def figures_soon() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+@contextmanager
+def going_on_later(folder: Path) -> Iterator[None]:
+    """On Ctrl-C, say that what is finished is kept, and nothing about joblib's threads, which are stopped for it."""
+    before = threading.excepthook
+
+    def note(problem: threading.ExceptHookArgs) -> None:
+        if not type(problem.thread).__module__.startswith("joblib."):
+            before(problem)
+
+    threading.excepthook = note
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"Interrupted. Finished pieces are kept in {folder}: the same command goes on from there.", err=True)
+        raise SystemExit(130) from None
+    finally:
+        threading.excepthook = before
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,10 +149,16 @@ def spread(
         else:
             backend, _ = joblib.parallel.get_active_backend()
             order = "generator_unordered" if backend.supports_return_generator else "list"
-            threads = {"inner_max_num_threads": 1} if backend.supports_inner_max_num_threads else {}
-            pool = joblib.Parallel(n_jobs=jobs, return_as=order, batch_size=1, pre_dispatch="all", **threads)
+            settings: dict[str, Any] = {"inner_max_num_threads": 1} if backend.supports_inner_max_num_threads else {}
+            if type(backend).__name__ == "LokyBackend":
+                settings |= {"backend": "loky", "initializer": _leave_interrupts_to_the_main_process}
+            pool = joblib.Parallel(n_jobs=jobs, return_as=order, batch_size=1, pre_dispatch="all", **settings)
             return iter(pool(joblib.delayed(_numbered)(*call) for call in _named(function, calls)))
     return (_numbered(*call) for call in _named(function, calls))
+
+
+def _leave_interrupts_to_the_main_process() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _named(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
