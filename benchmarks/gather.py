@@ -27,7 +27,19 @@ RESULTS, STORED = HERE / "RESULTS.md", HERE / "results.json"
 FIGURES = {"growth": HERE.parent / "docs/figures/growth.png"}
 HELPERS = ("__init__", "common", "gather")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-PACKAGES = ("dualanchor", "numpy", "scipy", "numba", "torch", "jax", "optax", "jaxopt", "optimistix", "mpi4py", "ray")
+PACKAGES = (
+    "dualanchor",
+    "numpy",
+    "scipy",
+    "llvmlite",
+    "torch",
+    "jax",
+    "optax",
+    "jaxopt",
+    "optimistix",
+    "mpi4py",
+    "ray",
+)
 LOSS = 1.3
 
 Table = dict[str, Any]

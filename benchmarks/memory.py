@@ -56,7 +56,7 @@ def rows(quick: bool = False) -> list[Row]:
         for name, oracle in ORACLES.items():
             title = f"memory of solve, {name}, d = {d:,}, {how}, vectors"
             if fast and not available():
-                table.append(not_measured(title, TARGET, "numba is not installed"))
+                table.append(not_measured(title, TARGET, "llvmlite is not installed"))
                 continue
             most_vectors(oracle, 1 << 17, fast)  # loads what is loaded once
             table.append(at_most(title, most_vectors(oracle, d, fast), 1.0, TARGET))

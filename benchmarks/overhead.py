@@ -185,7 +185,7 @@ def measure(
                 (INLINED, at_most) if side == "inlined" else (SCIPY if side == "scipy" else None, at_least)
             )
             if missing := [package for package in (kind, side) if package not in micro]:
-                package = "numba" if missing[0] == "compiled" else missing[0]
+                package = "llvmlite" if missing[0] == "compiled" else missing[0]
                 table.append(not_measured(name, target, f"{package} is not installed"))
             else:
                 table.append(compare(name, micro[kind], micro[side], target))

@@ -23,7 +23,7 @@ def recording(d: int, steps: int, repeat: int) -> list[Row]:
     for kind, fast in (("compiled", True), ("not compiled", False)):
         name = f"recording, d = {d:,}, {steps:,} steps, {kind}, against none, s"
         if fast and not available():
-            table.append(not_measured(name, TARGET, "numba is not installed"))
+            table.append(not_measured(name, TARGET, "llvmlite is not installed"))
             continue
         runs = {
             points: lambda points=points, fast=fast: da.solve(problem, method, record=points, fast=fast)

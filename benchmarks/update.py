@@ -109,8 +109,8 @@ def rows(quick: bool = False) -> list[Row]:
             limits = name("a fused C loop"), SLOWER_THAN_C[way], name("naive NumPy"), FASTER_THAN_NAIVE[way]
             against_c, slower, against_naive, faster = limits
             if way not in times:
-                table += [not_measured(against_c, slower, "numba is not installed")]
-                table += [not_measured(against_naive, faster, "numba is not installed")]
+                table += [not_measured(against_c, slower, "llvmlite is not installed")]
+                table += [not_measured(against_naive, faster, "llvmlite is not installed")]
                 continue
             if "C" in times:
                 table.append(at_most(against_c, times[way], times["C"], slower))

@@ -1,7 +1,8 @@
 """Compiled steps, the extra `fast`: what the readable steps compute, many steps and rows at a time.
 
-`steps.py` is written by a tool from the methods themselves, so no formula is written twice; `operators.py` has the
-named problems' operators; `stretch.py` puts the two together. Nothing here is imported unless a run is long.
+A method's own step is run once on symbols (`trace.py`) and compiled from what it does (`steps.py`, `code.py`), so no
+formula is written twice; `operators.py` has the named problems' operators; `stretch.py` puts the two together. Nothing
+here is imported unless a run is long.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CHECKED = 64
 
 def installed() -> bool:
     """Whether the extra is installed."""
-    return find_spec("numba") is not None
+    return find_spec("llvmlite") is not None
 
 
 def available() -> bool:

@@ -1,62 +1,80 @@
 """Compiled operators of the named problems: the mean of a batch at one point, in the order of the readable ones.
 
-Each takes (x, data, constants, noise, picks, G) and fills G; constants[0] is the scale of the noise.
+Each is written down with what `KINDS` lists: the point x, data, constants (the first is the scale of the noise), noise,
+picked indices and how many they are, room for the value G, and the dimension d.
 """
-
-# mypy: ignore-errors
 
 from __future__ import annotations
 
-from numba import njit
+from collections.abc import Callable
+from functools import cache
+
+from dualanchor.fast.code import COUNT, COUNTS, NUMBERS, Array, Function, Number
+
+KINDS = (NUMBERS, NUMBERS, NUMBERS, NUMBERS, COUNTS, COUNT, NUMBERS, COUNT)
 
 
-@njit(cache=True)
-def turn(x, data, constants, noise, picks, G):
+def turn(
+    f: Function,
+    x: Array,
+    offset: Array,
+    constants: Array,
+    noise: Array,
+    picks: Array,
+    size: Number,
+    G: Array,
+    d: Number,
+) -> None:
     """Experiment 1: x + H'x - c plus noise, with the linear part H' of H."""
-    scale, offset = constants[0], data[0]
-    G[0] = (x[0] - offset[0]) + x[x.size - 1] + scale * noise[0]
-    before, here, shift, xi, value = x[:-1], x[1:], offset[1:], noise[1:], G[1:]
-    for i in range(before.size):  # from zero on, so that no index can be negative: that is what makes it fast
-        value[i] = (here[i] - shift[i]) - before[i] + scale * xi[i]
+    scale = constants[0]
+    G[0] = x[0] - offset[0] + x[d - 1] + scale * noise[0]
+    with f.loop(1, d) as i:
+        G[i] = x[i] - offset[i] - x[i - 1] + scale * noise[i]
 
 
-@njit(cache=True)
-def coupled_huber(x, data, constants, noise, picks, G):
+def coupled_huber(
+    f: Function, x: Array, data: Array, constants: Array, noise: Array, picks: Array, size: Number, G: Array, d: Number
+) -> None:
     """Experiment 3: clipped coordinates, a little of themselves, and a little of the other player's."""
-    scale, mu, delta, nu = constants[0], constants[1], constants[2], constants[3]
-    half, own = x.size // 2, 1 - delta
-    u, v, xi_u, xi_v, G_u, G_v = x[:half], x[half:], noise[:half], noise[half:], G[:half], G[half:]
-    for i in range(u.size):
-        clipped = u[i] if u[i] > -nu else -nu
-        clipped = clipped if clipped < nu else nu
-        G_u[i] = clipped * own + mu * u[i] + delta * v[i] + scale * xi_u[i]
-    for i in range(v.size):
-        clipped = v[i] if v[i] > -nu else -nu
-        clipped = clipped if clipped < nu else nu
-        G_v[i] = clipped * own + mu * v[i] - delta * u[i] + scale * xi_v[i]
+    scale, mu, delta, nu = (constants[i] for i in range(4))
+    half, own = d / 2, 1.0 - delta
+
+    def clipped(value: Number) -> Number:
+        value = f.either(value > -nu, value, -nu)
+        return f.either(value < nu, value, nu)
+
+    with f.loop(0, half) as i:
+        G[i] = clipped(x[i]) * own + mu * x[i] + delta * x[i + half] + scale * noise[i]
+    with f.loop(half, d) as i:
+        G[i] = clipped(x[i]) * own + mu * x[i] - delta * x[i - half] + scale * noise[i]
 
 
-@njit(cache=True, fastmath={"reassoc"})
-def _inner(q, x):
-    total = 0.0
-    for i in range(x.size):
-        total += q[i] * x[i]
-    return total
-
-
-@njit(cache=True)
-def rank_one(x, data, constants, noise, picks, G):
+def rank_one(
+    f: Function, x: Array, data: Array, constants: Array, noise: Array, picks: Array, size: Number, G: Array, d: Number
+) -> None:
     """Experiment 2: the mean of q (q'x) over the picked lines q."""
-    for i in range(x.size):
+    with f.loop(0, d) as i:
         G[i] = 0.0
-    for j in range(picks.size):
-        q = data[picks[j]]
-        length = _inner(q, x)
-        for i in range(x.size):
-            G[i] += length * q[i]
-    share = 1.0 / picks.size
-    for i in range(x.size):
-        G[i] *= share
+    with f.loop(0, size) as j:
+        q, total = data + picks[j] * d, f.variables(x.value.type.pointee, 0.0)
+        with f.loop(0, d) as i:
+            total[0] = total[0].plus_in_any_order(q[i] * x[i])
+        length = total[0]
+        with f.loop(0, d) as i:
+            G[i] = G[i] + length * q[i]
+    share = 1.0 / f.real(size)
+    with f.loop(0, d) as i:
+        G[i] = G[i] * share
 
 
-OPERATORS = {"turn": turn, "coupled-huber": coupled_huber, "rank-one": rank_one}
+OPERATORS: dict[str, Callable[..., None]] = {"turn": turn, "coupled-huber": coupled_huber, "rank-one": rank_one}
+
+
+@cache
+def compiled_operator(name: str) -> int | None:
+    """Where the operator of this name stands; None if there is none."""
+    if name not in OPERATORS:
+        return None
+    f = Function(name, *KINDS)
+    OPERATORS[name](f, *f.given)
+    return f.address()

@@ -1,458 +1,155 @@
-"""The methods' steps as loops over coordinates, one row at a time.
+"""A method's own step as compiled loops over coordinates, one row at a time."""
 
-Written by tools/compiled_steps.py from the methods themselves: change those, not this.
-"""
+from __future__ import annotations
 
-# ruff: noqa
-# fmt: off
-# mypy: ignore-errors
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any
 
 import numpy as np
-from numba import njit
 
-from dualanchor.fast.kinds import Steps
-
-
-@njit(cache=True)
-def _nothing(c, s, G):
-    pass
-
-
-@njit(cache=True)
-def _no_point(c, s, G, point):
-    pass
-
-
-# DualOCHalpern
-
-
-def dual_oc_halpern_coefficients(k, step_size, horizon, contraction):
-    """Numbers of step k: 3 for each row."""
-    return (1 - ((np.exp(((-((horizon - k) - 1)) * np.maximum((-2 * np.log(contraction)), 1e-300))) * np.expm1((-np.maximum((-2 * np.log(contraction)), 1e-300)))) / np.expm1(((-(((horizon - k) - 1) + 1)) * np.maximum((-2 * np.log(contraction)), 1e-300)))), ((np.exp(((-((horizon - k) - 1)) * np.maximum((-2 * np.log(contraction)), 1e-300))) * np.expm1((-np.maximum((-2 * np.log(contraction)), 1e-300)))) / np.expm1(((-(((horizon - k) - 1) + 1)) * np.maximum((-2 * np.log(contraction)), 1e-300)))) * step_size, step_size,)
-
-
-@njit(cache=True)
-def dual_oc_halpern(c, x, z, G0):
-    c0 = x.dtype.type(c[0])
-    c1 = x.dtype.type(c[1])
-    c2 = x.dtype.type(c[2])
-    for i in range(x.size):
-        x_i = x[i]
-        z_i = z[i]
-        t2 = ((z_i * c0) - (c1 * G0[i]))
-        x[i] = x_i - ((c2 * G0[i]) + t2)
-        z[i] = t2
-
-
-@njit(cache=True)
-def _dual_oc_halpern(c, s, G):
-    dual_oc_halpern(c, s[0], s[1], G[0])
-
-
-# TaperedDualOHM
-
-
-def dual_ohm_coefficients(k, step_size, horizon):
-    """Numbers of step k: 3 for each row."""
-    return (((horizon - k) - 1) / (horizon - k), step_size / (horizon - k), step_size,)
-
-
-@njit(cache=True)
-def dual_ohm(c, x, z, G0):
-    c0 = x.dtype.type(c[0])
-    c1 = x.dtype.type(c[1])
-    c2 = x.dtype.type(c[2])
-    for i in range(x.size):
-        x_i = x[i]
-        z_i = z[i]
-        t2 = ((z_i * c0) - (c1 * G0[i]))
-        x[i] = x_i - ((c2 * G0[i]) + t2)
-        z[i] = t2
-
-
-@njit(cache=True)
-def _dual_ohm(c, s, G):
-    dual_ohm(c, s[0], s[1], G[0])
-
-
-# EAG
-
-
-def eag_c_coefficients(k, step_size):
-    """Numbers of step k: 2 for each row."""
-    return (k + 2, step_size,)
-
-
-@njit(cache=True)
-def eag_c_look(c, x, anchor, G0, point):
-    c0 = x.dtype.type(c[0])
-    c1 = x.dtype.type(c[1])
-    for i in range(x.size):
-        point[i] = (((anchor[i] - x[i]) / c0) + x[i]) - (c1 * G0[i])
-
-
-@njit(cache=True)
-def _eag_c_look(c, s, G, point):
-    eag_c_look(c, s[0], s[1], G[0], point)
-
-
-@njit(cache=True)
-def eag_c(c, x, anchor, G1):
-    c0 = x.dtype.type(c[0])
-    c1 = x.dtype.type(c[1])
-    for i in range(x.size):
-        x_i = x[i]
-        x[i] = (((anchor[i] - x_i) / c0) + x_i) - (c1 * G1[i])
-
-
-@njit(cache=True)
-def _eag_c(c, s, G):
-    eag_c(c, s[0], s[1], G[1])
-
-
-# FEG
-
-
-def feg_coefficients(k, step_size):
-    """Numbers of step k: 3 for each row."""
-    return (1 / (k + 1), (1 - (1 / (k + 1))) * step_size, step_size,)
-
-
-@njit(cache=True)
-def feg_look(c, x, anchor, G0, point):
-    c0 = x.dtype.type(c[0])
-    c1 = x.dtype.type(c[1])
-    for i in range(x.size):
-        point[i] = ((c0 * (anchor[i] - x[i])) + x[i]) - (c1 * G0[i])
-
-
-@njit(cache=True)
-def _feg_look(c, s, G, point):
-    feg_look(c, s[0], s[1], G[0], point)
-
-
-@njit(cache=True)
-def feg(c, x, anchor, G1):
-    c0 = x.dtype.type(c[0])
-    c2 = x.dtype.type(c[2])
-    for i in range(x.size):
-        x_i = x[i]
-        x[i] = ((c0 * (anchor[i] - x_i)) + x_i) - (c2 * G1[i])
-
-
-@njit(cache=True)
-def _feg(c, s, G):
-    feg(c, s[0], s[1], G[1])
-
-
-# HalpernPAGE
-
-
-def halpern_page_coefficients(k, step_size):
-    """Numbers of step k: 3 for each row."""
-    return (step_size, (k + 1) / (k + 2), k + 2,)
-
-
-@njit(cache=True)
-def halpern_page_one(c, x, estimate, previous, anchor, G0):
-    c0 = x.dtype.type(c[0])
-    c1 = x.dtype.type(c[1])
-    c2 = x.dtype.type(c[2])
-    for i in range(x.size):
-        x_i = x[i]
-        x[i] = ((x_i - (c0 * G0[i])) * c1) + (anchor[i] / c2)
-        estimate[i] = G0[i]
-        previous[i] = x_i
-
-
-@njit(cache=True)
-def _halpern_page_one(c, s, G):
-    halpern_page_one(c, s[0], s[1], s[2], s[3], G[0])
-
-
-@njit(cache=True)
-def halpern_page_look(c, x, previous, point):
-    for i in range(x.size):
-        point[i] = previous[i]
-
-
-@njit(cache=True)
-def _halpern_page_look(c, s, G, point):
-    halpern_page_look(c, s[0], s[2], point)
-
-
-@njit(cache=True)
-def halpern_page_two(c, x, estimate, previous, anchor, G0, G1):
-    c0 = x.dtype.type(c[0])
-    c1 = x.dtype.type(c[1])
-    c2 = x.dtype.type(c[2])
-    for i in range(x.size):
-        x_i = x[i]
-        estimate_i = estimate[i]
-        t2 = (estimate_i + (G0[i] - G1[i]))
-        x[i] = ((x_i - (c0 * t2)) * c1) + (anchor[i] / c2)
-        estimate[i] = t2
-        previous[i] = x_i
-
-
-@njit(cache=True)
-def _halpern_page_two(c, s, G):
-    halpern_page_two(c, s[0], s[1], s[2], s[3], G[0], G[1])
-
-
-# HalpernPAGEFresh
-
-
-def halpern_page_fresh_coefficients(k, step_size):
-    """Numbers of step k: 3 for each row."""
-    return (step_size, (k + 1) / (k + 2), k + 2,)
-
-
-@njit(cache=True)
-def halpern_page_fresh_one(c, x, estimate, previous, anchor, G0):
-    c0 = x.dtype.type(c[0])
-    c1 = x.dtype.type(c[1])
-    c2 = x.dtype.type(c[2])
-    for i in range(x.size):
-        x_i = x[i]
-        x[i] = ((x_i - (c0 * G0[i])) * c1) + (anchor[i] / c2)
-        estimate[i] = G0[i]
-        previous[i] = x_i
-
-
-@njit(cache=True)
-def _halpern_page_fresh_one(c, s, G):
-    halpern_page_fresh_one(c, s[0], s[1], s[2], s[3], G[0])
-
-
-@njit(cache=True)
-def halpern_page_fresh_look(c, x, previous, point):
-    for i in range(x.size):
-        point[i] = previous[i]
-
-
-@njit(cache=True)
-def _halpern_page_fresh_look(c, s, G, point):
-    halpern_page_fresh_look(c, s[0], s[2], point)
-
-
-@njit(cache=True)
-def halpern_page_fresh_two(c, x, estimate, previous, anchor, G0, G1):
-    c0 = x.dtype.type(c[0])
-    c1 = x.dtype.type(c[1])
-    c2 = x.dtype.type(c[2])
-    for i in range(x.size):
-        x_i = x[i]
-        estimate_i = estimate[i]
-        t2 = (estimate_i + (G0[i] - G1[i]))
-        x[i] = ((x_i - (c0 * t2)) * c1) + (anchor[i] / c2)
-        estimate[i] = t2
-        previous[i] = x_i
-
-
-@njit(cache=True)
-def _halpern_page_fresh_two(c, s, G):
-    halpern_page_fresh_two(c, s[0], s[1], s[2], s[3], G[0], G[1])
-
-
-# OCHalpern
-
-
-def oc_halpern_coefficients(k, step_size, contraction):
-    """Numbers of step k: 3 for each row."""
-    return (step_size, 1 - ((np.exp(((-(k + 1)) * np.maximum((-2 * np.log(contraction)), 1e-300))) * np.expm1((-np.maximum((-2 * np.log(contraction)), 1e-300)))) / np.expm1(((-((k + 1) + 1)) * np.maximum((-2 * np.log(contraction)), 1e-300)))), (np.exp(((-(k + 1)) * np.maximum((-2 * np.log(contraction)), 1e-300))) * np.expm1((-np.maximum((-2 * np.log(contraction)), 1e-300)))) / np.expm1(((-((k + 1) + 1)) * np.maximum((-2 * np.log(contraction)), 1e-300))),)
-
-
-@njit(cache=True)
-def oc_halpern(c, x, anchor, G0):
-    c0 = x.dtype.type(c[0])
-    c1 = x.dtype.type(c[1])
-    c2 = x.dtype.type(c[2])
-    for i in range(x.size):
-        x_i = x[i]
-        x[i] = ((x_i - (c0 * G0[i])) * c1) + (c2 * anchor[i])
-
-
-@njit(cache=True)
-def _oc_halpern(c, s, G):
-    oc_halpern(c, s[0], s[1], G[0])
-
-
-# RAIN
-
-
-def rain_coefficients(k, step_size, anchor_weight, growth):
-    """Numbers of step k: 3 for each row."""
-    return (anchor_weight * np.expm1((k * np.log1p(growth))), step_size, (1 - np.power((1 + growth), (-1.0 * k))) / ((1 + growth) - np.power((1 + growth), (-1.0 * k))),)
-
-
-@njit(cache=True)
-def rain_look(c, x, gap, G0, point):
-    c0 = x.dtype.type(c[0])
-    c1 = x.dtype.type(c[1])
-    for i in range(x.size):
-        point[i] = x[i] - (((c0 * gap[i]) + G0[i]) * c1)
-
-
-@njit(cache=True)
-def _rain_look(c, s, G, point):
-    rain_look(c, s[0], s[1], G[0], point)
-
-
-@njit(cache=True)
-def rain(c, x, gap, G0, G1):
-    c0 = x.dtype.type(c[0])
-    c1 = x.dtype.type(c[1])
-    c2 = x.dtype.type(c[2])
-    for i in range(x.size):
-        x_i = x[i]
-        gap_i = gap[i]
-        t2 = (((c0 * (gap_i - (((c0 * gap_i) + G0[i]) * c1))) + G1[i]) * c1)
-        x[i] = x_i - t2
-        gap[i] = (gap_i * c2) - t2
-
-
-@njit(cache=True)
-def _rain(c, s, G):
-    rain(c, s[0], s[1], G[0], G[1])
-
-
-# DualOHM
-
-
-def s_dual_ohm_coefficients(k, step_size, horizon):
-    """Numbers of step k: 3 for each row."""
-    return (((horizon - k) - 1) / (horizon - k), step_size / (horizon - k), step_size,)
-
-
-@njit(cache=True)
-def s_dual_ohm(c, x, z, G0):
-    c0 = x.dtype.type(c[0])
-    c1 = x.dtype.type(c[1])
-    c2 = x.dtype.type(c[2])
-    for i in range(x.size):
-        x_i = x[i]
-        z_i = z[i]
-        t2 = ((z_i * c0) - (c1 * G0[i]))
-        x[i] = x_i - ((c2 * G0[i]) + t2)
-        z[i] = t2
-
-
-@njit(cache=True)
-def _s_dual_ohm(c, s, G):
-    s_dual_ohm(c, s[0], s[1], G[0])
-
-
-# OHM
-
-
-def s_ohm_coefficients(k, step_size):
-    """Numbers of step k: 3 for each row."""
-    return (step_size, (k + 1) / (k + 2), k + 2,)
-
-
-@njit(cache=True)
-def s_ohm(c, x, anchor, G0):
-    c0 = x.dtype.type(c[0])
-    c1 = x.dtype.type(c[1])
-    c2 = x.dtype.type(c[2])
-    for i in range(x.size):
-        x_i = x[i]
-        x[i] = ((x_i - (c0 * G0[i])) * c1) + (anchor[i] / c2)
-
-
-@njit(cache=True)
-def _s_ohm(c, s, G):
-    s_ohm(c, s[0], s[1], G[0])
-
-
-# SEG
-
-
-def seg_coefficients(k, step_size):
-    """Numbers of step k: 1 for each row."""
-    return (step_size,)
-
-
-@njit(cache=True)
-def seg_look(c, x, G0, point):
-    c0 = x.dtype.type(c[0])
-    for i in range(x.size):
-        point[i] = x[i] - (c0 * G0[i])
-
-
-@njit(cache=True)
-def _seg_look(c, s, G, point):
-    seg_look(c, s[0], G[0], point)
-
-
-@njit(cache=True)
-def seg(c, x, G1):
-    c0 = x.dtype.type(c[0])
-    for i in range(x.size):
-        x_i = x[i]
-        x[i] = x_i - (c0 * G1[i])
-
-
-@njit(cache=True)
-def _seg(c, s, G):
-    seg(c, s[0], G[1])
-
-
-# SGDA
-
-
-def sgda_coefficients(k, step_size):
-    """Numbers of step k: 1 for each row."""
-    return (step_size,)
-
-
-@njit(cache=True)
-def sgda(c, x, G0):
-    c0 = x.dtype.type(c[0])
-    for i in range(x.size):
-        x_i = x[i]
-        x[i] = x_i - (c0 * G0[i])
-
-
-@njit(cache=True)
-def _sgda(c, s, G):
-    sgda(c, s[0], G[0])
-
-
-# DecreasingSGDA
-
-
-def sgda_decreasing_coefficients(k, step_size, mu, offset):
-    """Numbers of step k: 1 for each row."""
-    return (np.minimum(step_size, (1 / (mu * (k + offset)))),)
-
-
-@njit(cache=True)
-def sgda_decreasing(c, x, G0):
-    c0 = x.dtype.type(c[0])
-    for i in range(x.size):
-        x_i = x[i]
-        x[i] = x_i - (c0 * G0[i])
-
-
-@njit(cache=True)
-def _sgda_decreasing(c, s, G):
-    sgda_decreasing(c, s[0], G[0])
-
-
-STEPS = {
-    "dual-oc-halpern": Steps(["x", "z"], ["step_size", "horizon", "contraction"], dual_oc_halpern_coefficients, 3, True, _dual_oc_halpern, _no_point, _nothing, False, dual_oc_halpern, ["x", "z"]),
-    "dual-ohm": Steps(["x", "z"], ["step_size", "horizon"], dual_ohm_coefficients, 3, True, _dual_ohm, _no_point, _nothing, False, dual_ohm, ["x", "z"]),
-    "eag-c": Steps(["x", "anchor"], ["step_size"], eag_c_coefficients, 2, False, _nothing, _eag_c_look, _eag_c, False, None, ["x", "anchor"]),
-    "feg": Steps(["x", "anchor"], ["step_size"], feg_coefficients, 3, False, _nothing, _feg_look, _feg, False, None, ["x", "anchor"]),
-    "halpern-page": Steps(["x", "estimate", "previous", "anchor"], ["step_size"], halpern_page_coefficients, 3, False, _halpern_page_one, _halpern_page_look, _halpern_page_two, True, None, ["x", "estimate", "previous", "anchor"]),
-    "halpern-page-fresh": Steps(["x", "estimate", "previous", "anchor"], ["step_size"], halpern_page_fresh_coefficients, 3, False, _halpern_page_fresh_one, _halpern_page_fresh_look, _halpern_page_fresh_two, False, None, ["x", "estimate", "previous", "anchor"]),
-    "oc-halpern": Steps(["x", "anchor"], ["step_size", "contraction"], oc_halpern_coefficients, 3, True, _oc_halpern, _no_point, _nothing, False, oc_halpern, ["x", "anchor"]),
-    "rain": Steps(["x", "gap"], ["step_size", "anchor_weight", "growth"], rain_coefficients, 3, False, _nothing, _rain_look, _rain, False, None, ["x", "gap"]),
-    "s-dual-ohm": Steps(["x", "z"], ["step_size", "horizon"], s_dual_ohm_coefficients, 3, True, _s_dual_ohm, _no_point, _nothing, False, s_dual_ohm, ["x", "z"]),
-    "s-ohm": Steps(["x", "anchor"], ["step_size"], s_ohm_coefficients, 3, True, _s_ohm, _no_point, _nothing, False, s_ohm, ["x", "anchor"]),
-    "seg": Steps(["x"], ["step_size"], seg_coefficients, 1, False, _nothing, _seg_look, _seg, False, None, ["x"]),
-    "sgda": Steps(["x"], ["step_size"], sgda_coefficients, 1, True, _sgda, _no_point, _nothing, False, sgda, ["x"]),
-    "sgda-decreasing": Steps(["x"], ["step_size", "mu", "offset"], sgda_decreasing_coefficients, 1, True, _sgda_decreasing, _no_point, _nothing, False, sgda_decreasing, ["x"]),
+from dualanchor.core.method import Method
+from dualanchor.core.types import Array as Numbers
+from dualanchor.fast.code import COUNT, NUMBERS, SINGLES, Array, Function, Number
+from dualanchor.fast.trace import Node, Program, traced
+
+FIELDS = 4
+"""Vectors of a state, at most."""
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "add": lambda x, y: x + y,
+    "subtract": lambda x, y: x - y,
+    "multiply": lambda x, y: x * y,
+    "divide": lambda x, y: x / y,
+    "negative": lambda x: -x,
 }
+
+
+class Steps:
+    """A method's compiled step.
+
+    Attributes
+    ----------
+    fields : list of str
+        Names of its state.
+    parameters : list of str
+        Hyper-parameters that its coefficients depend on.
+    alone : bool
+        Whether every step is one evaluation.
+    same : bool
+        Whether both evaluations, where there are two, use one batch.
+    one : int
+        Where the step after one evaluation stands.
+    look, two : int
+        The second point, and the step after two evaluations: of a method without a coin, or whose coin shows tails.
+    """
+
+    def __init__(self, cls: type[Method], tossed: bool) -> None:
+        programs: dict[bool, Program] = {}
+        for coin in (True, False) if tossed else (None,):
+            self.fields, program = traced(cls, coin)
+            programs[program.point is not None] = program
+        if len(self.fields) > FIELDS:
+            raise TypeError("keeps too many vectors")
+        self._cls, self._coefficients, self._programs = cls, list[Node](), programs
+        self.alone, self.same = True not in programs, True in programs and programs[True].same
+        self.one, self.look, self.two = (
+            self._loop(NUMBERS, {} if program is None else changes(program))
+            for program, changes in (
+                (programs.get(False), lambda program: program.changes),
+                (programs.get(True), lambda program: {"point": program.point}),
+                (programs.get(True), lambda program: program.changes),
+            )
+        )
+        names = set().union(*(node.leaves() for node in self._coefficients))
+        self.parameters = [field.name for field in fields(cls) if field.name in names]  # type: ignore[arg-type]
+
+    @property
+    def draws(self) -> int:
+        """Batches that a step draws."""
+        return 1 if self.alone or self.same else 2
+
+    @property
+    def size(self) -> int:
+        """How many coefficients there are."""
+        return len(self._coefficients)
+
+    def coefficients(self, k: Any, parameters: list[Any]) -> list[Any]:
+        """The numbers of step k for these hyper-parameters."""
+        names = {"k": k, **dict(zip(self.parameters, parameters, strict=True))}
+        return [node.evaluated(names) for node in self._coefficients]
+
+    @cache  # noqa: B019 - there is one for each method
+    def update(self, dtype: Any) -> Callable[..., None] | None:
+        """`update(c, rows of the state, G)` for rows of any length, where a step is one evaluation and no coin."""
+        if not self.alone or dtype not in (np.float64, np.float32):
+            return None
+        where = self._loop(NUMBERS if dtype == np.float64 else SINGLES, self._programs[False].changes)
+        call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (FIELDS + 4), ctypes.c_int64)(where)
+
+        def update(c: Numbers, state: list[Numbers], G: Numbers) -> None:
+            there = [address(row) for row in state]
+            call(address(c), *there, *[None] * (FIELDS - len(there)), address(G), None, None, G.size)
+
+        return update
+
+    def _loop(self, kind: Any, changes: Mapping[str, Node | None]) -> int:
+        """Compile `loop(c, state .., G0, G1, point, d)`, which computes nodes into arrays, all from what was there."""
+        f = Function(self._cls.__name__, NUMBERS, *[kind] * (FIELDS + 3), COUNT)
+        c, *rest, d = f.given
+        arrays: dict[str, Array] = dict(zip((*self.fields, "G0", "G1", "point"), _used(rest, self.fields), strict=True))
+        with f.loop(0, d) as i:
+            known: dict[Node, Number] = {}
+
+            def value(node: Any) -> Any:
+                if not isinstance(node, Node):
+                    return f.number(float(node), kind.pointee)
+                if node not in known:
+                    known[node] = computed(node)
+                return known[node]
+
+            def computed(node: Node) -> Number:
+                if not node.array:
+                    number = c[self._index(node)]
+                    return f.single(number) if kind is SINGLES else number
+                if node.op == "leaf":
+                    return arrays[node.parts[0]][i]
+                return _ARITHMETIC[node.op](*(value(part) for part in node.parts))
+
+            results = {name: value(node) for name, node in changes.items()}
+            for name, result in results.items():
+                arrays[name][i] = result
+        return f.address()
+
+    def _index(self, node: Node) -> int:
+        """Which of the coefficients this is."""
+        if node not in self._coefficients:
+            self._coefficients.append(node)
+        return self._coefficients.index(node)
+
+
+def _used(arrays: list[Array], fields: list[str]) -> list[Array]:
+    """The arrays of these fields, and those after the room for others."""
+    return [*arrays[: len(fields)], *arrays[FIELDS:]]
+
+
+def address(array: Numbers) -> int:
+    """Where an array's first number stands."""
+    return array.__array_interface__["data"][0]
+
+
+def steps_of(method: Method) -> Steps | None:
+    """The compiled step of one of this library's methods, or None; a subclass may do more than a trace shows."""
+    cls = type(method)
+    if not cls.__module__.startswith("dualanchor.methods.") or "id" not in vars(cls):
+        return None
+    return _steps(cls, method.probability(0) is not None)
+
+
+@cache
+def _steps(cls: type[Method], tossed: bool) -> Steps | None:
+    try:
+        return Steps(cls, tossed)
+    except Exception:  # of whatever kind: its step is not a sequence of elementwise formulas
+        return None

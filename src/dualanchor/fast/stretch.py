@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
-from numba import njit, types
 
 from dualanchor.core.arrays import row_squares
 from dualanchor.core.method import Method, State
@@ -15,101 +16,106 @@ from dualanchor.core.oracle import Recipe, Session
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray
 from dualanchor.fast import CHECKED
-from dualanchor.fast.kinds import LOOK, OPERATOR, STEP, Steps, given, pointer
-from dualanchor.fast.operators import OPERATORS
-from dualanchor.fast.steps import STEPS
+from dualanchor.fast.code import COUNT, COUNTS, NUMBERS, TRUTHS, Function
+from dualanchor.fast.operators import compiled_operator
+from dualanchor.fast.steps import FIELDS, Steps, address, steps_of
 
 _LONGEST = 1 << 17  # coordinates of a row; longer ones are stepped one step at a time
 _NOISE = 1 << 15  # numbers of noise that one replication reads in one call: a part of the cache
 _PICKS = 1 << 18  # indices that one replication reads in one call, at most
 
-_F8, _I8 = types.float64, types.int64
-
-
-@njit(types.boolean(_F8[::1]), cache=True)
-def _bounded(x):  # type: ignore[no-untyped-def]
-    """Whether the numbers are finite and can be squared."""
-    total = 0.0
-    for i in range(x.size):
-        total += x[i] * x[i]
-    return np.isfinite(total)
-
-
-@njit(types.void(_F8[::1], _F8[::1]), cache=True)
-def _copy(x, to):  # type: ignore[no-untyped-def]
-    for i in range(x.size):
-        to[i] = x[i]
-
-
-@njit(
-    types.void(
-        *(types.FunctionType(kind) for kind in (OPERATOR, STEP, LOOK, STEP)),
-        types.boolean,
-        given(_I8, 1),
-        types.boolean,
-        _F8[:, :, ::1],
-        given(_F8, 3),
-        given(_I8, 1),
-        _F8[::1],
-        given(_F8, 3),
-        given(_I8, 1),
-        given(types.boolean, 2),
-        given(_F8, 3),
-        given(_F8, 2),
-        given(_I8, 2),
-        given(_I8, 2),
-        given(_I8, 1),
-        given(_I8, 1),
-        given(_I8, 1),
-        _F8[:, :, ::1],
-        _I8[::1],
-        _F8[:, ::1],
-        _F8[::1],
-    ),
-    cache=True,
+_ARRAYS: dict[str, Any] = {
+    "order": COUNTS,  # the rows in turn
+    "s": NUMBERS,  # the state, (rows, fields, d)
+    "data": NUMBERS,  # of the operator, (instances, ..)
+    "which": COUNTS,  # of them each row has
+    "constants": NUMBERS,  # of the operator, after the scale of the noise
+    "c": NUMBERS,  # coefficients, (steps, configurations, numbers)
+    "alike": COUNTS,  # which configuration each row belongs to
+    "heads": TRUTHS,  # whether a step is one evaluation, (steps, rows)
+    "noise": NUMBERS,  # (draws, slots, d)
+    "scale": NUMBERS,  # of it, (steps, rows)
+    "picks": COUNTS,  # indices, by slot
+    "sizes": COUNTS,  # of batches, (steps, rows)
+    "starts": COUNTS,  # where each row's indices begin
+    "slots": COUNTS,  # of each row, among noise and picks
+    "shown": COUNTS,  # where the iterates after each step are kept, or -1
+    "points": NUMBERS,  # these, (kept, rows, d)
+    "left": COUNTS,  # after how many steps each row left
+    "G": NUMBERS,  # room for two values of F
+    "point": NUMBERS,  # and for the second point
+}
+_DTYPES = {NUMBERS: np.float64, COUNTS: np.int64, TRUTHS: np.bool_}
+_NUMBERS = (
+    *("operator", "one", "look", "two"),  # where these functions stand
+    *("same", "careful"),  # whether both evaluations use one batch; whether a row ends at the step at which it leaves
+    *("count", "steps", "rows", "fields", "d"),
+    *("per_instance", "configurations", "per_configuration", "all_slots", "per_noise", "per_slot"),
 )
-def _run(  # type: ignore[no-untyped-def]
-    operator, one, look, two, same, order, careful, s, data, which, constants,
-    c, alike, heads, noise, scale, picks, sizes, starts, slots, shown, points, left, G, point,
-):  # fmt: skip
-    """Row after row, so that each stays in the cache; a careful one ends at the step at which it leaves.
 
-    Four functions: the operator, the step after one evaluation, the second point, the step after two. Then whether both
-    evaluations use one batch; the rows in turn; the state (rows, fields, d); the operator's data, which of them each
-    row has, and constants; for each step the coefficients of each configuration, and which one a row is `alike`; coins;
-    noise by (draw, slot), its scale; indices by slot, batch sizes, where a row's indices begin; each row's slot; where
-    iterates are kept (or -1); these; after how many steps a row left; and room for values and the second point.
-    """
-    for i in range(order.size):
-        r = order[i]
-        state, mine, slot, start, draw = s[r], data[which[r]], slots[r], starts[r], 0
-        for k in range(heads.shape[0]):
-            size, numbers = sizes[k, r], c[k, alike[r]]
-            constants[0] = scale[k, r]
-            operator(state[0], mine, constants, noise[draw, slot], picks[slot, start : start + size], G[0])
-            if heads[k, r]:
-                one(numbers, state, G)
-            else:
-                look(numbers, state, G, point)
-                if not same:
-                    start, draw = start + size, draw + 1
-                operator(point, mine, constants, noise[draw, slot], picks[slot, start : start + size], G[1])
-                two(numbers, state, G)
-            start, draw = start + size, draw + 1
-            if shown[k] >= 0:
-                _copy(state[0], points[shown[k], r])
-            if careful and not _bounded(state[0]):
-                left[r] = k + 1
-                break
+
+@cache
+def _run() -> Callable[[int], None]:
+    """Steps of many rows in one call, row after row, so that each stays in the cache; what it needs is in a table."""
+    f = Function("run", COUNTS)
+    (table,) = f.given
+    entries = {name: table[i] for i, name in enumerate((*_NUMBERS, *_ARRAYS))}
+    n = {name: entries[name] for name in _NUMBERS}
+    a = {name: f.array(entries[name], kind) for name, kind in _ARRAYS.items()}
+    G, G1, point, d, rows = a["G"], a["G"] + n["d"], a["point"], n["d"], n["rows"]
+    start, draw = (f.variables(COUNT, 0) for _ in range(2))
+    total = f.variables(NUMBERS.pointee, 0.0)
+    with f.loop(0, n["count"]) as i:
+        r = a["order"][i]
+        state = a["s"] + r * n["fields"] * d
+        x, slot = state, a["slots"][r]
+        room = [state + d * j for j in range(FIELDS)]
+        start[0], draw[0] = a["starts"][r], 0
+        with f.loop(0, n["steps"]) as k:
+            at = k * rows + r
+            size, numbers = a["sizes"][at], a["c"] + (k * n["configurations"] + a["alike"][r]) * n["per_configuration"]
+            a["constants"][0] = a["scale"][at]
+
+            def evaluate(point: Any, value: Any) -> None:
+                noise = a["noise"] + (draw[0] * n["all_slots"] + slot) * n["per_noise"]
+                picks = a["picks"] + (slot * n["per_slot"] + start[0])
+                data = a["data"] + a["which"][r] * n["per_instance"]
+                f.call(n["operator"], point, data, a["constants"], noise, picks, size, value, d)
+
+            def go_on() -> None:
+                start[0], draw[0] = start[0] + size, draw[0] + 1
+
+            evaluate(x, G)
+            with f.branches(a["heads"][at] > 0) as (heads, tails):
+                with heads:
+                    f.call(n["one"], numbers, *room, G, G1, point, d)
+                with tails:
+                    f.call(n["look"], numbers, *room, G, G1, point, d)
+                    with f.when(n["same"] < 1):
+                        go_on()
+                    evaluate(point, G1)
+                    f.call(n["two"], numbers, *room, G, G1, point, d)
+            go_on()
+            shown = a["shown"][k]
+            with f.when(shown > -1):
+                kept = a["points"] + (shown * rows + r) * d
+                with f.loop(0, d) as j:
+                    kept[j] = x[j]
+            with f.when(n["careful"] > 0):
+                total[0] = 0.0
+                with f.loop(0, d) as j:
+                    total[0] = total[0] + x[j] * x[j]
+                with f.unless(total[0] < np.inf):  # not finite, or not to be squared
+                    a["left"][r] = k + 1
+                    f.leave()
+    return ctypes.CFUNCTYPE(None, ctypes.c_int64)(f.address())
 
 
 class Stretch:
     """A method's compiled step with an oracle's compiled operator."""
 
-    def __init__(self, steps: Steps, operator: Any, method: Method, rows: int) -> None:
-        self._steps = steps
-        kinds = ((operator, OPERATOR), (steps.one, STEP), (steps.look, LOOK), (steps.two, STEP))
-        self._functions = [pointer(function, kind) for function, kind in kinds]
+    def __init__(self, steps: Steps, operator: int, method: Method, rows: int) -> None:
+        self._steps, self._operator = steps, operator
         # Replications of a configuration have the same coefficients, which are worked out once for all of them.
         each = [np.broadcast_to(np.asarray(getattr(method, name)).ravel(), (rows,)) for name in steps.parameters]
         distinct, self._alike = _distinct(each, rows)
@@ -118,7 +124,7 @@ class Stretch:
     @classmethod
     def of(cls, method: Method, state: State, recipe: Recipe) -> Self | None:
         """The stretch for a method's rows; None if a part of it has no compiled form."""
-        steps, operator = _steps_of(method), OPERATORS.get(recipe.operator)
+        steps, operator = steps_of(method), compiled_operator(recipe.operator)
         if steps is None or operator is None or list(vars(state)) != steps.fields:
             return None
         if any(value.dtype != np.float64 for value in vars(state).values()) or state.x.shape[1] > _LONGEST:
@@ -151,18 +157,27 @@ class Stretch:
         points, left = np.empty((len(asked), *state.x.shape)), np.zeros(rows, np.int64)
         shown = np.full(count, -1)
         shown[[k - 1 for k in asked]] = np.arange(len(asked))
-        constants, work = np.array([0.0, *recipe.constants]), (np.empty((2, s.shape[2])), np.empty(s.shape[2]))
+        given: dict[str, Any] = {
+            "operator": self._operator, "one": steps.one, "look": steps.look, "two": steps.two,
+            "same": steps.same, "rows": rows, "fields": s.shape[1], "d": s.shape[2],
+            "s": s, "data": recipe.data, "per_instance": recipe.data[0].size, "which": recipe.which,
+            "constants": np.array([0.0, *recipe.constants]), "alike": self._alike, "slots": streams.slots(),
+            "points": points, "left": left, "G": np.empty((2, s.shape[2])), "point": np.empty(s.shape[2]),
+        }  # fmt: skip
 
         def walk(first: int, last: int, order: IntArray, careful: bool) -> None:
             """Steps first .. last - 1 of these rows, as many in one call as there is noise at hand."""
             c, begin = self._coefficients(range(ks[first], ks[last - 1] + 1)), first
             while first < last and order.size:
-                width, noise, scale, picks, starts = samples.read(first, last)
+                width, read = samples.read(first, last)
                 part = slice(first, first + width)
-                _run(
-                    *self._functions, steps.same, order, careful, s, recipe.data, recipe.which, constants,
-                    c[first - begin : first - begin + width], self._alike, heads[part], noise, scale, picks,
-                    sizes[part], starts, streams.slots(), shown[part], points, left, *work,
+                _call(
+                    given | read | {
+                        "order": order, "count": order.size, "careful": careful, "steps": width,
+                        "c": c[first - begin : first - begin + width], "configurations": c.shape[1],
+                        "per_configuration": c.shape[2],
+                        "heads": heads[part], "sizes": sizes[part], "shown": shown[part],
+                    }
                 )  # fmt: skip
                 if careful:
                     gone = left[order] > 0
@@ -188,9 +203,15 @@ class Stretch:
         """The numbers of these steps, (steps, configurations, numbers)."""
         k = np.arange(ks.start, ks.stop)[:, None]
         c = np.empty((len(ks), max(map(len, self._parameters), default=1), self._steps.size))
-        for j, values in enumerate(self._steps.coefficients(k, *self._parameters)):
+        for j, values in enumerate(self._steps.coefficients(k, self._parameters)):
             c[:, :, j] = values
         return c
+
+
+def _call(given: dict[str, Any]) -> None:
+    arrays: list[Array] = [np.ascontiguousarray(given[name], _DTYPES[kind]) for name, kind in _ARRAYS.items()]
+    table = np.array([*(given[name] for name in _NUMBERS), *map(address, arrays)], np.int64)
+    _run()(address(table))
 
 
 class _Noise:
@@ -199,14 +220,16 @@ class _Noise:
     def __init__(self, recipe: Recipe, sizes: IntArray, draws: int, streams: Streams) -> None:
         self._streams, self._draws = streams, draws
         self._scale = recipe.sigma / np.sqrt(streams.dimension * sizes)
-        self._none = np.zeros((streams.slots().max() + 1, 0), np.int64), np.zeros(sizes.shape[1], np.int64)
+        self._none = {"picks": np.zeros(1, np.int64), "per_slot": 0, "starts": np.zeros(sizes.shape[1], np.int64)}
         self.possible = isinstance(streams.position, int)
         self._width = max(1, _NOISE // (streams.dimension * draws))
 
-    def read(self, first: int, last: int) -> tuple[Any, ...]:
-        """For how many of these steps this is, noise, its scales, and no indices."""
+    def read(self, first: int, last: int) -> tuple[int, dict[str, Any]]:
+        """For how many of these steps this is, and noise, its scales, and no indices."""
         width = min(last - first, self._width, max(1, self._streams.together() // self._draws))
-        return width, self._streams.vectors(self._draws * width), self._scale[first : first + width], *self._none
+        noise = self._streams.vectors(self._draws * width)
+        found = {"noise": noise, "all_slots": noise.shape[1], "per_noise": noise.shape[2]}
+        return width, {**found, "scale": self._scale[first : first + width], **self._none}
 
 
 class _Picks:
@@ -215,16 +238,17 @@ class _Picks:
     def __init__(self, recipe: Recipe, sizes: IntArray, draws: int, streams: Streams) -> None:
         assert recipe.components is not None
         self._streams, self._sizes, self._draws, self._n = streams, sizes, draws, recipe.components
-        self._none = np.zeros((2 * len(sizes), streams.slots().max() + 1, 1)), np.zeros(sizes.shape)
+        self._none = {"noise": np.zeros(1), "all_slots": 0, "per_noise": 0}
+        self._scale = np.zeros(sizes.shape)
         self.possible = bool(sizes.max() <= recipe.components)  # a larger batch is drawn in another way
         self._width = max(1, _PICKS // (draws * int(sizes.max())))
 
-    def read(self, first: int, last: int) -> tuple[Any, ...]:
-        """For how many of these steps this is, no noise, and the indices."""
+    def read(self, first: int, last: int) -> tuple[int, dict[str, Any]]:
+        """For how many of these steps this is, and no noise, and the indices."""
         width = min(last - first, self._width)
-        noise, scale = self._none
         picks, starts = self._streams.picks(self._n, self._draws * self._sizes[first : first + width].sum(axis=0))
-        return width, noise, scale[first : first + width], picks, starts
+        found = {"picks": picks, "per_slot": picks.shape[1], "starts": starts}
+        return width, {**found, "scale": self._scale[first : first + width], **self._none}
 
 
 def _distinct(columns: list[Array], rows: int) -> tuple[IntArray, IntArray]:
@@ -250,27 +274,23 @@ def _total(value: Any, count: int) -> Any:
     return int(total) if total.ndim == 0 else total
 
 
-def _steps_of(method: Method) -> Steps | None:
-    """A method's own compiled step; a subclass that does not say so under an id of its own has none."""
-    return STEPS.get(type(method).id) if "id" in vars(type(method)) else None
-
-
 def update_of(method: Method, state: State) -> Callable[[int, State, Array], None] | None:
     """A method's elementwise update as one pass over each row, or None if it has no compiled form."""
-    steps = _steps_of(method)
-    if steps is None or steps.update is None or list(vars(state)) != steps.fields:
-        return None
-    if any(value.dtype not in (np.float64, np.float32) for value in vars(state).values()):
+    steps, dtype = steps_of(method), state.x.dtype
+    if steps is None or list(vars(state)) != steps.fields or (compiled := steps.update(dtype)) is None:
         return None
     parameters = [np.ravel(getattr(method, name)) for name in steps.parameters]
 
     def update(k: int, s: State, G: Array) -> None:
+        arrays = [*vars(s).values(), G]
+        if any(value.dtype != dtype or value.strides[1] != value.itemsize for value in arrays):
+            method.update(k, s, G)
+            return
         c = np.empty((len(G), steps.size))
-        for j, values in enumerate(steps.coefficients(k, *parameters)):
+        for j, values in enumerate(steps.coefficients(k, parameters)):
             c[:, j] = values
-        fields = [getattr(s, name) for name in steps.used]
         for row in range(len(G)):
-            steps.update(c[row], *(value[row] for value in fields), G[row])
+            compiled(c[row], [value[row] for value in vars(s).values()], G[row])
 
     return update
 
@@ -278,8 +298,9 @@ def update_of(method: Method, state: State) -> Callable[[int, State, Array], Non
 def _together(state: State) -> Array:
     """The state as one array, (rows, fields, d); its fields become views of that."""
     fields = vars(state)
-    s = state.x.base
-    if s is None or s.ndim != 3 or s.shape[1] != len(fields) or any(value.base is not s for value in fields.values()):
+    s: Any = state.x.base
+    together = s is not None and s.ndim == 3 and s.shape[1] == len(fields) and s.flags.c_contiguous
+    if not together or any(value.base is not s for value in fields.values()):
         s = np.stack(list(fields.values()), axis=1)
         for j, name in enumerate(fields):
             setattr(state, name, s[:, j])

@@ -31,7 +31,7 @@ from dualanchor.run.together import Together
 
 DEFAULT_METHOD = "s-dual-ohm"
 
-_LOADING_SECONDS, _LOADED_SECONDS = 1.0, 0.05  # about what loading the compiled steps takes, the first time and later
+_LOADING_SECONDS, _LOADED_SECONDS = 0.25, 0.05  # about what compiling takes, the first time and later
 _STEP_SECONDS, _NUMBER_SECONDS = 6e-6, 3e-9  # and what readable steps take
 _LONG_ROWS = 100_000_000  # coordinates times steps, from which on a compiled update is worth loading
 
@@ -86,8 +86,8 @@ def solve(
     progress : callable, optional
         Called now and then with a `Progress`.
     fast : bool, optional
-        Whether to take compiled steps where there are any (extra `fast`); by default a run of a second or more does.
-        They give the same numbers: bit for bit, or to rounding where a batch is a sum over components.
+        Whether to take compiled steps where there are any (extra `fast`); by default a run of a quarter of a second or
+        more does. They give the same numbers: bit for bit, or to rounding where a batch is a sum over components.
     checkpoint : path or Checkpoint, optional
         Where the run saves itself; if the file exists and is of this run, the run goes on from it. Method, options,
         data, start and stop are compared, but for the seconds of WallTime; whether a function has changed cannot be
@@ -133,7 +133,7 @@ def solve(
     if fast is not None and not isinstance(fast, (bool, np.bool_)):
         raise ArgumentTypeError(explain("solve: fast must be True, False or None", repr(fast), "Use fast=True"))
     if fast and not installed():
-        raise missing_extra("numba", "fast", "solve(fast=True)")
+        raise missing_extra("llvmlite", "fast", "solve(fast=True)")
 
     instance = problem.instance(Streams(seed, replications, Purpose.INSTANCE))
     if isinstance(engine, Engine):
@@ -220,7 +220,7 @@ def _not_compiled(fast: bool | None, lane: Lane) -> list[str]:
 
 
 def _worth_compiling(lane: Lane, steps: int) -> bool:
-    """Whether readable steps would take longer than it takes to load the compiled ones.
+    """Whether readable steps would take longer than it takes to compile them.
 
     By size alone, not by time, where compiled steps agree to rounding only, so that results depend on the seed alone.
     """
