@@ -89,6 +89,8 @@ class _Symbol(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
         if method != "__call__" or options:
             return NotImplemented
+        if not all(isinstance(part, _Symbol) or np.isscalar(part) for part in inputs):
+            raise TypeError("computes with other arrays than its state")
         parts = tuple(part.node if isinstance(part, _Symbol) else part for part in inputs)
         node = Node(ufunc.__name__, parts, any(isinstance(part, Node) and part.array for part in parts))
         if out is None:
@@ -103,6 +105,9 @@ class _Symbol(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __bool__(self) -> bool:
         raise TypeError("what a step does depends on numbers")
+
+    def __array__(self, *_: Any, **options: Any) -> Any:
+        raise TypeError("does more than arithmetic, coordinate by coordinate")
 
     def copy(self) -> _Symbol:
         """The same value under another name."""
