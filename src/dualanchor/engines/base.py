@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, count, pairwise
 from math import isfinite, isnan
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -105,14 +105,16 @@ class Desk:
         """Forget an oracle."""
         self._oracles.pop(key, None)
 
-    def sums(self, key: int, x: Array, ticket: Ticket, mine: Sequence[Span]) -> list[Array] | Failure:
-        """The sum of each of these spans of shards, or what went wrong."""
+    def sums(
+        self, key: int, x: Array, ticket: Ticket, mine: Sequence[Span], rooms: Sequence[Array] | None = None
+    ) -> list[Array] | Failure:
+        """As `sums_of`."""
         try:
             oracle, batch = self._drawn(key, ticket)
         except Exception as error:
             return failed(error, "drawing a batch", None)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # as in a run
-            return sums_of(oracle, batch, x, mine)
+            return sums_of(oracle, batch, x, mine, rooms)
 
     def _drawn(self, key: int, ticket: Ticket) -> tuple[Shardable, Batch]:
         oracle = self._oracles[key]
@@ -132,32 +134,53 @@ class Desk:
         return oracle, oracle.draw(streams, ticket.size)
 
 
-def sums_of(oracle: Shardable, batch: Batch, x: Array, mine: Sequence[Span]) -> list[Array] | Failure:
-    """The sum of each of these spans of shards, or what went wrong."""
-    shard = None
-
-    def part(number: int) -> Array:
-        nonlocal shard
-        shard = number
-        value = oracle.partial(x, batch, number)
-        if value.shape != x.shape:
-            raise OracleError(
-                "The oracle must return F_B(x) with the shape of x",
-                f"shape {value.shape} for x of shape {x.shape}",
-                "Return one vector per row, of the same length",
-            )
-        if value.dtype != x.dtype:
-            if value.dtype.kind not in "fiu":
-                raise OracleError(
-                    "The oracle must return real floating-point numbers", f"dtype {value.dtype}", "Return a float array"
-                )
-            value = value.astype(x.dtype)
-        return value
-
+def sums_of(
+    oracle: Shardable, batch: Batch, x: Array, mine: Sequence[Span], rooms: Sequence[Array] | None = None
+) -> list[Array] | Failure:
+    """The sum of each of these spans of shards, in these rooms as far as the oracle can do that, or what went wrong."""
+    found: list[Array] = []
     try:
-        return [added(part, span) for span in mine]
+        for first, end in mine:
+            room = None if rooms is None else rooms[len(found)]
+            if end - first == 1:
+                found.append(_part(oracle, batch, x, room, first, first))
+            else:
+                found.append(added(partial(_part, oracle, batch, x, room, first), (first, end)))
+    except _ShardError as error:
+        return error.failure
+    return found
+
+
+class _ShardError(Exception):
+    """Something went wrong in a shard."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+def _part(oracle: Shardable, batch: Batch, x: Array, room: Array | None, first: int, shard: int) -> Array:
+    """What a shard adds, with the shape and in the precision of x; the first of a span is what others are added to."""
+    try:
+        value = oracle.partial(x, batch, shard, room if shard == first else None)
+        return value if value.shape == x.shape and value.dtype == x.dtype else _like(x, value)
     except Exception as error:
-        return failed(error, "evaluating a batch", shard)
+        raise _ShardError(failed(error, "evaluating a batch", shard)) from error
+
+
+def _like(x: Array, value: Array) -> Array:
+    """The value in the precision of x; raises if it is no real array of the shape of x."""
+    if value.shape != x.shape:
+        raise OracleError(
+            "The oracle must return F_B(x) with the shape of x",
+            f"shape {value.shape} for x of shape {x.shape}",
+            "Return one vector per row, of the same length",
+        )
+    if value.dtype.kind not in "fiu":
+        raise OracleError(
+            "The oracle must return real floating-point numbers", f"dtype {value.dtype}", "Return a float array"
+        )
+    return value.astype(x.dtype)
 
 
 def failed(error: BaseException, doing: str, shard: int | None) -> Failure:
@@ -366,8 +389,11 @@ class _Nothing(Shardable):
     def cut(self, batch: Batch) -> int:
         return self._shards
 
-    def partial(self, x: Array, batch: Batch, shard: int) -> Array:
-        return x.copy()
+    def partial(self, x: Array, batch: Batch, shard: int, out: Array | None = None) -> Array:
+        if out is None:
+            return x.copy()
+        out[...] = x
+        return out
 
 
 def attach(oracle: Oracle, engine: Engine) -> Oracle:

@@ -45,7 +45,7 @@ class _Blocks(Shardable):
         """Components first .. last + 1 of a shard."""
         return self._n * shard // self._shards, self._n * (shard + 1) // self._shards
 
-    def partial(self, x: Array, batch: Batch, shard: int) -> Array:
+    def partial(self, x: Array, batch: Batch, shard: int, out: Array | None = None) -> Array:
         first, end = self.block(shard)
         size = int(batch.size)
 
@@ -66,7 +66,7 @@ class _Blocks(Shardable):
                 value += self._weighted(x, row, shard, some, size, weights)
             return value
 
-        return each_row(total, x, f"{type(self).__name__}: component")
+        return each_row(total, x, f"{type(self).__name__}: component", out)
 
     def operator(self, x: Array) -> Array:
         return self.mean(x, self.full_batch())

@@ -6,6 +6,7 @@ import atexit
 import threading
 import time
 from collections.abc import Callable
+from math import isnan, nan
 from typing import Any
 
 import numpy as np
@@ -31,16 +32,16 @@ _GRACE = 2.0  # seconds in which a rank that is waiting too says so
 _PATIENT = 1e-3  # seconds after which a rank that waits with a timeout sleeps between looks
 _DUPLICATES: dict[int, Any] = {}  # one for each communicator, so that messages of engines meet no others
 VOTES = 3
-"""Numbers that travel with every sum, beside whether a rank failed: see `couple`."""
+"""Numbers that travel beside every sum: see `couple`."""
 
 
 class MPI(Engine):
     """Batches computed by all ranks of a communicator.
 
     Start the program with `mpiexec -n 4 python program.py`. Every rank runs the same solver on the same streams and
-    computes its share of each batch; one Allreduce per round adds the shares up, and a small one beside it tells
-    everybody whether somebody failed. Only rank 0 writes checkpoints and calls callbacks and progress; results are the
-    same on all ranks. A program that prints asks for `engine.rank == 0` first.
+    computes its share of each batch; one Allreduce per round adds the shares up. A rank that fails makes the sum NaN,
+    and then everybody asks everybody what happened. Only rank 0 writes checkpoints and calls callbacks and progress;
+    results are the same on all ranks. A program that prints asks for `engine.rank == 0` first.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ class MPI(Engine):
             raise missing_extra("mpi4py", "mpi", "engine='mpi'") from error
         except RuntimeError as error:  # mpi4py is there, but no MPI library
             raise missing_extra("an MPI library, such as openmpi", "mpi", "engine='mpi'") from error
-        self._mpi = mpi
+        self._mpi, self._in_place = mpi, mpi.IN_PLACE
         comm = mpi.COMM_WORLD if comm is None else comm
         if (handle := comm.py2f()) not in _DUPLICATES:
             _DUPLICATES[handle] = comm.Dup()
@@ -85,7 +86,7 @@ class MPI(Engine):
                 )
             )
         self._broken: OracleError | None = None
-        self._notes = np.zeros(1 + VOTES)  # used again in every round
+        self._votes = np.zeros(VOTES)  # used again in every round
         self._ask: Callable[[], tuple[float, ...]] | None = None
         self._tell: Callable[[Array], None] | None = None
 
@@ -106,16 +107,21 @@ class MPI(Engine):
     def total(self, loaded: Loaded, x: Array, ticket: Ticket, batch: Batch) -> Array:
         if self._broken is not None:
             raise OracleError(*self._broken.parts)
-        mine = shares(loaded.oracle.cut(batch), self.workers)[self.rank]
+        oracle = loaded.oracle
+        mine = shares(oracle.cut(batch), self.workers)[self.rank]
+        failure = None
         try:
-            found = sums_of(loaded.oracle, batch, x, mine)
+            found = sums_of(oracle, batch, x, mine)
+            total = _share(x, found)
+            if has_nan(total) and (failure := _failure(x, found)) is not None:
+                total[...] = nan
+            self._add_up(total, x)
+        except OracleError:
+            raise
         except BaseException as error:
             self._leave(error, x)
             raise
-        failure = found if isinstance(found, Failure) else _first_nan(x, found)
-        total = np.zeros(x.shape, x.dtype) if isinstance(found, Failure) or not found else _sum(found)
-        self._add_up(total, failure is not None, x)
-        if self._notes[0]:
+        if isnan(total.item(0)):
             self._raise_first(failure, x)
         return total
 
@@ -146,29 +152,20 @@ class MPI(Engine):
             if isinstance(other, Failure):
                 raise other.error(f"worker {rank} (rank {rank})", x)
 
-    def _add_up(self, total: Array, failed: bool, x: Array) -> None:
-        """Add up over ranks, in place: the shares, how many ranks failed, and the votes of all.
-
-        The few numbers travel beside the many, at the same time: shares need not be copied to be sent with them.
-        """
-        notes, mpi = self._notes, self._mpi
-        notes[0] = failed
+    def _add_up(self, total: Array, x: Array) -> None:
+        """Add up over ranks, in place: the shares, and beside them, at the same time, the votes if there are any."""
+        comm, in_place, requests = self.comm, self._in_place, []
         if self._ask is not None:
-            notes[1:] = self._ask()
-        try:
-            beside = self.comm.Iallreduce(mpi.IN_PLACE, notes)
-            if self.timeout is None:
-                self.comm.Allreduce(mpi.IN_PLACE, total)
-                beside.Wait()
-            else:
-                self._wait([beside, self.comm.Iallreduce(mpi.IN_PLACE, total)], x, self.timeout)
-        except OracleError:
-            raise
-        except BaseException as error:
-            self._leave(error, x)
-            raise
+            self._votes[:] = self._ask()
+            requests.append(comm.Iallreduce(in_place, self._votes))
+        if self.timeout is None:
+            comm.Allreduce(in_place, total)
+            for request in requests:
+                request.Wait()
+        else:
+            self._wait([*requests, comm.Iallreduce(in_place, total)], x, self.timeout)
         if self._tell is not None:
-            self._tell(notes[1:])
+            self._tell(self._votes)
 
     def _wait(self, requests: list[Any], x: Array, timeout: float) -> None:
         """Wait for sums, answer those who ask whether this rank waits too, and find out who does not."""
@@ -223,17 +220,20 @@ class MPI(Engine):
         self.comm.Abort(1)
 
 
-def _first_nan(x: Array, found: list[Array]) -> Failure | None:
-    """A failure for the first of the sums that has NaN at a moderate point."""
+def _share(x: Array, found: list[Array] | Failure) -> Array:
+    """The sum of what a rank found, in an array that MPI can write to; NaN if it failed."""
+    if isinstance(found, Failure):
+        return np.full(x.shape, nan, x.dtype)
+    if len(found) == 1 and found[0].flags.carray:
+        return found[0]
+    total = np.zeros(x.shape, x.dtype)
     for value in found:
-        if has_nan(value) and (failure := nan_failure(x, value)) is not None:
-            return failure
-    return None
-
-
-def _sum(found: list[Array]) -> Array:
-    """The sum of some arrays that nobody else keeps, in the first of them if MPI can write to it."""
-    total = found[0] if found[0].flags.carray else found[0].copy()
-    for value in found[1:]:
         total += value
     return total
+
+
+def _failure(x: Array, found: list[Array] | Failure) -> Failure | None:
+    """What went wrong on a rank: an error, or NaN at a moderate point in one of the sums that it found."""
+    if isinstance(found, Failure):
+        return found
+    return next((failure for value in found if (failure := nan_failure(x, value)) is not None), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import threading
 import time
 import warnings
@@ -114,9 +115,12 @@ class Ray(Engine):
             ) from error
 
     def _call(self, number: int, x: Any, key: int, ticket: tuple[Any, ...], mine: list[Span]) -> Any:
-        # The oracle goes along until it has arrived, and within a tuple, or it would be fetched for every call.
-        blob = None if key in self._known[number] else self._blobs[key]
-        return self._actors[number].sums.remote(x, (key, blob, ticket, mine))
+        # Bytes travel much faster than what Ray has to look into. The oracle goes along until it has arrived, and
+        # within a tuple, or it would be fetched for every call.
+        beside: dict[str, Any] = {} if key in self._known[number] else {"blob": (self._blobs[key],)}
+        if not isinstance(x, np.ndarray):
+            beside["stored"], x = x, None
+        return self._actors[number].sums.remote(pickle.dumps((x, key, ticket, mine)), **beside)
 
     def _answer(self, number: int, reply: Any, work: tuple[Any, ...], end: float | None) -> Any:
         """What a worker answers; one that is lost is replaced, and its work given to the new one."""
@@ -125,7 +129,7 @@ class Ray(Engine):
             try:
                 answer = self._ray.get(reply, timeout=None if end is None else max(0.0, end - time.monotonic()))
                 self._known[number].add(work[1])
-                return answer
+                return pickle.loads(answer) if isinstance(answer, bytes) else answer
             except errors.GetTimeoutError:
                 assert self.timeout is not None
                 self._replace(number)
@@ -228,16 +232,16 @@ class Actor:
         os.environ[WORKER] = str(number)
         self._desk = Desk()
 
-    def sums(self, x: Array, work: tuple[int, Any, tuple[Any, ...], list[Span]]) -> Any:
-        """The sums of these spans as one array, or a Failure."""
-        key, blob, ticket, mine = work
+    def sums(self, work: bytes, stored: Array | None = None, blob: tuple[Any] | None = None) -> Any:
+        """The sums of some spans, as bytes or, for an x that was stored, as one array; or a Failure."""
+        x, key, ticket, mine = pickle.loads(work)
         if blob is not None:
             import ray
 
-            self._desk.put(key, ray.get(blob))
-        found = self._desk.sums(key, x, Ticket(*ticket), mine)
-        if isinstance(found, Failure):
-            return found
+            self._desk.put(key, ray.get(blob[0]))
+        found = self._desk.sums(key, x if stored is None else stored, Ticket(*ticket), mine)
+        if stored is None or isinstance(found, Failure):
+            return pickle.dumps(found)
         return found[0][None] if len(found) == 1 else np.stack(found)
 
     def drop(self, key: int) -> None:

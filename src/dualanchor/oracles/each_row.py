@@ -12,10 +12,11 @@ from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
 from dualanchor.core.types import Array
 
 
-def each_row(function: Callable[[int], Any], x: Array, name: str) -> Array:
-    """`function(row)` for each row of x, as an array like x that nobody else keeps; an error names the row."""
+def each_row(function: Callable[[int], Any], x: Array, name: str, out: Any = None) -> Array:
+    """`function(row)` for each row of x, in `out` or an array like x that nobody else keeps; an error names the row."""
     foreign = arrays.is_foreign(x)
-    out: Any = [None] * x.shape[0] if foreign else np.empty_like(x)
+    if out is None:
+        out = [None] * x.shape[0] if foreign else np.empty_like(x)
     for row in range(x.shape[0]):
         try:
             value = function(row)

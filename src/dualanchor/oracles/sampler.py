@@ -95,11 +95,14 @@ class Sampler(Shardable):
     def cut(self, batch: Batch) -> int:
         return min(self._shards or 1, int(batch.size))
 
-    def partial(self, x: Array, batch: Batch, shard: int) -> Array:
+    def partial(self, x: Array, batch: Batch, shard: int, out: Array | None = None) -> Array:
         handles, positions = batch.data
         size, shards = int(batch.size), self.cut(batch)
         part = size // shards + (shard < size % shards)
-        return self._part(x, part, handles, positions, shard) * (part / size)
+        value = self._part(x, part, handles, positions, shard)
+        if out is None or value.shape != out.shape or value.dtype != out.dtype:
+            return value * (part / size)
+        return np.multiply(value, part / size, out)
 
     def _part(self, x: Array, n: int, handles: list[Handle], positions: Any, shard: int) -> Array:
         if self._vectorized:

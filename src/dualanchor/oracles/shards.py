@@ -25,8 +25,8 @@ class Shardable(Oracle):
         """Into how many shards this batch is cut."""
 
     @abstractmethod
-    def partial(self, x: Array, batch: Batch, shard: int) -> Array:
-        """What one shard adds to F_B(x), for each row, in an array that nobody else keeps."""
+    def partial(self, x: Array, batch: Batch, shard: int, out: Array | None = None) -> Array:
+        """What one shard adds to F_B(x), for each row, in an array that nobody else keeps: in `out`, where it fits."""
 
     def mean(self, x: Array, batch: Batch) -> Array:
         return added(lambda shard: self.partial(x, batch, shard), (0, self.cut(batch)))
