@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from math import sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,10 @@ def panels(names: Sequence[str]) -> list[Panel]:
 
 
 def plain_oracle(panel: Panel) -> tuple[np.ndarray, Callable[[int], Sample]]:
-    """The start of seed 0, and a function that draws B samples and gives their mean as a function of the point."""
+    """The start of seed 0, and a function that draws B samples and gives their mean as a function of the point.
+
+    The operators are the paper's formulas for one point; nothing of the library runs inside.
+    """
     rng = np.random.default_rng(0)
     problem = panel.problem
     instance = problem.instance(da.Streams(0, np.arange(1), Purpose.INSTANCE))
@@ -50,12 +53,40 @@ def plain_oracle(panel: Panel) -> tuple[np.ndarray, Callable[[int], Sample]]:
             rows = lines[rng.integers(0, n, B)]
             return lambda x: (rows @ x) @ rows / B
     else:
+        F = turned(instance.root[0] - 1 / sqrt(d)) if problem.name == "worst-case-nonexpansive" else huber(problem)
+        np.testing.assert_allclose(F(x0), instance.oracle.operator(x0[None])[0], rtol=1e-12, atol=1e-12)
 
         def draw(B: int) -> Sample:
             xi = sigma / sqrt(d * B) * rng.standard_normal(d)
-            return lambda x: instance.oracle.operator(x[None])[0] + xi
+            return lambda x: F(x) + xi
 
     return x0, draw
+
+
+def turned(shift: np.ndarray) -> Sample:
+    """Experiment 1."""
+
+    def F(x: np.ndarray) -> np.ndarray:
+        y = x - shift
+        H = np.empty_like(y)
+        H[0] = y[-1] - 2 / sqrt(y.size)
+        H[1:] = -y[:-1]
+        return H + y
+
+    return F
+
+
+def huber(problem: Any) -> Sample:
+    """Experiment 3."""
+    half, mu, delta, nu = problem.dimension // 2, problem.mu, problem.delta, problem.nu
+
+    def F(z: np.ndarray) -> np.ndarray:
+        value = (1 - delta) * np.clip(z, -nu, nu) + mu * z
+        value[:half] += delta * z[half:]
+        value[half:] -= delta * z[:half]
+        return value
+
+    return F
 
 
 def plain_step(method: da.Method, panel: Panel) -> Callable[[int], None]:
