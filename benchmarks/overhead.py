@@ -56,10 +56,10 @@ def inlined_worst_case(offset: np.ndarray, steps: int, alpha: float, sigma: floa
     N = steps + 1
     x, z, scale = np.zeros(D), np.zeros(D), sigma / sqrt(D)
     for k, xi in zip(range(steps), noise_vectors(steps), strict=False):
-        G = x - offset
-        G[0] += x[-1]
+        G = scale * xi - offset
+        G += x
         G[1:] -= x[:-1]
-        G = G + scale * xi
+        G[0] += x[-1]
         z *= (N - k - 1) / (N - k)
         z -= alpha / (N - k) * G
         x -= alpha * G + z

@@ -44,7 +44,7 @@ _PER_BLOCK = 16384  # numbers in a block, at most, unless a single vector has mo
 _FIRST = 256  # and in the first one
 _KEPT = 1 << 21  # blocks of vectors are kept up to so many numbers in all, and one of any size
 _NEAR = 4096  # rows whose positions are as near as this read one stretch together
-_WIDE = 1 << 17  # numbers of a block that are multiplied at once; more of them one vector at a time
+_WIDE = 1 << 18  # numbers of a block that are multiplied at once; more of them one vector at a time
 _NOTHING = object()
 
 
@@ -156,6 +156,14 @@ class Streams:
             return normals.item(position, self._period)
         values = normals.item(position, self._slots)
         return values if len(values) == self.rows else np.broadcast_to(values, (self.rows, self.dimension))
+
+    def scaled_normals(self, scale: float) -> Array:
+        """What `normals(compact=True)` gives, times a scale."""
+        position = self.position
+        if not isinstance(position, int) or self._period is not None or self.dimension > _KEPT:
+            return scale * self.normals(compact=True)
+        self.position = position + 1
+        return self._normals.multiple(position, scale)
 
     def many_normals(self, count: int, scale: float) -> Iterator[Array] | None:
         """What `count` calls of `normals(compact=True)` give, times a scale; None where it is not kept ready."""
@@ -348,6 +356,7 @@ class _Sequence:
         self._start = self._end = 0  # the block in hand; what is handed out of it cannot be written to
         self._values, self._items = np.empty(0), [np.empty(0)]  # (length, replications, ..), and entry by entry
         self._loaded: object = _NOTHING  # the selection for which the block in hand is known to be filled
+        self._multiples: dict[tuple[int, float], list[Array]] = {}  # blocks times scales
 
     def item(self, position: int, slots: IntArray | None) -> Array:
         """Entry `position` for the given replications (None: all, in order)."""
@@ -355,6 +364,19 @@ class _Sequence:
             self._load(position, slots)
         value = self._items[position - self._start]
         return value if slots is None else value.take(slots, axis=0)
+
+    def multiple(self, position: int, scale: float) -> Array:
+        """Entry `position` of all replications times a scale; the entries of a block are multiplied together."""
+        number, start, _ = self._where(position)
+        multiples = self._multiples.get((number, scale))
+        if multiples is None:
+            entry = self.item(position, None)
+            if self._values.size > _WIDE:
+                return scale * entry
+            while len(self._multiples) >= self._capacity:
+                self._multiples.pop(next(iter(self._multiples)))
+            multiples = self._multiples[number, scale] = list(scale * self._values)
+        return multiples[position - start]
 
     def make(self, position: int, slot: Any) -> Array:
         """The entries of the block of a position, not kept."""

@@ -27,9 +27,9 @@ def turn(
 ) -> None:
     """Experiment 1: x + H'x - c plus noise, with the linear part H' of H."""
     scale = constants[0]
-    G[0] = x[0] - offset[0] + x[d - 1] + scale * noise[0]
+    G[0] = x[0] + (scale * noise[0] - offset[0]) + x[d - 1]
     with f.loop(1, d) as i:
-        G[i] = x[i] - offset[i] - x[i - 1] + scale * noise[i]
+        G[i] = x[i] + (scale * noise[i] - offset[i]) - x[i - 1]
 
 
 def coupled_huber(

@@ -86,19 +86,20 @@ class RAIN(TwoCall):
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         gamma, weight = self.growth, number(np.power(1 + self.growth, -1.0 * k))
         pull = number(self.anchor_weight * np.expm1(k * np.log1p(gamma)))  # lambda gamma S_k
-        move = self._move(s.gap, pull, F(s.x, F.draw(self.batch(k))))
+        move = self._move(pull * s.gap, F(s.x, F.draw(self.batch(k))))
         half = s.x - move
-        move = self._move(s.gap - move, pull, F(half, F.draw(self.batch(k))))
+        move -= s.gap  # the gap at the half step, the other way round
+        move *= -pull
+        move = self._move(move, F(half, F.draw(self.batch(k))))
         s.x -= move
         s.gap *= (1 - weight) / (1 + gamma - weight)  # z_k enters the mean with weight (1 + gamma)^k / S_{k+1}
         s.gap -= move
 
-    def _move(self, gap: Array, pull: Any, G: Array) -> Array:
-        """Eta (G + r_k), where r_k pulls back over the gap to the mean."""
-        move = pull * gap
-        move += G
-        move *= self.step_size
-        return move
+    def _move(self, r: Array, G: Array) -> Array:
+        """Eta (G + r_k), in the array of r_k."""
+        r += G
+        r *= self.step_size
+        return r
 
     def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
         return self.twice(k)

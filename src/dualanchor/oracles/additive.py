@@ -57,7 +57,7 @@ class AdditiveNoise(Oracle):
     numbers everywhere.
 
     An `operator` object with a method `take(rows)` is restricted with the rows of a run; that is how each
-    replication gets an instance of its own.
+    replication gets an instance of its own. One with a method `with_noise(x, noise)` adds the noise itself.
 
     Examples
     --------
@@ -79,6 +79,7 @@ class AdditiveNoise(Oracle):
         if noise is not None:
             require_callable(noise, "AdditiveNoise: noise", "noise(n, rng)")
         self._F, self._sigma, self._noise, self._vectorized = operator, float(sigma), noise, vectorized
+        self._with_noise = getattr(operator, "with_noise", None)
         self.mixed_sizes = noise is None
         self.rowwise = not vectorized  # a vectorized one may multiply matrices, or hand out an array that it uses again
 
@@ -90,7 +91,7 @@ class AdditiveNoise(Oracle):
         if isinstance(size, int) and (later := streams.normals_later()) is not None:
             return Batch(size, _Later(later, self._sigma / sqrt(streams.dimension * size)))
         if isinstance(size, int):  # the mean of B Gaussian vectors is one, with variance sigma^2 / (d B)
-            return Batch(size, self._sigma / sqrt(streams.dimension * size) * streams.normals(compact=True))
+            return Batch(size, streams.scaled_normals(self._sigma / sqrt(streams.dimension * size)))
         scale = (self._sigma / np.sqrt(streams.dimension * size)).astype(streams.dtype)
         noise = streams.normals(compact=True)
         return Batch(size, (scale.reshape(-1, len(noise), 1) * noise).reshape(-1, streams.dimension))
@@ -102,8 +103,12 @@ class AdditiveNoise(Oracle):
         return None if noise is None else (Batch(size, one) for one in noise)
 
     def mean(self, x: Array, batch: Batch) -> Array:
-        value, noise = self._F(x) if self._vectorized else self.operator(x), batch.data
-        if self.rowwise and type(noise) is type(x) is np.ndarray:
+        noise = batch.data
+        known = self.rowwise and type(noise) is type(x) is np.ndarray
+        if known and self._with_noise is not None:
+            return self._with_noise(x, noise)
+        value = self._F(x) if self._vectorized else self.operator(x)
+        if known:
             each = value if len(noise) in (1, len(x)) else value.reshape(-1, *noise.shape)  # of the configurations
             each += noise
             return value
@@ -135,6 +140,7 @@ class AdditiveNoise(Oracle):
             return self
         part = copy(self)
         part._F = restrict(rows)
+        part._with_noise = getattr(part._F, "with_noise", None)
         return part
 
     def _sample_noise(self, streams: Streams, size: int) -> Array:

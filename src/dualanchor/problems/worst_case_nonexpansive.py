@@ -72,13 +72,26 @@ class _Turn:
         return cls(offsets)
 
     def __call__(self, x: Array) -> Array:
-        if len(x) == 1:  # quicker without the axis of rows
-            return self._turned(x[0], self._cycle[0])[None]
-        each = x if len(self._cycle) in (1, len(x)) else x.reshape(-1, *self._cycle.shape)
-        return self._turned(each, self._cycle).reshape(x.shape)
+        return self._turned(x, -self._cycle)
 
-    def _turned(self, x: Array, offset: Array) -> Array:
-        value = x - offset
+    def with_noise(self, x: Array, noise: Array) -> Array:
+        """F(x) plus noise of each row, or of replications that rows go through: one pass less over x."""
+        offsets, d = self._cycle, x.shape[1]
+        if len(noise) > len(offsets) > 1:
+            noise = noise.reshape(-1, *offsets.shape)
+        elif len(offsets) > len(noise) > 1:
+            offsets = offsets.reshape(-1, *noise.shape)
+        return self._turned(x, (noise - offsets).reshape(-1, d))
+
+    def _turned(self, x: Array, added: Array) -> Array:
+        """X + H'x plus something for each row."""
+        if len(x) == 1:  # quicker without the axis of rows
+            return self._of(x[0], added[0])[None]
+        each = x if len(added) in (1, len(x)) else x.reshape(-1, *added.shape)
+        return self._of(each, added).reshape(x.shape)
+
+    def _of(self, x: Array, added: Array) -> Array:
+        value = x + added
         x, turned = x.T, value.T  # coordinates come first
         others = turned[1:]
         others -= x[:-1]
