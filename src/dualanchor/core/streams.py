@@ -193,18 +193,17 @@ class Streams:
             make(position, slots[0]) if len(slots) == 1 else np.concatenate([make(position, i) for i in slots])
         )
 
-    def together(self) -> int:
-        """How many of the next vectors stand in one block, so that `vectors` does not copy them."""
-        assert isinstance(self.position, int)
-        return self._normals.left(self.position)
-
-    def vectors(self, count: int) -> Array:
-        """The next `count` standard normal vectors of all replications, (count, replications, d). For rows in step."""
+    def vectors(self, count: int) -> list[Array]:
+        """The next `count` standard normal vectors of all replications, in parts (.., replications, d)."""
         position = self.position
         assert isinstance(position, int)
         self.position = position + count
-        parts = self._normals.parts(position, count, None)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return self._normals.parts(position, count, None)
+
+    @property
+    def distinct(self) -> int:
+        """How many replications these streams know."""
+        return self._distinct.size
 
     def picks(self, n: int, sizes: IntArray) -> tuple[IntArray, IntArray]:
         """A window of all replications' indices below n that holds the next ones of each row, and where each begins."""

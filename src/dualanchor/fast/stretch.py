@@ -22,6 +22,7 @@ from dualanchor.fast.steps import FIELDS, Steps, address, steps_of
 
 _LONGEST = 1 << 17  # coordinates of a row; longer ones are stepped one step at a time
 _NOISE = 1 << 15  # numbers of noise that one replication reads in one call: a part of the cache
+_MORE_NOISE, _FEW = 1 << 18, 8  # of which more is read where each replication has but a few rows
 _PICKS = 1 << 18  # indices that one replication reads in one call, at most
 
 _ARRAYS: dict[str, Any] = {
@@ -33,7 +34,7 @@ _ARRAYS: dict[str, Any] = {
     "c": NUMBERS,  # coefficients, (steps, configurations, numbers)
     "alike": COUNTS,  # which configuration each row belongs to
     "heads": TRUTHS,  # whether a step is one evaluation, (steps, rows)
-    "noise": NUMBERS,  # (draws, slots, d)
+    "noise": COUNTS,  # where that of each draw stands, (slots, d)
     "scale": NUMBERS,  # of it, (steps, rows)
     "picks": COUNTS,  # indices, by slot
     "sizes": COUNTS,  # of batches, (steps, rows)
@@ -45,13 +46,36 @@ _ARRAYS: dict[str, Any] = {
     "G": NUMBERS,  # room for two values of F
     "point": NUMBERS,  # and for the second point
 }
-_DTYPES = {NUMBERS: np.float64, COUNTS: np.int64, TRUTHS: np.bool_}
 _NUMBERS = (
     *("operator", "one", "look", "two"),  # where these functions stand
     *("same", "careful"),  # whether both evaluations use one batch; whether a row ends at the step at which it leaves
     *("count", "steps", "rows", "fields", "d"),
-    *("per_instance", "configurations", "per_configuration", "all_slots", "per_noise", "per_slot"),
+    *("per_instance", "configurations", "per_configuration", "per_noise", "per_slot"),
 )
+_PLACES = {name: place for place, name in enumerate((*_NUMBERS, *_ARRAYS))}
+_DTYPES: dict[str, Any] = {
+    name: np.float64 if kind is NUMBERS else np.int64 if kind is COUNTS else np.bool_ for name, kind in _ARRAYS.items()
+}
+
+
+class _Table:
+    """What `_run` is given: numbers, and where arrays stand."""
+
+    def __init__(self, **given: Any) -> None:
+        self._entries, self._arrays = np.zeros(len(_PLACES), np.int64), dict[str, Array]()
+        self.put(given)
+
+    def put(self, given: dict[str, Any]) -> None:
+        """Set some entries; arrays are kept as long as they stand there."""
+        for name, value in given.items():
+            if name in _DTYPES:
+                self._arrays[name] = value = np.ascontiguousarray(value, _DTYPES[name])
+                value = address(value)
+            self._entries[_PLACES[name]] = value
+
+    def run(self) -> None:
+        """Take the steps."""
+        _run()(address(self._entries))
 
 
 @cache
@@ -59,7 +83,7 @@ def _run() -> Callable[[int], None]:
     """Steps of many rows in one call, row after row, so that each stays in the cache; what it needs is in a table."""
     f = Function("run", COUNTS)
     (table,) = f.given
-    entries = {name: table[i] for i, name in enumerate((*_NUMBERS, *_ARRAYS))}
+    entries = {name: table[place] for name, place in _PLACES.items()}
     n = {name: entries[name] for name in _NUMBERS}
     a = {name: f.array(entries[name], kind) for name, kind in _ARRAYS.items()}
     G, G1, point, d, rows = a["G"], a["G"] + n["d"], a["point"], n["d"], n["rows"]
@@ -77,7 +101,7 @@ def _run() -> Callable[[int], None]:
             a["constants"][0] = a["scale"][at]
 
             def evaluate(point: Any, value: Any) -> None:
-                noise = a["noise"] + (draw[0] * n["all_slots"] + slot) * n["per_noise"]
+                noise = f.array(a["noise"][draw[0]], NUMBERS) + slot * n["per_noise"]
                 picks = a["picks"] + (slot * n["per_slot"] + start[0])
                 data = a["data"] + a["which"][r] * n["per_instance"]
                 f.call(n["operator"], point, data, a["constants"], noise, picks, size, value, d)
@@ -157,28 +181,24 @@ class Stretch:
         points, left = np.empty((len(asked), *state.x.shape)), np.zeros(rows, np.int64)
         shown = np.full(count, -1)
         shown[[k - 1 for k in asked]] = np.arange(len(asked))
-        given: dict[str, Any] = {
-            "operator": self._operator, "one": steps.one, "look": steps.look, "two": steps.two,
-            "same": steps.same, "rows": rows, "fields": s.shape[1], "d": s.shape[2],
-            "s": s, "data": recipe.data, "per_instance": recipe.data[0].size, "which": recipe.which,
-            "constants": np.array([0.0, *recipe.constants]), "alike": self._alike, "slots": streams.slots(),
-            "points": points, "left": left, "G": np.empty((2, s.shape[2])), "point": np.empty(s.shape[2]),
-        }  # fmt: skip
+        table = _Table(
+            operator=self._operator, one=steps.one, look=steps.look, two=steps.two,
+            same=steps.same, rows=rows, fields=s.shape[1], d=s.shape[2],
+            s=s, data=recipe.data, per_instance=recipe.data[0].size, which=recipe.which,
+            constants=np.array([0.0, *recipe.constants]), alike=self._alike, slots=streams.slots(),
+            points=points, left=left, G=np.empty((2, s.shape[2])), point=np.empty(s.shape[2]),
+        )  # fmt: skip
 
         def walk(first: int, last: int, order: IntArray, careful: bool) -> None:
             """Steps first .. last - 1 of these rows, as many in one call as there is noise at hand."""
             c, begin = self._coefficients(range(ks[first], ks[last - 1] + 1)), first
+            table.put({"careful": careful, "configurations": c.shape[1], "per_configuration": c.shape[2]})
             while first < last and order.size:
                 width, read = samples.read(first, last)
-                part = slice(first, first + width)
-                _call(
-                    given | read | {
-                        "order": order, "count": order.size, "careful": careful, "steps": width,
-                        "c": c[first - begin : first - begin + width], "configurations": c.shape[1],
-                        "per_configuration": c.shape[2],
-                        "heads": heads[part], "sizes": sizes[part], "shown": shown[part],
-                    }
-                )  # fmt: skip
+                part, own = slice(first, first + width), slice(first - begin, first - begin + width)
+                table.put({"order": order, "count": order.size, "steps": width, "c": c[own]})
+                table.put({"heads": heads[part], "sizes": sizes[part], "shown": shown[part], **read})
+                table.run()
                 if careful:
                     gone = left[order] > 0
                     left[order[gone]] += first
@@ -187,8 +207,9 @@ class Stretch:
 
         order = np.argsort(streams.slots(), kind="stable")  # rows of one replication share its noise
         checked = [*range(CHECKED - ks.start % CHECKED, count, CHECKED), count]
+        origin = np.empty_like(s)
         for first, last in pairwise([0, *checked]):
-            origin, position = s.copy(), streams.position
+            origin[...], position = s, streams.position
             walk(first, last, order, False)
             bounded = np.isfinite(row_squares(state.x[order]))
             if not bounded.all():
@@ -208,12 +229,6 @@ class Stretch:
         return c
 
 
-def _call(given: dict[str, Any]) -> None:
-    arrays: list[Array] = [np.ascontiguousarray(given[name], _DTYPES[kind]) for name, kind in _ARRAYS.items()]
-    table = np.array([*(given[name] for name in _NUMBERS), *map(address, arrays)], np.int64)
-    _run()(address(table))
-
-
 class _Noise:
     """Vectors of additive noise for a stretch: one for each batch, scaled by its size."""
 
@@ -222,13 +237,17 @@ class _Noise:
         self._scale = recipe.sigma / np.sqrt(streams.dimension * sizes)
         self._none = {"picks": np.zeros(1, np.int64), "per_slot": 0, "starts": np.zeros(sizes.shape[1], np.int64)}
         self.possible = isinstance(streams.position, int)
-        self._width = max(1, _NOISE // (streams.dimension * draws))
+        # Many rows that share noise read it from the cache; few had better not be called for often.
+        numbers = _NOISE if sizes.shape[1] > _FEW * streams.distinct else _MORE_NOISE
+        self._width = max(1, numbers // (streams.dimension * draws))
+        self._parts: list[Array] = []
 
     def read(self, first: int, last: int) -> tuple[int, dict[str, Any]]:
         """For how many of these steps this is, and noise, its scales, and no indices."""
-        width = min(last - first, self._width, max(1, self._streams.together() // self._draws))
-        noise = self._streams.vectors(self._draws * width)
-        found = {"noise": noise, "all_slots": noise.shape[1], "per_noise": noise.shape[2]}
+        width = min(last - first, self._width)
+        self._parts = self._streams.vectors(self._draws * width)
+        places = [address(part) + part.strides[0] * np.arange(len(part)) for part in self._parts]
+        found = {"noise": np.concatenate(places), "per_noise": self._streams.dimension}
         return width, {**found, "scale": self._scale[first : first + width], **self._none}
 
 
@@ -238,7 +257,8 @@ class _Picks:
     def __init__(self, recipe: Recipe, sizes: IntArray, draws: int, streams: Streams) -> None:
         assert recipe.components is not None
         self._streams, self._sizes, self._draws, self._n = streams, sizes, draws, recipe.components
-        self._none = {"noise": np.zeros(1), "all_slots": 0, "per_noise": 0}
+        self._nowhere = np.zeros(1)
+        self._none = {"per_noise": 0, "noise": np.full(2 * len(sizes), address(self._nowhere))}
         self._scale = np.zeros(sizes.shape)
         self.possible = bool(sizes.max() <= recipe.components)  # a larger batch is drawn in another way
         self._width = max(1, _PICKS // (draws * int(sizes.max())))
