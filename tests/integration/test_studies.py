@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,12 @@ def run(*words, code=0):
 
 def results(folder):
     return json.loads((Path(folder) / "results.json").read_text())
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_every_point_of_the_paper_s_grids_makes_a_method(name):
+    text = resources.files("dualanchor.experiments").joinpath(f"paper/{name}.toml").read_text(encoding="utf-8")
+    assert parse_panel(text, name).entries == paper_panel(name).entries
 
 
 def test_the_paper_s_panels_are_as_printed():

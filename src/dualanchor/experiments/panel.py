@@ -113,7 +113,7 @@ def paper_panel(name: str) -> Panel:
     if name not in PAPER:
         raise unknown_name("panel", name, (*PAPER, "appendix"))
     text = resources.files("dualanchor.experiments").joinpath(f"paper/{name}.toml").read_text(encoding="utf-8")
-    return parse_panel(text, f"{name}.toml")
+    return parse_panel(text, f"{name}.toml", check=False)  # these are known to be right
 
 
 def load_panel(path: str | Path) -> Panel:
@@ -127,13 +127,17 @@ def load_panel(path: str | Path) -> Panel:
     return parse_panel(text, str(path))
 
 
-def parse_panel(text: str, name: str) -> Panel:
-    """A panel from TOML; an error names line and field."""
+def parse_panel(text: str, name: str, check: bool = True) -> Panel:
+    """A panel from TOML, with every point of its grids checked if asked for; an error names line and field."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ArgumentError(explain(f"Panel file {name} must be valid TOML", error, "Mend that line")) from None
-    return _Reader(text, name, data).panel()
+    reader = _Reader(text, name, data)
+    panel = reader.panel()
+    if check:
+        reader.check_entries(panel)
+    return panel
 
 
 class _Reader:
@@ -168,9 +172,7 @@ class _Reader:
         block = self._get("seeds_per_block", int, "a whole number", 5)
         if block < 1:
             self._fail("seeds_per_block", "must be at least 1", block, "Use a whole number >= 1")
-        panel = Panel(identity, self._get("title", str, "a text", identity), problem, budget, entries, block)
-        self._check_entries(panel)
-        return panel
+        return Panel(identity, self._get("title", str, "a text", identity), problem, budget, entries, block)
 
     def _entry(self, key: str, table: Any) -> Entry:
         if not isinstance(table, dict):
@@ -195,7 +197,7 @@ class _Reader:
             self._fail("ours", f"of methods.{key} must be true or false", repr(ours), "Leave it out")
         return Entry(key, table.get("method", key), grid, fixed, table.get("like"), unit, factor, ours)
 
-    def _check_entries(self, panel: Panel) -> None:
+    def check_entries(self, panel: Panel) -> None:
         names = [entry.id for entry in panel.entries]
         for entry in panel.entries:
             try:
