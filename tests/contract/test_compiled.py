@@ -161,6 +161,22 @@ def test_which_methods_are_compiled():
     assert not compiled & {"auto", "averaged", "restarted-dual-ohm", "rain-double-loop"}
 
 
+@pytest.mark.parametrize("name", sorted(SAMPLED))
+def test_what_is_recorded_does_not_depend_on_how_far_leaps_go(name, monkeypatch):
+    """How far they go depends on the clock; a full pass over a sum rounds differently beside other points."""
+    options = {"rank": 49, "components": 80} if name == "finite-sum-cocoercive" else {}
+    problem = da.problems.make(name, {"dimension": 50, **options})
+    methods = [da.SGDA(size) for size in (0.001, 0.003, 0.01, 0.03, 0.1)]
+    runs = []
+    for reach in (1024, 7, 100, 33):
+        monkeypatch.setattr("dualanchor.run.loop._REACH", reach)
+        result = da.solve(problem, methods, budget=400, reps=3, record=50, fast=True)
+        order = np.lexsort((result.history.row, result.history.k))
+        runs.append([result.history.k[order], result.history.residual[order]])
+    for other in runs[1:]:
+        np.testing.assert_array_equal(other, runs[0])
+
+
 def test_a_mutant_of_a_compiled_step_is_caught(monkeypatch):
     case = next(c for c in CASES if c.method.id == "s-dual-ohm" and c.problem.name == "huber-minimax")
     both_ways(case, case.make(), stop=da.Steps(20))

@@ -146,8 +146,12 @@ class Lane:
         rows, d = points.shape[1:]
         there = (left == 0) | (np.array(asked, int)[:, None] < left)
         values, each, among = np.full(there.size, np.inf), points.reshape(-1, d), np.flatnonzero(there)
-        together = max(1, _BLOCK // (self._replications * d)) * self._replications
-        for some in (among[i : i + together] for i in range(0, among.size, together)):
+        if self._oracle.components is None:  # in pieces that fit the cache
+            together = max(1, _BLOCK // (self._replications * d)) * self._replications
+            pieces = [among[i : i + together] for i in range(0, among.size, together)]
+        else:  # a full pass: its rounding depends on what is evaluated together, which must not depend on the leaps
+            pieces = [rows * i + np.flatnonzero(one) for i, one in enumerate(there) if one.any()]
+        for some in pieces:
             norms = _norms(self._oracle.take(some % rows), each[some])
             if norms is None:
                 return [None] * len(asked)
