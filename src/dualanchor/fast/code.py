@@ -109,7 +109,7 @@ class Function:
     """A function that returns nothing, with what it is given by kind."""
 
     def __init__(self, name: str, *kinds: Any) -> None:
-        self._name = f"{name}.{next(_NUMBERS)}"
+        self._name = f"{name}.{next(_SERIAL)}"
         self._module = ir.Module(self._name)
         self._function = ir.Function(self._module, ir.FunctionType(ir.VoidType(), kinds), self._name)
         self.builder = ir.IRBuilder(self._function.append_basic_block())
@@ -197,7 +197,7 @@ class Function:
         return _MACHINE.compiled(str(self._module), self._name)
 
 
-_NUMBERS = count()  # names are never used again
+_SERIAL = count()  # names are never used again
 
 
 class _Machine:

@@ -40,9 +40,10 @@ class Steps:
     same : bool
         Whether both evaluations, where there are two, use one batch.
     one : int
-        Where the step after one evaluation stands.
+        Where the step after one evaluation stands; 0 if there is none.
     look, two : int
-        The second point, and the step after two evaluations: of a method without a coin, or whose coin shows tails.
+        The same for the second point, and for the step after two evaluations: of a method without a coin, or whose coin
+        shows tails.
     """
 
     def __init__(self, cls: type[Method], tossed: bool) -> None:
@@ -54,14 +55,10 @@ class Steps:
             raise TypeError("keeps too many vectors")
         self._cls, self._coefficients, self._programs = cls, list[Node](), programs
         self.alone, self.same = True not in programs, True in programs and programs[True].same
-        self.one, self.look, self.two = (
-            self._loop(NUMBERS, {} if program is None else changes(program))
-            for program, changes in (
-                (programs.get(False), lambda program: program.changes),
-                (programs.get(True), lambda program: {"point": program.point}),
-                (programs.get(True), lambda program: program.changes),
-            )
-        )
+        one, two = programs.get(False), programs.get(True)
+        self.one = 0 if one is None else self._loop(NUMBERS, one.changes)
+        self.look = 0 if two is None else self._loop(NUMBERS, {"point": two.point})
+        self.two = 0 if two is None else self._loop(NUMBERS, two.changes)
         names = set().union(*(node.leaves() for node in self._coefficients))
         self.parameters = [field.name for field in fields(cls) if field.name in names]  # type: ignore[arg-type]
 
