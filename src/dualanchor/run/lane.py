@@ -23,7 +23,6 @@ from dualanchor.run.outcome import Ended
 
 _BLOCK = 1 << 16  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
 _LONG = 1 << 16  # coordinates; the arrays of a step on one such row leave the cache
-_STRIDE = 8  # steps at a time that are taken again to find out where a row left
 _AHEAD = 1 << 19  # numbers of one noise vector per step and replication that are read again by every block
 
 
@@ -122,24 +121,40 @@ class Lane:
         """
         if (found := self._compiled(count, coins, asked)) is not None:
             return Leap(self._residuals_there(asked, *found), found[1])
-        origin = self.origin()
+        start = checked = self.origin()
         residuals: list[Array | None] = []
         self.session.checking = False
+        looks = {*range(CHECKED - self.k % CHECKED, count, CHECKED), count}
         try:
-            for end in sorted({*asked, *range(CHECKED - self.k % CHECKED, count, CHECKED), count}):
-                done = self.k - origin.k
+            for end in sorted({*asked, *looks}):
+                done = self.k - start.k
                 self.advance(end - done, None if coins is None else coins[:, done:end])
-                if not self.bounded().all():
-                    break
+                if end in looks:
+                    left = self._left_since(checked, start.k, coins)
+                    if left is None or left.any():
+                        break
+                    checked = checked if end == count else self.origin()
                 if end in asked:
-                    residuals.append(self.residual())
-            left = self._left_since(origin, coins)
+                    residuals.append(self._residual_in_bounds())
         except Exception:  # of whatever kind: it is met again, step by step
             left = None
         if left is None:
-            self.rewind(origin)
+            self.rewind(start)
             return None
         return Leap(residuals, left)
+
+    def _residual_in_bounds(self) -> Array | None:
+        """The residuals of the rows that are in bounds, computed as if there were no others, which have none."""
+        bounded = self.bounded()
+        if bounded.all():
+            return self.residual()
+        values = np.full(bounded.size, np.inf)
+        if bounded.any():
+            known = self.take(bounded).residual()
+            if known is None:
+                return None
+            values[bounded] = known
+        return values
 
     def _residuals_there(self, asked: Sequence[int], points: Array, left: IntArray) -> list[Array | None]:
         """The residuals after the numbers of steps asked for, infinite for rows that have left by then."""
@@ -158,37 +173,34 @@ class Lane:
             values[some] = norms
         return list(values.reshape(there.shape))
 
-    def _left_since(self, origin: Origin, coins: Array | None) -> IntArray | None:
-        """After how many steps each row left, which then stands there; None if that cannot be told."""
+    def _left_since(self, checked: Origin, start: int, coins: Array | None) -> IntArray | None:
+        """After how many steps from the start each row left, which then stands there; None if that cannot be told.
+
+        It did where it was first out of bounds since it was checked, if it is so now. Where the steps are checked must
+        not depend on the clock: a row may come back.
+        """
         left, bounded = np.zeros(self.rows.size, np.int64), self.bounded()
         if bounded.all():
             return left
-        gone = self._retrace(origin, ~bounded, coins) if self.rowwise else []
-        for piece in gone:
+        coins = None if coins is None else coins[:, checked.k - start :]
+        for piece in self._retrace(checked, ~bounded, coins) if self.rowwise else ():
             at = np.searchsorted(self.rows, piece.rows)
-            left[at] = piece.k - origin.k
+            left[at] = piece.k - start
             for name, value in vars(piece.state).items():
                 setattr(self.state, name, arrays.put(getattr(self.state, name), at, value))
-        return left if gone else None
+        return left if left.any() else None
 
     def _retrace(self, origin: Origin, rows: Rows, coins: Array | None) -> list[Ended]:
         """These rows (a mask) left on the way since the origin: where each of them did; nothing if one did not."""
         part = self.take(rows)
         part.rewind(Origin(origin.k, origin.state.take(rows), _of_rows(origin.mark, rows)))
+        part.session.checking = not self.sure
         coins = None if coins is None else coins[rows]
         gone: list[Ended] = []
         while part.rows.size:
             if part.k == self.k:
                 return []
-            count, here = min(_STRIDE, self.k - part.k), part.origin()
-            tossed = None if coins is None else coins[:, part.k - origin.k :]
-            part.session.checking = False
-            part.advance(count, tossed)
-            if part.bounded().all():
-                continue
-            part.rewind(here)
-            part.session.checking = not self.sure
-            bounded = part.watch(count, tossed)
+            bounded = part.watch(self.k - part.k, None if coins is None else coins[:, part.k - origin.k :])
             if bounded.all():
                 return []
             gone.append(part.diverged(~bounded))

@@ -20,6 +20,7 @@ from dualanchor.core.method import State
 from dualanchor.core.result import History, Result, Status
 from dualanchor.core.streams import shared
 from dualanchor.core.types import Array
+from dualanchor.fast import CHECKED
 from dualanchor.run.checkpoint import Saver
 from dualanchor.run.lane import Lane, per_row
 from dualanchor.run.outcome import Ended, assemble
@@ -118,7 +119,8 @@ class Loop:
         if steps <= 0:
             self._retire_stopped(allowance <= 0, outlook)
             return
-        steps = min(steps, reach)
+        if steps > reach:  # which depends on the clock; where rows are checked must not
+            steps = reach if reach < CHECKED else reach - (lane.k + reach) % CHECKED
         if self._period is not None:
             steps = min(steps, self._period - lane.k % self._period)
         watching = self._watching or self._stepwise or lane.k < self._careful_until
@@ -166,8 +168,9 @@ class Loop:
             )
 
     def _pace(self, steps: int, seconds: float) -> None:
-        """How many steps to take next, after so many took so long."""
-        self._reach = max(1, min(_REACH, 4 * steps, int(_SECONDS * steps / max(seconds, 1e-9))))
+        """How many steps to take next, after so many took so long: one, or as many as rows are checked after."""
+        affordable = int(_SECONDS * steps / max(seconds, 1e-9))
+        self._reach = 1 if affordable < CHECKED else min(_REACH, max(CHECKED, 4 * steps), affordable)
 
     # -- rows that end ---------------------------------------------------------------------------------------
 
@@ -176,7 +179,7 @@ class Loop:
         self._recorder.add(gone.rows, gone.k, gone.draws, gone.evals, gone.residual)
         self._ended.append(gone)
         self._lane = self._lane.take(others)
-        self._reach = max(1, self._reach // 2)  # where one row leaves, others may follow
+        self._reach = min(self._reach, max(CHECKED, self._reach // 2))  # where one row leaves, others may follow
 
     def _retire_stopped(self, stopped: Array, outlook: Outlook) -> None:
         rows = np.broadcast_to(stopped, (outlook.rows,))
