@@ -177,6 +177,14 @@ def test_what_is_recorded_does_not_depend_on_how_far_leaps_go(name, monkeypatch)
         np.testing.assert_array_equal(other, runs[0])
 
 
+def test_batches_that_outgrow_a_sum_are_compiled_up_to_there_however_far_leaps_go():
+    problem = da.problems.finite_sum_cocoercive(components=50, dimension=31, rank=20)
+    method, options = da.SEG(0.5, batch_size=da.Growing(0.5)), {"reps": 3, "check": False, "record": 0, "fast": True}
+    whole = da.solve(problem, method, stop=da.Steps(150), **options)
+    never = da.Target(1e-300, every=7)
+    np.testing.assert_array_equal(da.solve(problem, method, stop=da.Steps(150) | never, **options).x, whole.x)
+
+
 def test_a_mutant_of_a_compiled_step_is_caught(monkeypatch):
     case = next(c for c in CASES if c.method.id == "s-dual-ohm" and c.problem.name == "huber-minimax")
     both_ways(case, case.make(), stop=da.Steps(20))

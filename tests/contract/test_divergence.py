@@ -163,3 +163,16 @@ def test_a_value_that_turns_complex_on_the_way_is_located():
     with pytest.raises(da.errors.OracleError, match="dtype complex128 at iteration 460") as caught:
         da.solve(problem, da.SEG(0.1), stop=da.Steps(500), check=False, record=0)
     assert caught.value.result.nit == 460
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_row_that_comes_back_from_far_out_ends_alike_however_often_one_looks(fast, monkeypatch):
+    problem = da.problems.finite_sum_cocoercive(components=9, dimension=4, rank=3)
+    method, options = da.HalpernPAGE(6.0, 7, 3), {"stop": da.Steps(2000), "reps": [4, 5], "check": False, "seed": 3}
+    usual = da.solve(problem, method, record=0, fast=fast, **options)
+    for seconds in (0.01, 1e9):
+        monkeypatch.setattr("dualanchor.run.loop._SECONDS", seconds)
+        other = da.solve(problem, method, record=0, fast=fast, **options)
+        np.testing.assert_array_equal(other.nit, usual.nit)
+        np.testing.assert_array_equal(other.x, usual.x)
+    np.testing.assert_array_equal(da.solve(problem, method, record="all", fast=fast, **options).nit, usual.nit)

@@ -8,6 +8,7 @@ replication read the same numbers: configurations share the noise of their seed.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
@@ -52,26 +53,34 @@ class _Memory:
     """Blocks of vectors that later runs of this process may read again, the latest up to so many numbers."""
 
     def __init__(self) -> None:
-        self.limit = self._size = 0
+        self._limit = self._size = 0
         self._blocks: OrderedDict[Any, Array] = OrderedDict()
+        self._lock = threading.Lock()
 
     def find(self, key: Any) -> Array | None:
         """The block with this key, if it is here."""
-        block = self._blocks.get(key)
-        if block is not None:
-            self._blocks.move_to_end(key)
-        return block
+        with self._lock:
+            block = self._blocks.get(key)
+            if block is not None:
+                self._blocks.move_to_end(key)
+            return block
 
     def keep(self, key: Any, block: Array) -> None:
         """Remember a block that nobody writes to any more."""
-        if self.limit and key not in self._blocks:
-            self._blocks[key] = block
-            self._size += block.size
-            self.trim()
+        with self._lock:
+            if self._limit and key not in self._blocks:
+                self._blocks[key] = block
+                self._size += block.size
+                self._trim()
 
-    def trim(self) -> None:
-        """Forget the oldest blocks beyond the limit."""
-        while self._size > self.limit:
+    def allow(self, numbers: int) -> None:
+        """Set how many numbers are remembered."""
+        with self._lock:
+            self._limit = numbers
+            self._trim()
+
+    def _trim(self) -> None:
+        while self._size > self._limit:
             self._size -= self._blocks.popitem(last=False)[1].size
 
 
@@ -80,8 +89,7 @@ _memory = _Memory()
 
 def remember(numbers: int) -> None:
     """Keep blocks of normal vectors, up to so many numbers, for later runs with the same seeds; 0 forgets them."""
-    _memory.limit = numbers
-    _memory.trim()
+    _memory.allow(numbers)
 
 
 class Streams:
@@ -418,6 +426,7 @@ class _Sequence:
         number, start, length = self._where(position)
         if number not in self._kept:
             self._values, self._items = np.empty(0), []  # let go of the old block before the new one is made
+            self._start = self._end = 0
         values = self._filled(number, length, range(self._replications) if slots is None else np.unique(slots).tolist())
         if values is not self._values.base:
             self._values = values.view()

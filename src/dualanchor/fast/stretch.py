@@ -159,6 +159,16 @@ class Stretch:
             return None  # rows whose coins differ would read different numbers of samples
         return cls(steps, operator, method, len(state.x))
 
+    def alike_ahead(self, method: Method, state: State, session: Session, ks: range, coins: Array | None) -> int:
+        """How many of the next steps, from the first on, have a compiled form, or have none: like the first."""
+        recipe = session.recipe
+        if recipe is None or recipe.components is None:
+            return len(ks)
+        cost = method.cost(np.arange(ks.start, ks.stop), state, coins)
+        sizes = _over_steps(cost.draws, len(ks), len(state.x)) // self._steps.draws
+        too_large = np.any(sizes > recipe.components, axis=1).tolist()
+        return [*too_large, not too_large[0]].index(not too_large[0])
+
     def advance(
         self, method: Method, state: State, session: Session, ks: range, coins: Array | None, asked: Sequence[int] = ()
     ) -> tuple[Array, IntArray] | None:

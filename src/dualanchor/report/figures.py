@@ -33,7 +33,8 @@ _STYLE: dict[str, Any] = {
 _DPI = 160
 _SIZES = {1: (7.4, 4.6), 2: (5.0, 3.5)}  # inches per panel, by the number of columns
 _MARGINS = {"left": 0.8, "right": 0.36, "top": 0.35, "bottom": 0.55}  # inches around each panel
-_LEGEND = {"columns": 4, "row": 0.21}  # inches
+_LEGEND = {"row": 0.21, "sign": 0.84, "letter": 0.0725}  # inches
+_COLUMNS, _ROOMY = 4, 3  # of a legend, at most; its rows for which a figure has room, before it grows
 _MARKERS = 9  # per curve
 
 
@@ -67,20 +68,32 @@ def draw(panels: Sequence[View], columns: int = 1) -> dict[str, bytes]:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)  # type: ignore[arg-type]
         labels = list(dict.fromkeys(view.label(name) for view in panels for name in view.bands))
-        legend = _LEGEND["row"] * (-(-len(labels) // _LEGEND["columns"]))
-        figure = Figure(figsize=(columns * width, rows * height), dpi=_DPI)
-        axes = _arranged(figure, rows, columns, legend)
+        shown, across = _legend(labels, columns * width)
+        lines_of_legend = -(-len(shown) // across)
+        more = _LEGEND["row"] * max(0, lines_of_legend - _ROOMY)
+        figure = Figure(figsize=(columns * width, rows * height + more), dpi=_DPI)
+        axes = _arranged(figure, rows, columns, _LEGEND["row"] * lines_of_legend)
         lines: dict[str, Any] = {}
         for ax, view in zip(axes, panels, strict=False):
             lines |= _draw_panel(ax, view)
         for ax in axes[len(panels) :]:
             ax.remove()
         if labels:
-            # matplotlib leaves out a label that begins with an underscore
-            shown = [f" {label}" if label.startswith("_") else label for label in labels]
-            handles = [lines[label] for label in labels]
-            figure.legend(handles, shown, loc="lower center", ncols=_LEGEND["columns"], borderaxespad=0.2)
+            figure.legend([lines[one] for one in labels], shown, loc="lower center", ncols=across, borderaxespad=0.2)
         return _saved(figure)
+
+
+def _legend(labels: Sequence[str], width: float) -> tuple[list[str], int]:
+    """The labels, shortened if one alone is too long, and in how many columns they fit side by side."""
+    most = int((width - _LEGEND["sign"]) / _LEGEND["letter"])
+    shown = [label if len(label) <= most else f"{label[: most - 1]}…" for label in labels]
+    shown = [f" {label}" if label.startswith("_") else label for label in shown]  # else matplotlib leaves it out
+    for columns in range(min(_COLUMNS, len(shown)), 1, -1):
+        rows = -(-len(shown) // columns)
+        longest = [max(map(len, shown[i : i + rows])) for i in range(0, len(shown), rows)]
+        if sum(_LEGEND["sign"] + _LEGEND["letter"] * length for length in longest) <= width:
+            return shown, columns
+    return shown, 1
 
 
 def _arranged(figure: Any, rows: int, columns: int, legend: float) -> list[Any]:
@@ -131,11 +144,11 @@ def _draw_panel(ax: Any, view: View) -> dict[str, Any]:
 def _mark_axes(ax: Any, decades: float) -> None:
     """Plain numbers at both axes, and between powers of ten where there are few of them."""
     from matplotlib.markers import TICKLEFT
-    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
-    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}" if ax.get_xlim()[1] < 5e6 else "{x:g}"))
     between = (2.0, 3.0, 5.0) if decades < 1 else (2.0, 5.0) if decades < 2.5 else ()
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, *between)))
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, *between)) if decades > 0.35 else MaxNLocator(5))
     ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     # The small ticks as one line of markers: as ticks, each of them is an artist that is placed again and again.
     low, high = ax.get_ylim()

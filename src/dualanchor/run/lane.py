@@ -117,8 +117,13 @@ class Lane:
         """Take so many steps without looking after each of them, and find out afterwards what has happened.
 
         True residuals are kept after the numbers of steps asked for. The leap ends early where a row is then found to
-        have left. Where something goes wrong the answer is None and nothing is done.
+        have left, or where steps can no more be compiled, or can again. Where something goes wrong the answer is None
+        and nothing is done.
         """
+        if self._stretch is not None:
+            ks, tossed = range(self.k, self.k + count), None if coins is None else coins[:, :count]
+            count = self._stretch.alike_ahead(self.method, self.state, self.session, ks, tossed)
+            asked = [after for after in asked if after <= count]
         if (found := self._compiled(count, coins, asked)) is not None:
             return Leap(self._residuals_there(asked, *found), found[1])
         start = checked = self.origin()

@@ -152,7 +152,7 @@ class Loop:
         if found is None:
             self._careful_until, self._reach = lane.k + steps, 1
             return
-        self._pace(steps, time.perf_counter() - clock)
+        self._pace(lane.k - outlook.k, time.perf_counter() - clock)
         if wanted := wanted[: len(found.residuals)]:
             after = np.array(wanted)[:, None] - outlook.k
             there = (found.gone_after == 0) | (after < found.gone_after)

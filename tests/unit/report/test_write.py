@@ -15,6 +15,7 @@ from tests.unit.report.small import small_study
 from dualanchor.core.errors import ArgumentError, CheckpointError, MissingExtraError
 from dualanchor.core.result import jsonable
 from dualanchor.report import load_study, write_report
+from dualanchor.report.figures import _legend
 from dualanchor.report.write import write_files
 
 
@@ -144,3 +145,15 @@ def test_files_that_are_not_a_study_s_are_refused(folder, tmp_path, name, change
     with pytest.raises(CheckpointError, match=re.escape(complaint)) as caught:
         load_study(tmp_path)
     assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_legend_takes_the_columns_that_fit_and_shortens_what_does_not():
+    assert _legend(["sgda", "seg", "rain", "auto", "s-ohm"], 7.4)[1] == 4
+    assert (
+        _legend(["a-really-rather-long-method-name-number-0", "another-name-that-is-as-long-as-that-one"], 7.4)[1] == 1
+    )
+    (shown,), columns = _legend(["x" * 200], 7.4)
+    assert columns == 1
+    assert len(shown) < 100
+    assert shown.endswith("…")
+    assert _legend([], 7.4) == ([], 1)
