@@ -191,22 +191,23 @@ class Stretch:
         points, left = np.empty((len(asked), *state.x.shape)), np.zeros(rows, np.int64)
         shown = np.full(count, -1)
         shown[[k - 1 for k in asked]] = np.arange(len(asked))
+        c = self._coefficients(ks)
         table = _Table(
             operator=self._operator, one=steps.one, look=steps.look, two=steps.two,
             same=steps.same, rows=rows, fields=s.shape[1], d=s.shape[2],
             s=s, data=recipe.data, per_instance=recipe.data[0].size, which=recipe.which,
             constants=np.array([0.0, *recipe.constants]), alike=self._alike, slots=streams.slots(),
+            configurations=c.shape[1], per_configuration=c.shape[2],
             points=points, left=left, G=np.empty((2, s.shape[2])), point=np.empty(s.shape[2]),
         )  # fmt: skip
 
         def walk(first: int, last: int, order: IntArray, careful: bool) -> None:
             """Steps first .. last - 1 of these rows, as many in one call as there is noise at hand."""
-            c, begin = self._coefficients(range(ks[first], ks[last - 1] + 1)), first
-            table.put({"careful": careful, "configurations": c.shape[1], "per_configuration": c.shape[2]})
+            table.put({"careful": careful})
             while first < last and order.size:
                 width, read = samples.read(first, last)
-                part, own = slice(first, first + width), slice(first - begin, first - begin + width)
-                table.put({"order": order, "count": order.size, "steps": width, "c": c[own]})
+                part = slice(first, first + width)
+                table.put({"order": order, "count": order.size, "steps": width, "c": c[part]})
                 table.put({"heads": heads[part], "sizes": sizes[part], "shown": shown[part], **read})
                 table.run()
                 if careful:

@@ -77,6 +77,8 @@ class _Turn:
     def with_noise(self, x: Array, noise: Array) -> Array:
         """F(x) plus noise of each row, or of replications that rows go through: one pass less over x."""
         offsets, d = self._cycle, x.shape[1]
+        if len(x) == 1:  # quicker without the axis of rows
+            return self._of(x[0], noise[0] - offsets[0])[None]
         if len(noise) > len(offsets) > 1:
             noise = noise.reshape(-1, *offsets.shape)
         elif len(offsets) > len(noise) > 1:
@@ -85,8 +87,6 @@ class _Turn:
 
     def _turned(self, x: Array, added: Array) -> Array:
         """X + H'x plus something for each row."""
-        if len(x) == 1:  # quicker without the axis of rows
-            return self._of(x[0], added[0])[None]
         each = x if len(added) in (1, len(x)) else x.reshape(-1, *added.shape)
         return self._of(each, added).reshape(x.shape)
 
