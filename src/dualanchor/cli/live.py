@@ -39,7 +39,7 @@ def figures_soon() -> Iterator[None]:
 
 @contextmanager
 def going_on_later(folder: Path) -> Iterator[None]:
-    """On Ctrl-C, say that what is finished is kept, and nothing about joblib's threads, which are stopped for it."""
+    """On Ctrl-C, say what is kept, if anything is, and nothing about joblib's threads, which are stopped for it."""
     before = threading.excepthook
 
     def note(problem: threading.ExceptHookArgs) -> None:
@@ -50,7 +50,8 @@ def going_on_later(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        click.echo(f"Interrupted. Finished pieces are kept in {folder}: the same command goes on from there.", err=True)
+        kept = f" Finished pieces are kept in {folder}: the same command goes on from there."
+        click.echo("Interrupted." + (kept if any(folder.glob("*.npz")) else ""), err=True)
         raise SystemExit(130) from None
     finally:
         threading.excepthook = before

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from dualanchor.core.arrays import row_squares
-from dualanchor.core.method import Method, State
+from dualanchor.core.method import Cost, Method, State
 from dualanchor.core.oracle import Recipe, Session
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray
@@ -164,8 +164,7 @@ class Stretch:
         recipe = session.recipe
         if recipe is None or recipe.components is None:
             return len(ks)
-        cost = method.cost(np.arange(ks.start, ks.stop), state, coins)
-        sizes = _over_steps(cost.draws, len(ks), len(state.x)) // self._steps.draws
+        _, sizes = self._batches(method, state, ks, coins)
         too_large = np.any(sizes > recipe.components, axis=1).tolist()
         return [*too_large, not too_large[0]].index(not too_large[0])
 
@@ -181,9 +180,8 @@ class Stretch:
         steps, recipe, streams = self._steps, session.recipe, session.streams
         assert recipe is not None
         count, rows = len(ks), len(state.x)
-        cost = method.cost(np.arange(ks.start, ks.stop), state, coins)
+        cost, sizes = self._batches(method, state, ks, coins)
         heads = _over_steps(steps.alone if coins is None else coins, count, rows)
-        sizes = _over_steps(cost.draws, count, rows) // steps.draws
         samples = (_Noise if recipe.components is None else _Picks)(recipe, sizes, steps.draws, streams)
         if not samples.possible:
             return None
@@ -230,6 +228,11 @@ class Stretch:
                 streams.position = after
         session.count(_total(cost.draws, count), _total(cost.evals, count))
         return points, left
+
+    def _batches(self, method: Method, state: State, ks: range, coins: Array | None) -> tuple[Cost, IntArray]:
+        """What these steps cost, and how large their batches are, (steps, rows)."""
+        cost = method.cost(np.arange(ks.start, ks.stop), state, coins)
+        return cost, _over_steps(cost.draws, len(ks), len(state.x)) // self._steps.draws
 
     def _coefficients(self, ks: range) -> Array:
         """The numbers of these steps, (steps, configurations, numbers)."""

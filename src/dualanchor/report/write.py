@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from dualanchor.core.errors import ArgumentError, explain
 from dualanchor.core.result import to_json
-from dualanchor.experiments.pieces import spread
+from dualanchor.experiments.processes import spread
 from dualanchor.experiments.study import Study
 from dualanchor.report.figures import draw
 from dualanchor.report.html import interactive_figures, page
