@@ -150,6 +150,7 @@ tell(rank=engine.rank, x=found.x.tolist(), upper=float(found.certificate.upper),
     [
         ("raise ValueError('boom')", "ValueError: boom on worker 1 (rank 1)"),
         ("globals().update(sample_value=np.nan)", "NaN on worker 1 (rank 1)"),
+        ("globals().update(sample_value=np.where(np.arange(40) == 7, np.nan, 0.0))", "NaN on worker 1 (rank 1)"),
         ("time.sleep(100)", "Got no answer on worker 1 (rank 1)"),
     ],
 )
@@ -184,6 +185,42 @@ except da.errors.OracleError as error:
         assert "at iteration 3" in one["text"]
         norm = float(one["text"].split("point of norm ")[1].split(" ")[0])
         assert norm == pytest.approx(one["norm"], rel=1e-5)
+
+
+def test_nan_behind_a_constraint_and_in_a_full_pass_is_traced_to_its_rank(job):
+    facts, _ = job(
+        2,
+        """
+from dualanchor.oracles.composite import Composite
+
+def ill(x, n, rng):
+    return x + np.where((RANK == 1) & (np.arange(40) == 7), np.nan, 0.0)
+
+def component(x, a):
+    return x - a + (np.nan if RANK == 1 else 0.0)
+
+data = np.ones((64, 40))
+engine, constants = da.engines.MPI(), da.Constants(L=2.0)
+texts = []
+oracle = Composite(da.Sampler(ill), da.prox.box(-1.0, 1.0), 0.4)
+constrained = da.Problem(oracle, np.ones(40), constants=constants)
+finite = da.FiniteSum.from_data(data, component)
+summed = da.Problem(finite, np.zeros(40), constants=constants)
+for problem in constrained, summed:
+    try:
+        da.solve(problem, method, engine=engine, check=False)
+    except da.errors.OracleError as error:
+        texts.append(str(error))
+try:
+    engine.attach(finite).operator(np.zeros((1, 40)))
+except da.errors.OracleError as error:
+    texts.append(str(error))
+tell(rank=RANK, texts=texts)
+""",
+    )
+    for one in facts:
+        assert len(one["texts"]) == 3
+        assert all("NaN on worker 1 (rank 1)" in text for text in one["texts"]), one["texts"]
 
 
 def test_the_death_of_a_rank_ends_the_job_and_a_checkpoint_goes_on_with_other_ranks(job, tmp_path):

@@ -125,6 +125,12 @@ class Oracle(ABC):
         """Whether one batch can be evaluated at two points; finds out at x if that is not declared."""
         return bool(self.replayable)
 
+    def trace_nan(self) -> None:
+        """Called when the last value was NaN: raise what is known of where that came from, beyond the point."""
+        inner = getattr(self, "_inner", None)
+        if isinstance(inner, Oracle):
+            inner.trace_nan()
+
 
 class Session:
     """The only way in which a method sees F: draw a batch, evaluate it, and have both counted.
@@ -181,7 +187,7 @@ class Session:
             value = arrays.settled(value, x)
         other = type(value) is not type(x) and not arrays.alike(value, x)
         if self.checking or other or value.shape != x.shape:
-            _check(x, value)
+            _check(x, value, self._oracle)
         if untouched is not None and not arrays.restored(x, untouched):
             raise OracleError(
                 "The oracle must not change the point that it is asked about",
@@ -249,7 +255,7 @@ class Session:
             try:
                 part = oracle.mean(x[rows], piece)
                 if self.checking or part.shape != x[rows].shape:
-                    _check(x[rows], part)
+                    _check(x[rows], part, oracle)
                 value[rows] = part
             except OracleError as error:
                 raise _moved(error, rows) from error
@@ -306,7 +312,7 @@ def raised(error: Exception, doing: str) -> OracleError:
     )
 
 
-def _check(x: Array, value: Any) -> None:
+def _check(x: Array, value: Any, oracle: Oracle) -> None:
     shape = getattr(value, "shape", None)
     if shape != x.shape:
         raise OracleError(
@@ -335,6 +341,7 @@ def _check(x: Array, value: Any) -> None:
     moderate = extent < np.finfo(arrays.numpy_dtype(x.dtype)).max ** 0.125
     broken = arrays.to_host(xp.any(xp.isnan(value), axis=1)) & moderate
     if broken.any():
+        oracle.trace_nan()
         row = int(np.flatnonzero(broken)[0])
         raise OracleError(
             "The oracle must return numbers at every finite point",

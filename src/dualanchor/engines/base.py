@@ -263,6 +263,9 @@ class Engine(ABC):
     def total(self, loaded: Loaded, x: Array, ticket: Ticket, batch: Batch) -> Array:
         """F_B(x), computed by all workers together; raises OracleError if one of them fails."""
 
+    def trace_nan(self) -> None:  # noqa: B027 - an engine that gathers shares looks for NaN in them itself
+        """Raise for the worker that brought NaN into the last total, if it was at a moderate point."""
+
     def measure(self, dimension: int = 1000) -> Latency:
         """Time rounds without samples: what a round costs beside them, in dimensions 1 to about this one."""
         loaded = self.load(_Nothing(self.workers))
@@ -341,6 +344,9 @@ class Sharded(Oracle):
             self._inner.replayable = bool(np.array_equal(F(x, batch), F(x, batch)))
         return bool(self._inner.replayable)
 
+    def trace_nan(self) -> None:
+        self.engine.trace_nan()
+
     def describe(self) -> dict[str, Any]:
         return self._inner.describe()
 
@@ -349,7 +355,10 @@ class ShardedSum(Sharded):
     """The same for a finite sum, whose true operator is a full pass."""
 
     def operator(self, x: Array) -> Array:
-        return self.mean(x, self.full_batch())
+        value = self.mean(x, self.full_batch())
+        if has_nan(value):
+            self.trace_nan()
+        return value
 
 
 def _drawn(oracle: Shardable, streams: Streams, size: int, rows: IntArray | None) -> tuple[Ticket, Batch]:

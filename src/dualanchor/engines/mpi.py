@@ -20,7 +20,6 @@ from dualanchor.engines.base import (
     Latency,
     Loaded,
     Ticket,
-    has_nan,
     nan_failure,
     shares,
     sums_of,
@@ -86,6 +85,7 @@ class MPI(Engine):
                 )
             )
         self._broken: OracleError | None = None
+        self._last: Any = None  # what the last round was about
         self._votes = np.zeros(VOTES)  # used again in every round
         self._ask: Callable[[], tuple[float, ...]] | None = None
         self._tell: Callable[[Array], None] | None = None
@@ -109,21 +109,28 @@ class MPI(Engine):
             raise OracleError(*self._broken.parts)
         oracle = loaded.oracle
         mine = shares(oracle.cut(batch), self.workers)[self.rank]
-        failure = None
+        self._last = oracle, batch, x, mine
         try:
             found = sums_of(oracle, batch, x, mine)
             total = _share(x, found)
-            if has_nan(total) and (failure := _failure(x, found)) is not None:
-                total[...] = nan
             self._add_up(total, x)
+            if isnan(total.item(0)):
+                self._raise_first(found if isinstance(found, Failure) else None, x)
         except OracleError:
             raise
         except BaseException as error:
             self._leave(error, x)
             raise
-        if isnan(total.item(0)):
-            self._raise_first(failure, x)
         return total
+
+    def trace_nan(self) -> None:
+        """Called by all ranks: each computes its share, which the total has overwritten, once more."""
+        x = self._last[2]
+        found = sums_of(*self._last)
+        failure = found if isinstance(found, Failure) else None
+        for value in () if failure else found:
+            failure = failure or nan_failure(x, value)
+        self._raise_first(failure, x)
 
     def agree(self, function: Callable[[], Any]) -> Any:
         """What the function returns or raises on rank 0, on all ranks."""
@@ -154,7 +161,11 @@ class MPI(Engine):
 
     def _add_up(self, total: Array, x: Array) -> None:
         """Add up over ranks, in place: the shares, and beside them, at the same time, the votes if there are any."""
-        comm, in_place, requests = self.comm, self._in_place, []
+        comm, in_place = self.comm, self._in_place
+        if self.timeout is None and self._ask is None:
+            comm.Allreduce(in_place, total)
+            return
+        requests = []
         if self._ask is not None:
             self._votes[:] = self._ask()
             requests.append(comm.Iallreduce(in_place, self._votes))
@@ -230,10 +241,3 @@ def _share(x: Array, found: list[Array] | Failure) -> Array:
     for value in found:
         total += value
     return total
-
-
-def _failure(x: Array, found: list[Array] | Failure) -> Failure | None:
-    """What went wrong on a rank: an error, or NaN at a moderate point in one of the sums that it found."""
-    if isinstance(found, Failure):
-        return found
-    return next((failure for value in found if (failure := nan_failure(x, value)) is not None), None)
