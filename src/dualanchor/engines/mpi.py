@@ -127,10 +127,8 @@ class MPI(Engine):
         """Called by all ranks: each computes its share, which the total has overwritten, once more."""
         x = self._last[2]
         found = sums_of(*self._last)
-        failure = found if isinstance(found, Failure) else None
-        for value in () if failure else found:
-            failure = failure or nan_failure(x, value)
-        self._raise_first(failure, x)
+        failures = [found] if isinstance(found, Failure) else [nan_failure(x, value) for value in found]
+        self._raise_first(next(filter(None, failures), None), x)
 
     def agree(self, function: Callable[[], Any]) -> Any:
         """What the function returns or raises on rank 0, on all ranks."""
