@@ -63,10 +63,13 @@ def is_real(x: Array) -> bool:
 # -- making ------------------------------------------------------------------------------------------------------
 
 
-def copy(x: Array) -> Array:
-    """An independent copy; an array that cannot be written to is its own."""
+def copy(x: Array, into: Array | None = None) -> Array:
+    """An independent copy, in an array that is no more needed where one fits; one that is read-only is its own."""
     if isinstance(x, np.ndarray):
-        return x.copy()
+        if into is None or into.shape != x.shape or into.dtype != x.dtype:
+            return x.copy()
+        into[...] = x
+        return into
     return namespace(x).asarray(detached(x), copy=True) if _writable(x) else x
 
 

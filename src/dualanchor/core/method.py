@@ -49,9 +49,9 @@ class State(SimpleNamespace):
         """The state of a selection of the rows; a copy."""
         return State(**{name: arrays.take(value, rows) for name, value in vars(self).items()})
 
-    def copy(self) -> State:
-        """An independent copy."""
-        return State(**{name: arrays.copy(value) for name, value in vars(self).items()})
+    def copy(self, into: State | None = None) -> State:
+        """An independent copy, in the arrays of a state that is no more needed where they fit."""
+        return State(**{name: arrays.copy(value, getattr(into, name, None)) for name, value in vars(self).items()})
 
 
 class Cost(NamedTuple):

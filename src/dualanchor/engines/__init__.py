@@ -1,18 +1,24 @@
-"""Where a batch is computed: on this machine, by the ranks of an MPI job, or by the actors of a Ray cluster."""
+"""Where a batch is computed: on this machine, by the ranks of an MPI job, or by the actors of a Ray cluster.
+
+Each kind of engine is imported when it is first used.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from dualanchor.core.errors import ArgumentTypeError, explain, unknown_name
 from dualanchor.engines.base import Engine, Latency, attach, engine_of
 from dualanchor.engines.data import SHARDS, ShardedData
-from dualanchor.engines.local import Local
-from dualanchor.engines.mpi import MPI
-from dualanchor.engines.ray import Ray
+
+if TYPE_CHECKING:
+    from dualanchor.engines.local import Local
+    from dualanchor.engines.mpi import MPI
+    from dualanchor.engines.ray import Ray
 
 __all__ = [
     "SHARDS",
@@ -32,14 +38,26 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_KINDS: dict[str, type[Engine]] = {"local": Local, "mpi": MPI, "ray": Ray}
+_KINDS = {"local": "Local", "mpi": "MPI", "ray": "Ray"}  # modules and their classes
+
+
+def __getattr__(name: str) -> Any:
+    for module, kind in _KINDS.items():
+        if name == kind:
+            return getattr(importlib.import_module(f"dualanchor.engines.{module}"), kind)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def make(name: str, **options: Any) -> Engine:
     """An engine by its name, "local", "mpi" or "ray"; options that are None are left out."""
     if name not in _KINDS:
         raise unknown_name("engine", name, _KINDS)
-    return _KINDS[name](**{key: value for key, value in options.items() if value is not None})
+    engine: type[Engine] = __getattr__(_KINDS[name])
+    return engine(**{key: value for key, value in options.items() if value is not None})
 
 
 @contextmanager

@@ -72,6 +72,8 @@ class Lane:
         self.mark: Any = None  # counts and positions before a step that failed
         self._oracle, self._coins, self._replications = session._oracle, coins, replications
         self._residual: tuple[int, Array | None] = (-1, None)
+        self._started: Origin | None = None  # of the last leap, where it began and was checked: arrays to use again
+        self._checked: Origin | None = None
         self._knows_operator = type(session._oracle).operator is not Oracle.operator
 
     def take(self, rows: Rows) -> Lane:
@@ -104,13 +106,14 @@ class Lane:
         """Whether a stretch of steps can be taken again with the same samples for sure."""
         return self._oracle.replayable is True
 
-    def origin(self) -> Origin:
-        """The present, to come back to."""
-        return Origin(self.k, self.state.copy(), self.session.mark())
+    def origin(self, old: Origin | None = None) -> Origin:
+        """The present, to come back to; in the arrays of an old one that is no more needed."""
+        return Origin(self.k, self.state.copy(None if old is None else old.state), self.session.mark())
 
     def rewind(self, origin: Origin) -> None:
         """Go back to where a stretch began."""
         self.k, self.state = origin.k, origin.state
+        self._started = self._checked = None
         self.session.reset(origin.mark)
 
     def leap(self, count: int, coins: Array | None, asked: Sequence[int]) -> Leap | None:
@@ -126,7 +129,7 @@ class Lane:
             asked = [after for after in asked if after <= count]
         if (found := self._compiled(count, coins, asked)) is not None:
             return Leap(self._residuals_there(asked, *found), found[1])
-        start = checked = self.origin()
+        start = checked = self._started = self.origin(self._started)
         residuals: list[Array | None] = []
         self.session.checking = False
         looks = {*range(CHECKED - self.k % CHECKED, count, CHECKED), count}
@@ -138,7 +141,8 @@ class Lane:
                     left = self._left_since(checked, start.k, coins)
                     if left is None or left.any():
                         break
-                    checked = checked if end == count else self.origin()
+                    if end < count:
+                        checked = self._checked = self.origin(self._checked)
                 if end in asked:
                     residuals.append(self._residual_in_bounds())
         except Exception:  # of whatever kind: it is met again, step by step

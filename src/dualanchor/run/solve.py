@@ -19,7 +19,7 @@ from dualanchor.core.problem import Problem, as_point
 from dualanchor.core.result import Result, jsonable
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array, IntArray
-from dualanchor.engines import MPI, Engine, attach, engine_of, opens_engine
+from dualanchor.engines import Engine, attach, engine_of, opens_engine
 from dualanchor.fast import installed
 from dualanchor.methods import make
 from dualanchor.run.checkpoint import Checkpoint, Saver
@@ -174,7 +174,8 @@ def solve(
     points, lengths = _recording(record, lane, rule, instance.oracle)
     stacked.check_rounds(max(lengths, default=None))
     lane.compiled = _worth_compiling(lane, max(lengths, default=0)) if fast is None else fast
-    kind = Together if isinstance(engine_of(instance.oracle), MPI) else Loop
+    engine_used = engine_of(instance.oracle)
+    kind = Together if engine_used is not None and engine_used.collective else Loop
     loop = kind(
         lane,
         rule,

@@ -9,7 +9,8 @@ from typing import Any
 
 from dualanchor.core.result import Result, Status
 from dualanchor.core.types import Array, IntArray
-from dualanchor.engines import MPI, engine_of
+from dualanchor.engines import engine_of
+from dualanchor.engines.mpi import MPI
 from dualanchor.run.checkpoint import Saver
 from dualanchor.run.lane import Lane
 from dualanchor.run.loop import Loop
