@@ -73,6 +73,18 @@ def test_the_paper_s_methods_on_its_problems_are_compiled(case, stretches):
     assert sum(stretches) == 40
 
 
+@pytest.mark.parametrize("d", [512, 1025, 1300])
+@pytest.mark.parametrize("problem", ["worst-case-nonexpansive", "huber-minimax"])
+@pytest.mark.parametrize("method", [da.SEG(0.05), da.RAIN(0.05), da.HalpernPAGE(0.05, 8, 2), da.DualOHM(0.05, 40)])
+def test_rows_longer_than_the_chunks_in_which_an_operator_and_its_use_take_turns(method, problem, d, stretches):
+    problem = da.problems.make(problem, {"dimension": d + d % 2 if problem == "huber-minimax" else d})
+    options = {"stop": da.Steps(30), "reps": 2, "seed": SEED, "check": False}
+    readable, compiled = (da.solve(problem, method, fast=on, **options) for on in (False, True))
+    assert sum(stretches) == 30
+    for name, value in readable.state.items():
+        np.testing.assert_array_equal(compiled.state[name], value, err_msg=name)
+
+
 @every_method
 def test_a_run_that_is_taken_up_again_goes_on_as_it_would_have(case, tmp_path):
     method, options = case.make(horizon=60), {"seed": SEED, "reps": 3, "fast": True, "record": [0, 7, 31, 50]}

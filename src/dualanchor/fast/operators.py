@@ -1,7 +1,8 @@
 """Compiled operators of the named problems: the mean of a batch at one point, in the order of the readable ones.
 
 Each is written down with what `KINDS` lists: the point x, data, constants (the first is the scale of the noise), noise,
-picked indices and how many they are, room for the value G, and the dimension d.
+picked indices and how many they are, room for the value G, the dimension d, and which coordinates of G to compute, from
+`first` on and before `last`; all of them if the operator is a finite sum's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import cache
 
 from dualanchor.fast.code import COUNT, COUNTS, NUMBERS, Array, Function, Number
 
-KINDS = (NUMBERS, NUMBERS, NUMBERS, NUMBERS, COUNTS, COUNT, NUMBERS, COUNT)
+KINDS = (NUMBERS, NUMBERS, NUMBERS, NUMBERS, COUNTS, COUNT, NUMBERS, COUNT, COUNT, COUNT)
 
 
 def turn(
@@ -24,16 +25,29 @@ def turn(
     size: Number,
     G: Array,
     d: Number,
+    first: Number,
+    last: Number,
 ) -> None:
     """Experiment 1: x + H'x - c plus noise, with the linear part H' of H."""
     scale = constants[0]
-    G[0] = x[0] + (scale * noise[0] - offset[0]) + x[d - 1]
-    with f.loop(1, d) as i:
+    with f.unless(first > 0):
+        G[0] = x[0] + (scale * noise[0] - offset[0]) + x[d - 1]
+    with f.loop(f.either(first > 0, first, f.number(1, COUNT)), last) as i:
         G[i] = x[i] + (scale * noise[i] - offset[i]) - x[i - 1]
 
 
 def coupled_huber(
-    f: Function, x: Array, data: Array, constants: Array, noise: Array, picks: Array, size: Number, G: Array, d: Number
+    f: Function,
+    x: Array,
+    data: Array,
+    constants: Array,
+    noise: Array,
+    picks: Array,
+    size: Number,
+    G: Array,
+    d: Number,
+    first: Number,
+    last: Number,
 ) -> None:
     """Experiment 3: clipped coordinates, a little of themselves, and a little of the other player's."""
     scale, mu, delta, nu = (constants[i] for i in range(4))
@@ -43,14 +57,24 @@ def coupled_huber(
         value = f.either(value > -nu, value, -nu)
         return f.either(value < nu, value, nu)
 
-    with f.loop(0, half) as i:
+    with f.loop(first, f.either(last < half, last, half)) as i:
         G[i] = clipped(x[i]) * own + mu * x[i] + delta * x[i + half] + scale * noise[i]
-    with f.loop(half, d) as i:
+    with f.loop(f.either(first > half, first, half), last) as i:
         G[i] = clipped(x[i]) * own + mu * x[i] - delta * x[i - half] + scale * noise[i]
 
 
 def rank_one(
-    f: Function, x: Array, data: Array, constants: Array, noise: Array, picks: Array, size: Number, G: Array, d: Number
+    f: Function,
+    x: Array,
+    data: Array,
+    constants: Array,
+    noise: Array,
+    picks: Array,
+    size: Number,
+    G: Array,
+    d: Number,
+    first: Number,
+    last: Number,
 ) -> None:
     """Experiment 2: the mean of q (q'x) over the picked lines q."""
     with f.loop(0, d) as i:

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
+from math import prod
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from dualanchor.fast.steps import FIELDS, Steps, address, steps_of
 _LONGEST = 1 << 17  # coordinates of a row; longer ones are stepped one step at a time
 _NOISE = 1 << 15  # numbers of noise that one replication reads in one call: a part of the cache
 _MORE_NOISE, _FEW = 1 << 18, 8  # of which more is read where each replication has but a few rows
+_CHUNK = 512  # coordinates
 _PICKS = 1 << 18  # indices that one replication reads in one call, at most
 
 _ARRAYS: dict[str, Any] = {
@@ -50,6 +52,7 @@ _NUMBERS = (
     *("operator", "one", "look", "two"),  # where these functions stand
     *("same", "careful"),  # whether both evaluations use one batch; whether a row ends at the step at which it leaves
     *("count", "steps", "rows", "fields", "d"),
+    *("chunk", "chunks"),  # coordinates on which an operator and what uses it work in turn, and how many such there are
     *("per_instance", "configurations", "per_configuration", "per_noise", "per_slot"),
 )
 _PLACES = {name: place for place, name in enumerate((*_NUMBERS, *_ARRAYS))}
@@ -88,7 +91,7 @@ def _run() -> Callable[[int], None]:
     a = {name: f.array(entries[name], kind) for name, kind in _ARRAYS.items()}
     G, G1, point, d, rows = a["G"], a["G"] + n["d"], a["point"], n["d"], n["rows"]
     start, draw = (f.variables(COUNT, 0) for _ in range(2))
-    total = f.variables(NUMBERS.pointee, 0.0)
+    total, zero = f.variables(NUMBERS.pointee, 0.0), f.number(0, COUNT)
     with f.loop(0, n["count"]) as i:
         r = a["order"][i]
         state = a["s"] + r * n["fields"] * d
@@ -100,25 +103,33 @@ def _run() -> Callable[[int], None]:
             size, numbers = a["sizes"][at], a["c"] + (k * n["configurations"] + a["alike"][r]) * n["per_configuration"]
             a["constants"][0] = a["scale"][at]
 
-            def evaluate(point: Any, value: Any) -> None:
+            def evaluate(point: Any, value: Any, first: Any, last: Any) -> None:
                 noise = f.array(a["noise"][draw[0]], NUMBERS) + slot * n["per_noise"]
                 picks = a["picks"] + (slot * n["per_slot"] + start[0])
                 data = a["data"] + a["which"][r] * n["per_instance"]
-                f.call(n["operator"], point, data, a["constants"], noise, picks, size, value, d)
+                f.call(n["operator"], point, data, a["constants"], noise, picks, size, value, d, first, last)
+
+            def evaluate_and(use: str, at: Any, value: Any) -> None:
+                """In chunks of coordinates, so that what is computed is used while it is at hand."""
+                with f.loop(0, n["chunks"]) as chunk:
+                    first = chunk * n["chunk"]
+                    rest = d - first
+                    length = f.either(rest < n["chunk"], rest, n["chunk"])
+                    evaluate(at, value, first, first + length)
+                    f.call(n[use], numbers, *(one + first for one in (*room, G, G1, point)), length)
 
             def go_on() -> None:
                 start[0], draw[0] = start[0] + size, draw[0] + 1
 
-            evaluate(x, G)
             with f.branches(a["heads"][at] > 0) as (heads, tails):
                 with heads:
+                    evaluate(x, G, zero, d)
                     f.call(n["one"], numbers, *room, G, G1, point, d)
                 with tails:
-                    f.call(n["look"], numbers, *room, G, G1, point, d)
+                    evaluate_and("look", x, G)
                     with f.when(n["same"] < 1):
                         go_on()
-                    evaluate(point, G1)
-                    f.call(n["two"], numbers, *room, G, G1, point, d)
+                    evaluate_and("two", point, G1)
             go_on()
             shown = a["shown"][k]
             with f.when(shown > -1):
@@ -144,6 +155,7 @@ class Stretch:
         each = [np.broadcast_to(np.asarray(getattr(method, name)).ravel(), (rows,)) for name in steps.parameters]
         distinct, self._alike = _distinct(each, rows)
         self._parameters = [values[distinct] for values in each]
+        self._rooms: dict[str, Array] = {}
 
     @classmethod
     def of(cls, method: Method, state: State, recipe: Recipe) -> Self | None:
@@ -174,8 +186,8 @@ class Stretch:
         """Take the steps and count them, each row as long as it is finite.
 
         Returns the iterates after the numbers of steps asked for, (numbers, rows, d), where a row has not left by
-        then, and after how many steps each row left, 0 if it did not. None, with nothing done, if just these steps have
-        no compiled form.
+        then, and after how many steps each row left, 0 if it did not. The next call overwrites the iterates. None, with
+        nothing done, if just these steps have no compiled form.
         """
         steps, recipe, streams = self._steps, session.recipe, session.streams
         assert recipe is not None
@@ -186,17 +198,18 @@ class Stretch:
         if not samples.possible:
             return None
         s = _together(state)
-        points, left = np.empty((len(asked), *state.x.shape)), np.zeros(rows, np.int64)
+        points, left = self._room("points", len(asked), *state.x.shape), np.zeros(rows, np.int64)
         shown = np.full(count, -1)
         shown[[k - 1 for k in asked]] = np.arange(len(asked))
-        c = self._coefficients(ks)
+        c, d = self._coefficients(ks), s.shape[2]
+        chunk = _CHUNK if recipe.components is None else d
         table = _Table(
             operator=self._operator, one=steps.one, look=steps.look, two=steps.two,
-            same=steps.same, rows=rows, fields=s.shape[1], d=s.shape[2],
+            same=steps.same, rows=rows, fields=s.shape[1], d=d, chunk=chunk, chunks=-(-d // chunk),
             s=s, data=recipe.data, per_instance=recipe.data[0].size, which=recipe.which,
             constants=np.array([0.0, *recipe.constants]), alike=self._alike, slots=streams.slots(),
             configurations=c.shape[1], per_configuration=c.shape[2],
-            points=points, left=left, G=np.empty((2, s.shape[2])), point=np.empty(s.shape[2]),
+            points=points, left=left, G=np.empty((2, d)), point=np.empty(d),
         )  # fmt: skip
 
         def walk(first: int, last: int, order: IntArray, careful: bool) -> None:
@@ -216,11 +229,11 @@ class Stretch:
 
         order = np.argsort(streams.slots(), kind="stable")  # rows of one replication share its noise
         checked = [*range(CHECKED - ks.start % CHECKED, count, CHECKED), count]
-        origin = np.empty_like(s)
+        origin = self._room("origin", *s.shape)
         for first, last in pairwise([0, *checked]):
             origin[...], position = s, streams.position
             walk(first, last, order, False)
-            bounded = np.isfinite(row_squares(state.x[order]))
+            bounded = np.isfinite(row_squares(state.x)[order])
             if not bounded.all():
                 gone, order, after = order[~bounded], order[bounded], streams.position
                 s[gone], streams.position = origin[gone], position
@@ -228,6 +241,13 @@ class Stretch:
                 streams.position = after
         session.count(_total(cost.draws, count), _total(cost.evals, count))
         return points, left
+
+    def _room(self, name: str, *shape: int) -> Array:
+        """Room for numbers, the same in every call as long as it is large enough: new room takes time to come by."""
+        size = prod(shape)
+        if name not in self._rooms or self._rooms[name].size < size:
+            self._rooms[name] = np.empty(size)
+        return self._rooms[name][:size].reshape(shape)
 
     def _batches(self, method: Method, state: State, ks: range, coins: Array | None) -> tuple[Cost, IntArray]:
         """What these steps cost, and how large their batches are, (steps, rows)."""
