@@ -11,6 +11,7 @@ from dualanchor import fast
 from dualanchor.core.method import State
 from dualanchor.fast.steps import Steps, steps_of
 from dualanchor.fast.stretch import Stretch
+from dualanchor.run.combine import combined_update
 
 PAPER = {"s-dual-ohm", "s-ohm", "sgda", "seg", "rain", "halpern-page"}
 SAMPLED = {"worst-case-nonexpansive", "huber-minimax", "finite-sum-cocoercive"}
@@ -112,22 +113,26 @@ def test_a_run_that_is_taken_up_again_goes_on_as_it_would_have(case, tmp_path):
 @pytest.mark.parametrize("case", [c for c in ON_ONE if c.method.cls.step is da.Method.step], ids=str)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_updates_of_long_rows(case, dtype):
-    """By compiled passes and in pieces: what `update` does to the whole, bit for bit."""
+    """By compiled passes and in pieces: what `update` does to the whole, bit for bit. By BLAS: to rounding."""
     method = case.make()
     rng = np.random.default_rng(3)
     start, values = rng.standard_normal((2, 200_011)).astype(dtype), rng.standard_normal((5, 2, 200_011)).astype(dtype)
-    states = [method.init(start) for _ in range(3)]
-    compiled = fast.compiled_update(method, states[1])
+    states = [method.init(start) for _ in range(4)]
+    compiled, combined = fast.compiled_update(method, states[1]), combined_update(method, states[2])
+    if method.id in {"s-dual-ohm", "dual-ohm", "s-ohm", "sgda", "sgda-decreasing", "oc-halpern", "dual-oc-halpern"}:
+        assert compiled is not None
+        assert combined is not None
     for k, G in enumerate(values):
-        whole, other, pieces = (State(**vars(s)) for s in states)
-        method.update(k, whole, G)
-        (compiled or method.update)(k, other, G)
-        method.update_in_pieces(k, pieces, G)
-        states = [whole, other, pieces]
-    for name, value in vars(states[0]).items():
-        assert value.dtype == dtype
-        np.testing.assert_array_equal(getattr(states[1], name), value, err_msg=name)
-        np.testing.assert_array_equal(getattr(states[2], name), value, err_msg=name)
+        states = [State(**vars(s)) for s in states]
+        ways = (method.update, compiled or method.update, combined or method.update, method.update_in_pieces)
+        for way, s in zip(ways, states, strict=True):
+            way(k, s, G)
+    whole, passes, terms, pieces = states
+    for name, value in vars(whole).items():
+        assert value.dtype == getattr(terms, name).dtype == dtype
+        np.testing.assert_array_equal(getattr(passes, name), value, err_msg=name)
+        np.testing.assert_array_equal(getattr(pieces, name), value, err_msg=name)
+        np.testing.assert_allclose(getattr(terms, name), value, rtol=0, atol=30 * np.finfo(dtype).eps, err_msg=name)
 
 
 def test_a_long_row_is_solved_alike_by_all_three_ways():
@@ -135,12 +140,24 @@ def test_a_long_row_is_solved_alike_by_all_three_ways():
     problem = da.Problem(da.AdditiveNoise(lambda x: 0.5 * x, sigma=0.1), x0=np.ones(d), constants=da.Constants(L=1.0))
     method = da.DualOHM(step_size=1.0, horizon=12, batch_size=3)
     runs = [da.solve(problem, method, fast=on) for on in (False, True)]
-    np.testing.assert_array_equal(runs[0].x, runs[1].x)
+    np.testing.assert_allclose(runs[0].x, runs[1].x, rtol=0, atol=1e-14)
     streams = da.Streams(0, np.arange(1), dimension=d)
     s, session = method.init(np.ones((1, d))), da.Session(problem.instance(streams).oracle, streams)
     for k in range(11):
         method.step(k, s, session)
-    np.testing.assert_array_equal(runs[0].x, s.x[0])
+    np.testing.assert_array_equal(runs[1].x, s.x[0])
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_long_rows_come_out_the_same_whatever_is_beside_them(on):
+    oracle, constants = da.AdditiveNoise(lambda x: 0.5 * x, sigma=0.1), da.Constants(L=1.0)
+    problem = da.Problem(oracle, np.ones(70_001), constants=constants)
+    methods = [da.DualOHM(0.5, 12), da.DualOHM(1.0, 9), da.DualOHM(0.7, 12)]
+    together = da.solve(problem, methods, budget=9, reps=2, fast=on, check=False)
+    for i, method in enumerate(methods):
+        for rep in range(2):
+            alone = da.solve(problem, method, budget=9, reps=[rep], fast=on, check=False)
+            np.testing.assert_array_equal(together.x[i, rep], alone.x[0])
 
 
 def test_asking_in_vain_is_noted_and_other_words_are_refused():

@@ -13,7 +13,7 @@ import numpy as np
 from dualanchor.core.method import Method
 from dualanchor.core.types import Array as Numbers
 from dualanchor.fast.code import COUNT, NUMBERS, SINGLES, Array, Function, Number
-from dualanchor.fast.trace import Node, Program, traced
+from dualanchor.fast.trace import Node, Program, is_traced, traced
 
 FIELDS = 4
 """Vectors of a state, at most."""
@@ -137,11 +137,8 @@ def address(array: Numbers) -> int:
 
 
 def steps_of(method: Method) -> Steps | None:
-    """The compiled step of one of this library's methods, or None; a subclass may do more than a trace shows."""
-    cls = type(method)
-    if not cls.__module__.startswith("dualanchor.methods.") or "id" not in vars(cls):
-        return None
-    return _steps(cls, method.probability(0) is not None)
+    """The compiled step of one of this library's methods, or None."""
+    return _steps(type(method), method.probability(0) is not None) if is_traced(method) else None
 
 
 @cache

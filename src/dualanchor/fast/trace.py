@@ -51,6 +51,11 @@ class Program:
     same: bool
 
 
+def is_traced(method: Method) -> bool:
+    """Whether the method is one of this library's; a subclass of one may do more than a trace shows."""
+    return type(method).__module__.startswith("dualanchor.methods.") and "id" in vars(type(method))
+
+
 def traced(cls: type[Method], coin: bool | None) -> tuple[list[str], Program]:
     """The names of a method's state, and its step with a coin that shows heads or tails, or with none.
 

@@ -19,6 +19,7 @@ from dualanchor.core.streams import Streams, shared
 from dualanchor.core.types import Array, Counts, IntArray, Rows
 from dualanchor.estimators.minibatch import Minibatch
 from dualanchor.fast import CHECKED, compiled_steps, compiled_update
+from dualanchor.run.combine import combined_update
 from dualanchor.run.outcome import Ended
 
 _BLOCK = 1 << 16  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
@@ -341,12 +342,14 @@ class Lane:
 
     @cached_property
     def _stepping(self) -> Method:
+        return self._for_long_rows(self.method)
+
+    def _for_long_rows(self, method: Method) -> Method:
         """The method; where rows are long its elementwise update is compiled, or done in pieces that fit the cache."""
-        method = self.method
         if self.state.x.shape[1] < _LONG or type(method).step is not Method.step or arrays.is_foreign(self.state.x):
             return method
         compiled = compiled_update(method, self.state) if self.compiled else None
-        return method.with_update(compiled or method.update_in_pieces)
+        return method.with_update(compiled or combined_update(method, self.state) or method.update_in_pieces)
 
     @cached_property
     def _blocks(self) -> list[Block]:
@@ -369,7 +372,8 @@ class Lane:
         blocks = []
         for start, end in pairwise(cuts):
             some: Any = slice(start, end)  # views, not copies
-            blocks.append(Block(some, self.method.take(some).settled(), self.session.take(some)))
+            mine = self._for_long_rows(self.method.take(some).settled())
+            blocks.append(Block(some, mine, self.session.take(some)))
         return blocks
 
     def _together(self, counts: Sequence[Counts]) -> Counts:
