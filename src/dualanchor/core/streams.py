@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -179,14 +180,14 @@ class Streams:
         if not isinstance(position, int) or self._period is not None or self.dimension > _KEPT:
             return None
         self.position = position + count
-        return self._multiples(position, count, scale)
+        return chain.from_iterable(self._multiples(position, count, scale))
 
-    def _multiples(self, position: int, count: int, scale: float) -> Iterator[Array]:
+    def _multiples(self, position: int, count: int, scale: float) -> Iterator[Iterable[Array]]:
         end = position + count
         while position < end:  # one block at a time: they may be as large as a vector
             some = min(end - position, self._normals.left(position))
             (part,) = self._normals.parts(position, some, None)
-            yield from scale * part if part.size <= _WIDE else (scale * item for item in part)
+            yield scale * part if part.size <= _WIDE else (scale * item for item in part)
             position += some
             del part
 
@@ -361,7 +362,7 @@ class _Sequence:
         self._capacity = max(1, _KEPT // max(1, replications * self._longest * width)) if shape else 64
         self._kept: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
         self._start = self._end = 0  # the block in hand; what is handed out of it cannot be written to
-        self._values, self._items = np.empty(0), [np.empty(0)]  # (length, replications, ..), and entry by entry
+        self._values = np.empty(0)  # (length, replications, ..)
         self._loaded: object = _NOTHING  # the selection for which the block in hand is known to be filled
         self._multiples: dict[tuple[int, float], list[Array]] = {}  # blocks times scales
 
@@ -369,7 +370,7 @@ class _Sequence:
         """Entry `position` for the given replications (None: all, in order)."""
         if slots is not self._loaded or not self._start <= position < self._end:
             self._load(position, slots)
-        value = self._items[position - self._start]
+        value = self._values[position - self._start]
         return value if slots is None else value.take(slots, axis=0)
 
     def multiple(self, position: int, scale: float) -> Array:
@@ -425,13 +426,12 @@ class _Sequence:
     def _load(self, position: int, slots: IntArray | None) -> None:
         number, start, length = self._where(position)
         if number not in self._kept:
-            self._values, self._items = np.empty(0), []  # let go of the old block before the new one is made
+            self._values = np.empty(0)  # let go of the old block before the new one is made
             self._start = self._end = 0
         values = self._filled(number, length, range(self._replications) if slots is None else np.unique(slots).tolist())
         if values is not self._values.base:
             self._values = values.view()
             self._values.flags.writeable = False
-            self._items = list(self._values) if self._shape else []  # numbers are read by window only
         self._start, self._end, self._loaded = start, start + length, slots
 
     def _filled(self, number: int, length: int, slots: Iterable[int]) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import copy
+from itertools import repeat
 from math import sqrt
 from typing import Any, NamedTuple, Self
 
@@ -100,7 +101,7 @@ class AdditiveNoise(Oracle):
         if self._noise is not None or not self._sigma:
             return None
         noise = streams.many_normals(count, self._sigma / sqrt(streams.dimension * size))
-        return None if noise is None else (Batch(size, one) for one in noise)
+        return None if noise is None else map(Batch, repeat(size), noise)
 
     def mean(self, x: Array, batch: Batch) -> Array:
         noise = batch.data

@@ -78,7 +78,9 @@ class _Turn:
         """F(x) plus noise of each row, or of replications that rows go through: one pass less over x."""
         offsets, d = self._cycle, x.shape[1]
         if len(x) == 1:  # quicker without the axis of rows
-            return self._of(x[0], noise[0] - offsets[0])[None]
+            value, x = noise[0] - offsets[0], x[0]
+            value += x
+            return _turn(value, x)[None]
         if len(noise) > len(offsets) > 1:
             noise = noise.reshape(-1, *offsets.shape)
         elif len(offsets) > len(noise) > 1:
@@ -88,18 +90,19 @@ class _Turn:
     def _turned(self, x: Array, added: Array) -> Array:
         """X + H'x plus something for each row."""
         each = x if len(added) in (1, len(x)) else x.reshape(-1, *added.shape)
-        return self._of(each, added).reshape(x.shape)
-
-    def _of(self, x: Array, added: Array) -> Array:
-        value = x + added
-        x, turned = x.T, value.T  # coordinates come first
-        others = turned[1:]
-        others -= x[:-1]
-        turned[0] += x[-1]
-        return value
+        return _turn(each + added, each).reshape(x.shape)
 
     def recipe(self, rows: int) -> Recipe:
         return Recipe("turn", self._offsets[:, None], self._rows if len(self._offsets) > 1 else np.zeros(rows, int))
 
     def take(self, rows: Rows) -> _Turn:
         return self if len(self._offsets) == 1 else _Turn(self._offsets, self._rows[rows])  # one goes for every row
+
+
+def _turn(value: Array, x: Array) -> Array:
+    """Add H'x to a value."""
+    x, turned = x.T, value.T  # coordinates come first
+    others = turned[1:]
+    others -= x[:-1]
+    turned[0] += x[-1]
+    return value
