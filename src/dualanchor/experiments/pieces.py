@@ -129,7 +129,8 @@ def run_all(
         work[id(piece.panel)] += _work(piece)
     waiting.sort(key=_work, reverse=True)  # the large ones first
     waiting.sort(key=lambda piece: (work[id(piece.panel)], piece.seeds), reverse=backwards)
-    for i, arrays in spread(run_stored, [(piece, folder, fresh) for piece in waiting], jobs):
+    noise = [(piece.panel.problem.dimension, piece.seeds) for piece in waiting]
+    for i, arrays in spread(run_stored, [(piece, folder, fresh) for piece in waiting], jobs, kin=noise):
         done(waiting[i], arrays)
 
 
