@@ -194,7 +194,7 @@ def measure(
 
 def rows(quick: bool = False) -> list[Row]:
     """Both problems."""
-    size = (2_000, 3) if quick else (20_000, 7)
+    size = (2_000, 3) if quick else (20_000, 15)
     worst = da.problems.worst_case_nonexpansive(dimension=D)
     return [
         *measure(da.problems.huber_minimax(), inlined_huber, start_of_huber(), *size),

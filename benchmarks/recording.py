@@ -56,7 +56,7 @@ def sampler(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
 
 def rows(quick: bool = False) -> list[Row]:
     """Recording at two dimensions, certificates of two oracles."""
-    repeat, share = (2, 2) if quick else (7, 1)
+    repeat, share = (2, 2) if quick else (30, 1)
     additive = da.AdditiveNoise(lambda x: x - 1, sigma=1.0)
     return [
         *recording(100, 20_000 // share, repeat),

@@ -76,21 +76,24 @@ class _Turn:
 
     def with_noise(self, x: Array, noise: Array) -> Array:
         """F(x) plus noise of each row, or of replications that rows go through: one pass less over x."""
-        offsets, d = self._cycle, x.shape[1]
+        offsets = self._cycle
         if len(x) == 1:  # quicker without the axis of rows
             value, x = noise[0] - offsets[0], x[0]
             value += x
-            return _turn(value, x)[None]
+            _turn(value, x)
+            return value[None]
         if len(noise) > len(offsets) > 1:
             noise = noise.reshape(-1, *offsets.shape)
         elif len(offsets) > len(noise) > 1:
             offsets = offsets.reshape(-1, *noise.shape)
-        return self._turned(x, (noise - offsets).reshape(-1, d))
+        return self._turned(x, (noise - offsets).reshape(-1, x.shape[1]))
 
     def _turned(self, x: Array, added: Array) -> Array:
         """X + H'x plus something for each row."""
         each = x if len(added) in (1, len(x)) else x.reshape(-1, *added.shape)
-        return _turn(each + added, each).reshape(x.shape)
+        value = each + added
+        _turn(value.T, each.T)
+        return value.reshape(x.shape)
 
     def recipe(self, rows: int) -> Recipe:
         return Recipe("turn", self._offsets[:, None], self._rows if len(self._offsets) > 1 else np.zeros(rows, int))
@@ -99,10 +102,8 @@ class _Turn:
         return self if len(self._offsets) == 1 else _Turn(self._offsets, self._rows[rows])  # one goes for every row
 
 
-def _turn(value: Array, x: Array) -> Array:
-    """Add H'x to a value."""
-    x, turned = x.T, value.T  # coordinates come first
-    others = turned[1:]
+def _turn(value: Array, x: Array) -> None:
+    """Add H'x to a value; coordinates come first."""
+    others = value[1:]
     others -= x[:-1]
-    turned[0] += x[-1]
-    return value
+    value[0] += x[-1]
