@@ -44,8 +44,12 @@ def _umask() -> int:
 def read_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read what `write_arrays` wrote; anything else is a CheckpointError that says why."""
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files}
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise ValueError("this is not an npz file")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as content:
+                arrays = {name: content[name] for name in content.files}
         header = json.loads(arrays.pop(_HEADER).tobytes())
         if not isinstance(header, dict):
             raise ValueError("the header is not an object")
@@ -67,7 +71,7 @@ def read_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
             explain(
                 "A saved file must be a complete npz with a JSON header, as dualanchor writes it",
                 f"{path}: {type(error).__name__}: {error}",
-                "Delete it to start anew, or give the path of another file",
+                "Give the path of a file that dualanchor wrote; a damaged checkpoint can be deleted to start anew",
             )
         ) from error
     return header, arrays

@@ -21,8 +21,8 @@ def each_row(function: Callable[[int], Any], x: Array, name: str, out: Any = Non
         try:
             value = function(row)
             value = arrays.settled(value, x) if foreign else arrays.to_host(value)
-        except OracleError:
-            raise
+        except OracleError as error:
+            raise OracleError(*error.parts, row) from error
         except Exception as error:
             raise OracleError(
                 f"{name} must not raise",

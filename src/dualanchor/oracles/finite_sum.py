@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
 from dualanchor.core.oracle import Batch, Oracle, Recipe
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray, Rows
@@ -383,7 +383,11 @@ def _values(component: Callable[..., Any], x: Array, part: tuple[Array, ...]) ->
         values = arrays.settled(component(arrays.copy(x), *(rows.copy() for rows in part)), x)
     shape = (len(part[0]), x.shape[0])
     if tuple(values.shape) != shape:
-        raise ValueError(f"component must return shape {shape}, one row per index, not {tuple(values.shape)}")
+        raise OracleError(
+            f"FiniteSum: component must return shape {shape}, one row per index",
+            f"shape {tuple(values.shape)}",
+            "Compute with all the rows of data that it is given, and return one vector for each",
+        )
     return values
 
 
