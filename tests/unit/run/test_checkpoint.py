@@ -31,7 +31,7 @@ def test_unreadable_truncated_and_foreign_files_are_refused(saved, tmp_path):
     whole = saved.read_bytes()
     for content in (b"", b"not a checkpoint", whole[:-1], whole[: len(whole) // 2]):
         saved.write_bytes(content)
-        with pytest.raises(da.errors.CheckpointError, match="Delete it to start anew"):
+        with pytest.raises(da.errors.CheckpointError, match="can be deleted to start anew"):
             resume(saved)
         assert saved.read_bytes() == content, "a file that is refused is left alone"
     da.solve(PROBLEM, METHOD).save(saved)
