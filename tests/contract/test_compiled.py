@@ -160,6 +160,53 @@ def test_long_rows_come_out_the_same_whatever_is_beside_them(on):
             np.testing.assert_array_equal(together.x[i, rep], alone.x[0])
 
 
+class Neighbours(da.Oracle):
+    """Coordinates and their neighbours, as a product of a sparse matrix with all rows gives them: column by column."""
+
+    replayable = rowwise = True
+
+    def draw(self, streams, size):
+        return da.Batch(size, 0.01 * streams.normals())
+
+    def mean(self, x, batch):
+        return np.asfortranarray(x - 0.5 * np.roll(x, 1, axis=1) + batch.data)
+
+
+class Itself(da.Oracle):
+    """F(x) = x, handed out as the very array that it was given."""
+
+    def draw(self, streams, size):
+        return da.Batch(size, None)
+
+    def mean(self, x, batch):
+        return x
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_long_rows_of_a_value_that_stands_otherwise_in_memory(on):
+    problem, method = da.Problem(Neighbours(), np.cos(np.arange(70_000))), da.DualOHM(0.3, horizon=20)
+    together = da.solve(problem, method, budget=15, reps=3, check=False, fast=on).x
+    for rep in range(3):
+        alone = da.solve(problem, method, budget=15, reps=[rep], check=False, fast=on).x
+        np.testing.assert_array_equal(alone[0], together[rep])
+
+
+@pytest.mark.parametrize("on", [False, True])
+@pytest.mark.parametrize("method", [da.DualOHM(0.5, horizon=20), da.OHM(0.5), da.SGDA(0.5), da.DualOCHalpern(0.5, 20)])
+def test_an_oracle_that_returns_its_point_does_no_harm_in_long_rows(method, on):
+    short, long = (
+        da.solve(da.Problem(Itself(), np.ones(d)), method, budget=10, check=False, fast=on).x for d in (3, 70_000)
+    )
+    np.testing.assert_allclose(long[:3], short, rtol=1e-14)
+
+
+def test_what_is_compiled_in_long_rows_depends_on_nothing_but_them():
+    problem = da.problems.worst_case_nonexpansive(dimension=70_000)
+    methods = [da.DualOHM(0.5, horizon=40), da.DualOHM(0.3, horizon=30)]
+    alone, together = (da.solve(problem, some, budget=20, reps=2, check=False).x for some in (methods[:1], methods))
+    np.testing.assert_array_equal(alone[0], together[0])
+
+
 def test_asking_in_vain_is_noted_and_other_words_are_refused():
     own = da.Problem(da.AdditiveNoise(lambda x: x, sigma=0.1), x0=np.ones(3), constants=da.Constants(L=1.0))
     method = da.SGDA(0.1)

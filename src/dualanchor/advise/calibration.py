@@ -129,7 +129,7 @@ class Calibration:
         if self.not_cocoercive:
             said.append(
                 f"not cocoercive along {self.not_cocoercive} of {self.pairs} pairs, where F turns without pulling: "
-                "anchored methods have no guarantee; extragradient methods (SEG, averaged) are the ones to try"
+                "anchored methods have no guarantee; extragradient methods (SEG and its averages) are the ones to try"
             )
         if self.noise_grows:
             distance, sigma = max(self.sigma_at, key=lambda one: one[1])

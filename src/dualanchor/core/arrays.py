@@ -83,14 +83,14 @@ def lent(x: Array) -> Array:
 
 
 def zeros_like(x: Array) -> Array:
-    """Zeros of the same shape, dtype and device."""
-    return namespace(x).zeros_like(x)
+    """Zeros of the same shape, dtype and device, row after row in memory."""
+    return np.zeros(x.shape, x.dtype) if isinstance(x, np.ndarray) else namespace(x).zeros_like(x)
 
 
 def tile(x: Array, rows: int) -> Array:
     """A point (d,) as so many rows, or rows as they are; a copy."""
     if isinstance(x, np.ndarray):
-        return np.array(np.broadcast_to(x, (rows, x.shape[-1])))
+        return np.array(np.broadcast_to(x, (rows, x.shape[-1])), order="C")
     return copy(namespace(x).broadcast_to(x, (rows, x.shape[-1])))
 
 

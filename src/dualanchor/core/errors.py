@@ -71,6 +71,10 @@ class OracleError(DualAnchorError, RuntimeError):
         self.iteration: int | None = None
         self.result: Any = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It comes from processes as it is, but without its result, which may be large."""
+        return type(self), (*self.parts, self.row), {"iteration": self.iteration}
+
     def located(self, iteration: int, row: int | None, place: str) -> OracleError:
         """The same error, saying where it happened."""
         rule, received, remedy = self.parts

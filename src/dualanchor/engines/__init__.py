@@ -43,8 +43,9 @@ _KINDS = {"local": "Local", "mpi": "MPI", "ray": "Ray"}  # modules and their cla
 
 def __getattr__(name: str) -> Any:
     for module, kind in _KINDS.items():
-        if name == kind:
-            return getattr(importlib.import_module(f"dualanchor.engines.{module}"), kind)
+        if name in (kind, module):
+            found = importlib.import_module(f"dualanchor.engines.{module}")
+            return found if name == module else getattr(found, kind)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

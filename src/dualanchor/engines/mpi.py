@@ -126,9 +126,17 @@ class MPI(Engine):
     def trace_nan(self) -> None:
         """Called by all ranks: each computes its share, which the total has overwritten, once more."""
         x = self._last[2]
-        found = sums_of(*self._last)
-        failures = [found] if isinstance(found, Failure) else [nan_failure(x, value) for value in found]
-        self._raise_first(next(filter(None, failures), None), x)
+        try:
+            found = sums_of(*self._last)
+            failures = [found] if isinstance(found, Failure) else [nan_failure(x, value) for value in found]
+            if self.timeout is not None:
+                self._wait([self.comm.Ibarrier()], x, self.timeout)
+            self._raise_first(next(filter(None, failures), None), x)
+        except OracleError:
+            raise
+        except BaseException as error:
+            self._leave(error, x)
+            raise
 
     def agree(self, function: Callable[[], Any]) -> Any:
         """What the function returns or raises on rank 0, on all ranks."""

@@ -44,9 +44,18 @@ def spread(
 def _preferring(
     pool: Any, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], kin: Sequence[Hashable]
 ) -> Iterator[tuple[int, Any]]:
-    """As many tickets as there are calls; whoever gets one claims a call by a file of its number."""
-    with TemporaryDirectory(prefix="dualanchor-") as claims:
-        yield from pool([(_next, (function, calls, kin, claims), {})] * len(calls))
+    """As many tickets as there are calls; whoever gets one claims a call by a file of its number.
+
+    Every ticket has the arguments of all calls, which are best few, or share what is large.
+    """
+    claims = TemporaryDirectory(prefix="dualanchor-")
+    found = pool([(_next, (function, calls, kin, claims.name), {})] * len(calls))
+
+    def values() -> Iterator[tuple[int, Any]]:
+        with claims:
+            yield from found
+
+    return values()
 
 
 _last: Hashable = None  # the kin of the last call in this process

@@ -44,6 +44,7 @@ PLANNED: dict[str, dict[str, Any]] = {
 
 _NOT_COCOERCIVE = "M without mu: F may not be cocoercive, which is outside the theorems; extragradient steps"
 _PACKAGE = str(Path(__file__).parents[1])
+_WIDER = 2.0  # by how much the noise in a certificate must exceed sigma before it is held against it
 
 
 class Inside(NamedTuple):
@@ -377,6 +378,12 @@ class _Answer:
             return self.doubts[0]
         if not all(one in (Status.HORIZON, Status.STEPS) for one in np.atleast_1d(result.status)):
             return f"a run {result.message}"
+        spread = 0.0 if certificate is None else float(np.median(certificate.sigma))
+        if self.ask.sigma is not None and np.isfinite(spread) and spread > _WIDER * self.ask.sigma:
+            found = f"sigma = {self.ask.sigma:.4g} is too small: at x it is about {spread:.4g}"
+            self.warnings.append(found)
+            warnings.warn(found, AssumptionWarning, stacklevel=_users_level())
+            return found
         squared = -1.0 if certificate is None else float(np.mean(certificate.squared))
         if squared > (10 * chosen.bound) ** 2:  # at most one time in a hundred if the theorem applied
             found = f"the residual is about {sqrt(squared):.4g}, far above the bound of {chosen.bound:.4g}"
@@ -419,8 +426,8 @@ class _Answer:
     ) -> Result:
         if result.residual is None and certificate is not None:
             result = replace(result, residual=certificate.residual, residual_kind="estimated")
-        if self.calibration is not None:
-            self.notes.append(f"{self.calibration.evals:,} samples went into a look at the oracle")
+        if (seen := self.calibration) is not None:
+            self.notes.append(f"{seen.draws:,} samples ({seen.evals:,} evaluations) went into a look at the oracle")
         if self.ask.budget is None:
             result = self._stopped_at_most(result)
         return replace(

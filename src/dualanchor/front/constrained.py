@@ -59,6 +59,7 @@ def constrained(ask: Ask, oracle: Oracle, prox: Callable[[Array, Any], Any], x0:
     return replace(
         found,
         x=primal(found.x),
+        sense=None if found.sense is None else found.sense.replace("|F(x)|", "|F(x) + g|"),
         nfev=found.nfev + first,
         draws=found.draws + first,
         state={**found.state, "z": found.x.reshape(-1, found.x.shape[-1])},

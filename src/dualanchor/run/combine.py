@@ -30,16 +30,19 @@ def combined_update(method: Method, state: State) -> Callable[[int, State, Array
     names = set().union(*(node.leaves() for node in changes.values())) - {"k", "G0", *vars(state)}
 
     def update(k: int, s: State, G: Array) -> None:
-        arrays = {**vars(s), "G0": G}
+        arrays = vars(s)
         if any(value.dtype != dtype or value.strides[1] != value.itemsize for value in arrays.values()):
             method.update_in_pieces(k, s, G)
             return
+        if any(np.may_share_memory(G, value) for value in arrays.values()):  # an oracle that returns its point
+            G = G.copy()
         values = {"k": k, **{name: getattr(method, name) for name in names}}
         forms = _in_turn({name: _form(node, values) for name, node in changes.items()})
         for row in range(len(G)):
             mine = {name: {other: _of_row(c, row) for other, c in form.items()} for name, form in forms.items()}
             for start in range(0, G.shape[1], width):
                 here = {name: value[row, start : start + width] for name, value in arrays.items()}
+                here["G0"] = np.ascontiguousarray(G[row, start : start + width], dtype)
                 for name, form in mine.items():
                     _combine(axpy, here, name, form)
 

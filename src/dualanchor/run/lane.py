@@ -23,7 +23,7 @@ from dualanchor.run.combine import combined_update
 from dualanchor.run.outcome import Ended
 
 _BLOCK = 1 << 16  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
-_LONG = 1 << 16  # coordinates; the arrays of a step on one such row leave the cache
+LONG = 1 << 16  # coordinates; the arrays of a step on one such row leave the cache
 _AHEAD = 1 << 19  # numbers of one noise vector per step and replication that are read again by every block
 
 
@@ -320,7 +320,7 @@ class Lane:
     @property
     def has_compiled_form(self) -> bool:
         """Whether there are, or at least a compiled update of long rows."""
-        if self.has_compiled_steps or arrays.is_foreign(self.state.x) or self.state.x.shape[1] < _LONG:
+        if self.has_compiled_steps or arrays.is_foreign(self.state.x) or self.state.x.shape[1] < LONG:
             return self.has_compiled_steps
         return compiled_update(self.method, self.state) is not None
 
@@ -346,7 +346,7 @@ class Lane:
 
     def _for_long_rows(self, method: Method) -> Method:
         """The method; where rows are long its elementwise update is compiled, or done in pieces that fit the cache."""
-        if self.state.x.shape[1] < _LONG or type(method).step is not Method.step or arrays.is_foreign(self.state.x):
+        if self.state.x.shape[1] < LONG or type(method).step is not Method.step or arrays.is_foreign(self.state.x):
             return method
         compiled = compiled_update(method, self.state) if self.compiled else None
         return method.with_update(compiled or combined_update(method, self.state) or method.update_in_pieces)

@@ -23,7 +23,7 @@ from dualanchor.engines import Engine, attach, engine_of, opens_engine
 from dualanchor.fast import installed
 from dualanchor.methods import make
 from dualanchor.run.checkpoint import Checkpoint, Saver
-from dualanchor.run.lane import Lane
+from dualanchor.run.lane import LONG, Lane
 from dualanchor.run.loop import Loop, Progress, as_callback
 from dualanchor.run.record import DEFAULT_POINTS, Recorder
 from dualanchor.run.stop import Budget, Rule, Steps, Target, require_count, what_decides
@@ -33,7 +33,6 @@ DEFAULT_METHOD = "s-dual-ohm"
 
 _LOADING_SECONDS, _LOADED_SECONDS = 0.25, 0.05  # about what compiling takes, the first time and later
 _STEP_SECONDS, _NUMBER_SECONDS = 6e-6, 3e-9  # and what readable steps take
-_LONG_ROWS = 100_000_000  # coordinates times steps, from which on a compiled update is worth loading
 
 
 @opens_engine
@@ -223,14 +222,15 @@ def _not_compiled(fast: bool | None, lane: Lane) -> list[str]:
 def _worth_compiling(lane: Lane, steps: int) -> bool:
     """Whether readable steps would take longer than it takes to compile them.
 
-    By size alone, not by time, where compiled steps agree to rounding only, so that results depend on the seed alone.
+    Where compiled steps agree to rounding only, not by whether they are loaded, and in long rows always, so that
+    results depend on the seed alone.
     """
-    recipe = lane.session.recipe
-    if recipe is None:
-        return lane.state.x.shape[1] * steps > _LONG_ROWS
+    recipe, d = lane.session.recipe, lane.state.x.shape[1]
+    if recipe is None or d >= LONG:
+        return d >= LONG
     exact = recipe.components is None
     loading = _LOADED_SECONDS if exact and "dualanchor.fast.stretch" in sys.modules else _LOADING_SECONDS
-    return steps * max(_STEP_SECONDS, _NUMBER_SECONDS * lane.rows.size * lane.state.x.shape[1]) > loading
+    return steps * max(_STEP_SECONDS, _NUMBER_SECONDS * lane.rows.size * d) > loading
 
 
 def _combine(budget: int | None, stop: Rule | None) -> Rule | None:

@@ -1,7 +1,9 @@
 import os
+import time
 
 import pytest
 
+from dualanchor.core.errors import OracleError
 from dualanchor.experiments import processes
 from dualanchor.experiments.processes import spread
 
@@ -70,6 +72,31 @@ def test_every_call_is_made_once_wherever(jobs, kin):
     found = list(spread(square, [(i,) for i in range(5)], jobs, kin=kin))
     assert sorted((i, value) for i, (value, _) in found) == [(i, i * i) for i in range(5)]
     assert all((process == os.getpid()) == (jobs == 1) for _, (_, process) in found)
+
+
+def note(i, folder):
+    (folder / str(i)).touch()
+
+
+@pytest.mark.parametrize("kin", [None, KIN])
+def test_processes_begin_before_anybody_asks_for_a_value(tmp_path, kin):
+    found = spread(note, [(i, tmp_path) for i in range(5)], 2, kin=kin)
+    end = time.monotonic() + 30
+    while not any(tmp_path.iterdir()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert len(list(found)) == 5
+
+
+def failing(i):
+    raise OracleError("F must be known", f"call {i}", "Mend it", row=3).located(7, 3, "row 3")
+
+
+@pytest.mark.parametrize("kin", [None, KIN])
+def test_errors_of_an_oracle_come_through_whole(kin):
+    with pytest.raises(OracleError, match=r"Got call . at iteration 7, row 3. Mend it.") as caught:
+        list(spread(failing, [(i,) for i in range(5)], 2, kin=kin))
+    assert (caught.value.row, caught.value.iteration) == (3, 7)
 
 
 @pytest.mark.parametrize("kin", [None, KIN])

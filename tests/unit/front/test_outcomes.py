@@ -200,6 +200,33 @@ def test_constants_that_samples_contradict(given, text):
     assert text in repr(result)
 
 
+@pytest.mark.parametrize("asked", [{"eps": 0.1}, {"eps": 0.2, "confidence": 0.9}, {"budget": 500, "guarantee": True}])
+@pytest.mark.parametrize("sigma", [0.02, 0.2])
+def test_a_sigma_so_small_that_nobody_looked_is_contradicted_by_the_certificate(sigma, asked):
+    """Samples of the certificate have a noise of the root of 3."""
+
+    def sample(x, n, rng):
+        return 2 * x - 1 + rng.standard_normal(3) / np.sqrt(n)
+
+    with pytest.warns(AssumptionWarning, match=rf"sigma = {sigma} is too small: at x0? it is"):
+        result = da.root(sample, np.zeros(3), L=5, sigma=sigma, D=4, **asked)
+    assert "by Theorem" not in result.sense
+    assert "no theorem applies: sigma" in result.sense
+    assert any("sigma" in text for text in result.warnings)
+
+
+def test_a_sigma_that_is_right_is_not_contradicted():
+    """Of 40 runs, which would all have to be lucky if the noise of a certificate were judged too strictly."""
+
+    def sample(x, n, rng):
+        return 2 * x - 1 + rng.standard_normal(3) / np.sqrt(n)
+
+    for seed in range(40):
+        result = da.root(sample, np.zeros(3), eps=1.0, L=5, sigma=3**0.5, D=4, seed=seed)
+        assert result.warnings == ()
+        assert result.success
+
+
 @pytest.mark.parametrize("route", ["guarantee", "planned", "alone", "boosted", "named", "method"])
 @pytest.mark.parametrize("steepness", [30.0, 1e30])
 def test_an_L_that_is_too_small(route, steepness):
