@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -291,3 +292,42 @@ def test_the_command_in_the_readme_that_names_experiment_1_takes_seconds():
     out = data("solve", "worst-case-nonexpansive", "-p", "batch_size=1", "--budget", 2000, "--reps", 4, "--seed", 0)
     assert 0.09 < out["final"]["mean"] < 0.12
     assert time.perf_counter() - start < 60  # a hang guard, not a timing
+
+
+RAISING = """
+import numpy as np, dualanchor as da
+
+def sample(x, n, rng):
+    return x[7]
+
+def wide(x, n, rng):
+    return 2 * x - 1 + rng.standard_normal(3) / np.sqrt(n)
+
+raising = da.Problem(da.Sampler(sample), np.ones(3), constants=da.Constants(L=1.0))
+low = da.Problem(da.Sampler(wide), np.ones(3), constants=da.Constants(L=5.0, sigma=0.02, D=4.0))
+"""
+
+
+@pytest.mark.parametrize("words", [["--budget", "100"], ["--budget", "100", "-m", "sgda"]])
+def test_an_error_in_a_user_s_function_names_its_line(tmp_path, words):
+    (tmp_path / "mine.py").write_text(RAISING)
+    said = run("solve", f"{tmp_path / 'mine.py'}:raising", *words, code=2).stderr
+    assert "IndexError: index 7 is out of bounds" in said
+    assert f"{tmp_path / 'mine.py'}, line 5." in said
+    assert "above" not in said
+
+
+def test_studies_say_what_went_wrong_in_a_process(tmp_path):
+    (tmp_path / "mine.py").write_text(RAISING)
+    words = ("compare", f"{tmp_path / 'mine.py'}:raising", "--budget", 100, "--methods", "sgda,seg", "--jobs", 2)
+    said = run(*words, "--out", tmp_path / "out", code=2).stderr
+    assert "Sampler: sample must not raise. Got IndexError" in said
+
+
+def test_warnings_are_shown_once_with_the_result(tmp_path):
+    (tmp_path / "mine.py").write_text(RAISING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shown = run("solve", f"{tmp_path / 'mine.py'}:low", "--eps", 0.1)
+    assert "warning: sigma = 0.02 is too small" in shown.stdout
+    assert "success: False" in shown.stdout

@@ -6,6 +6,8 @@ import functools
 import inspect
 import re
 import sys
+import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
@@ -300,11 +302,27 @@ def named_errors(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        from dualanchor.core.errors import DualAnchorError
+        from dualanchor.core.errors import AssumptionWarning, DualAnchorError
 
         try:
-            return command(*args, **kwargs)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", AssumptionWarning)  # results and reports show what it says
+                return command(*args, **kwargs)
         except (DualAnchorError, OSError) as error:
-            raise _BadInputError(str(error)) from error
+            raise _BadInputError(_said(error)) from error
 
     return wrapped
+
+
+def _said(error: Exception) -> str:
+    """The message of an error; of one that a user's function raised, with the line, since no traceback is shown."""
+    from dualanchor.core.errors import DualAnchorError, OracleError, explain
+
+    cause = error.__cause__
+    while cause is not None and isinstance(cause, DualAnchorError):
+        cause = cause.__cause__
+    if not isinstance(error, OracleError) or cause is None:
+        return str(error)
+    rule, received, _ = error.parts
+    frames = traceback.extract_tb(cause.__traceback__)
+    return explain(rule, received, f"Mend {frames[-1].filename}, line {frames[-1].lineno}" if frames else "Mend it")
