@@ -1,10 +1,10 @@
 """The paper's four panels, all grids and 10 seeds: the library against one run at a time in plain NumPy, core for core.
 
 The plain loops are written out below, one point and one seed at a time. They are timed on a sample (a long stretch of
-steps of every method on every panel; library and sample take turns, and the least of three turns counts for both) and
-extrapolated to the steps of all runs, in seconds of one core. A plain loop does not notice that it diverges, so it is
-counted to its end; "alive" counts it only to where the library saw it leave. The library runs everything in a fresh
-process, without its store, and is charged for all of it.
+steps of every method on every panel; library and sample take turns, each with all panels, and the least of three turns
+counts for both) and extrapolated to the steps of all runs, in seconds of one core. A plain loop does not notice that it
+diverges, so it is counted to its end; "alive" counts it only to where the library saw it leave. The library runs
+everything in a fresh process, without its store, and is charged for all of it.
 """
 
 from __future__ import annotations
@@ -201,15 +201,14 @@ def side_by_side(
     names: Sequence[str], seeds: int, kinds: dict[str, dict[str, str]], rounds: int
 ) -> tuple[dict[str, float], tuple[float, float]]:
     """Least seconds of one core, of the library and of plain loops, which take turns: the machine's speed varies."""
-    cores = {kind: float("inf") for kind in kinds}
-    plain = {panel.id: (float("inf"), float("inf")) for panel in panels(names)}
+    cores, plain = {kind: float("inf") for kind in kinds}, (float("inf"), float("inf"))
     for _ in range(rounds):
         for kind, environment in kinds.items():
             cores[kind] = min(cores[kind], fresh_study(names, seeds, 1, **environment).cores)
         with np.errstate(all="ignore"):
-            plain = {panel.id: min(plain[panel.id], plain_seconds(panel, seeds)) for panel in panels(names)}
-    full, alive = (sum(column) for column in zip(*plain.values(), strict=True))
-    return cores, (full, alive)
+            full, alive = zip(*(plain_seconds(panel, seeds) for panel in panels(names)), strict=True)
+        plain = min(plain, (sum(full), sum(alive)))
+    return cores, plain
 
 
 def on_two_cores(
