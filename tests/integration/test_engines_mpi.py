@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -221,6 +222,28 @@ tell(rank=RANK, texts=texts)
     for one in facts:
         assert len(one["texts"]) == 3
         assert all("NaN on worker 1 (rank 1)" in text for text in one["texts"]), one["texts"]
+
+
+@pytest.mark.parametrize("then", ["raise KeyboardInterrupt", "time.sleep(100)"])
+def test_a_rank_that_leaves_while_nan_is_traced_does_not_keep_the_others_waiting(job, then):
+    began = time.monotonic()
+    job(
+        2,
+        f"""
+calls = 0
+def ill(x, n, rng):
+    global calls
+    calls += 1
+    if RANK == 1 and calls > 16:  # its share, once more
+        {then}
+    return x + (np.nan if RANK == 1 else 0.0)
+
+problem = da.Problem(da.Sampler(ill), np.ones(40), constants=da.Constants(L=2.0))
+da.solve(problem, method, engine=da.engines.MPI(timeout=2.0), check=False)
+""",
+        code=1,
+    )
+    assert time.monotonic() - began < 60
 
 
 def test_the_death_of_a_rank_ends_the_job_and_a_checkpoint_goes_on_with_other_ranks(job, tmp_path):
