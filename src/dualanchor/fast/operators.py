@@ -1,34 +1,38 @@
 """Compiled operators of the named problems: the mean of a batch at one point, in the order of the readable ones.
 
-Each is written down with what `KINDS` lists: the point x, data, constants (the first is the scale of the noise), noise,
-picked indices and how many they are, room for the value G, the dimension d, and which coordinates of G to compute, from
-`first` on and before `last`; all of them if the operator is a finite sum's.
+Each is written down with what `Given` lists. One of a finite sum computes all coordinates of G, whatever is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import NamedTuple
 
 from dualanchor.fast.code import COUNT, COUNTS, NUMBERS, Array, Function, Number
 
 KINDS = (NUMBERS, NUMBERS, NUMBERS, NUMBERS, COUNTS, COUNT, NUMBERS, COUNT, COUNT, COUNT)
+"""Of what is given, in the same order."""
 
 
-def turn(
-    f: Function,
-    x: Array,
-    offset: Array,
-    constants: Array,
-    noise: Array,
-    picks: Array,
-    size: Number,
-    G: Array,
-    d: Number,
-    first: Number,
-    last: Number,
-) -> None:
+class Given(NamedTuple):
+    """What an operator is evaluated with."""
+
+    x: Array
+    data: Array
+    constants: Array  # the first is the scale of the noise
+    noise: Array
+    picks: Array  # indices of components
+    size: Number  # how many they are
+    G: Array  # room for the value
+    d: Number
+    first: Number  # of the coordinates of G to compute
+    last: Number  # before which they end
+
+
+def turn(f: Function, given: Given) -> None:
     """Experiment 1: x + H'x - c plus noise, with the linear part H' of H."""
+    x, offset, constants, noise, _, _, G, d, first, last = given
     scale = constants[0]
     with f.unless(first > 0):
         G[0] = x[0] + (scale * noise[0] - offset[0]) + x[d - 1]
@@ -36,20 +40,9 @@ def turn(
         G[i] = x[i] + (scale * noise[i] - offset[i]) - x[i - 1]
 
 
-def coupled_huber(
-    f: Function,
-    x: Array,
-    data: Array,
-    constants: Array,
-    noise: Array,
-    picks: Array,
-    size: Number,
-    G: Array,
-    d: Number,
-    first: Number,
-    last: Number,
-) -> None:
+def coupled_huber(f: Function, given: Given) -> None:
     """Experiment 3: clipped coordinates, a little of themselves, and a little of the other player's."""
+    x, _, constants, noise, _, _, G, d, first, last = given
     scale, mu, delta, nu = (constants[i] for i in range(4))
     half, own = d / 2, 1.0 - delta
 
@@ -63,20 +56,9 @@ def coupled_huber(
         G[i] = clipped(x[i]) * own + mu * x[i] - delta * x[i - half] + scale * noise[i]
 
 
-def rank_one(
-    f: Function,
-    x: Array,
-    data: Array,
-    constants: Array,
-    noise: Array,
-    picks: Array,
-    size: Number,
-    G: Array,
-    d: Number,
-    first: Number,
-    last: Number,
-) -> None:
+def rank_one(f: Function, given: Given) -> None:
     """Experiment 2: the mean of q (q'x) over the picked lines q."""
+    x, data, _, _, picks, size, G, d, _, _ = given
     with f.loop(0, d) as i:
         G[i] = 0.0
     with f.loop(0, size) as j:
@@ -91,7 +73,11 @@ def rank_one(
         G[i] = G[i] * share
 
 
-OPERATORS: dict[str, Callable[..., None]] = {"turn": turn, "coupled-huber": coupled_huber, "rank-one": rank_one}
+OPERATORS: dict[str, Callable[[Function, Given], None]] = {
+    "turn": turn,
+    "coupled-huber": coupled_huber,
+    "rank-one": rank_one,
+}
 
 
 @cache
@@ -100,5 +86,5 @@ def compiled_operator(name: str) -> int | None:
     if name not in OPERATORS:
         return None
     f = Function(name, *KINDS)
-    OPERATORS[name](f, *f.given)
+    OPERATORS[name](f, Given(*f.given))
     return f.address()
