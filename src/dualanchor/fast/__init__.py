@@ -19,8 +19,13 @@ from dualanchor.core.types import Array
 if TYPE_CHECKING:
     from dualanchor.fast.stretch import Stretch
 
-CHECKED = 64
-"""Iterates are checked where the number of steps is a multiple of this, compiled or not, and at the end."""
+
+def checked_every(d: int) -> int:
+    """Iterates are checked where the number of steps is a multiple of this, compiled or not, and at the end.
+
+    Short rows are checked less often: there it is the check that costs, not steps after a row has left.
+    """
+    return 64 if d < 1024 else 16
 
 
 def installed() -> bool:

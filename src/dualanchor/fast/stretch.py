@@ -11,12 +11,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from dualanchor.core.arrays import row_squares
 from dualanchor.core.method import Cost, Method, State
 from dualanchor.core.oracle import Recipe, Session
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray
-from dualanchor.fast import CHECKED
+from dualanchor.fast import checked_every
 from dualanchor.fast.code import COUNT, COUNTS, NUMBERS, TRUTHS, Function
 from dualanchor.fast.operators import compiled_operator
 from dualanchor.fast.steps import FIELDS, Steps, address, steps_of
@@ -44,13 +43,15 @@ _ARRAYS: dict[str, Any] = {
     "slots": COUNTS,  # of each row, among noise and picks
     "shown": COUNTS,  # where the iterates after each step are kept, or -1
     "points": NUMBERS,  # these, (kept, rows, d)
-    "left": COUNTS,  # after how many steps each row left
+    "origin": NUMBERS,  # the state when it was last checked
+    "left": COUNTS,  # after how many steps each row left; below zero where it has, and it is not known when
     "G": NUMBERS,  # room for two values of F
     "point": NUMBERS,  # and for the second point
 }
 _NUMBERS = (
     *("operator", "one", "look", "two"),  # where these functions stand
-    *("same", "careful"),  # whether both evaluations use one batch; whether a row ends at the step at which it leaves
+    "same",  # whether both evaluations use one batch
+    *("keep", "check", "careful"),  # whether to keep the state before; to check it after; to end where a row leaves
     *("count", "steps", "rows", "fields", "d"),
     *("chunk", "chunks"),  # coordinates on which an operator and what uses it work in turn, and how many such there are
     *("per_instance", "configurations", "per_configuration", "per_noise", "per_slot"),
@@ -98,6 +99,14 @@ def _run() -> Callable[[int], None]:
         x, slot = state, a["slots"][r]
         room = [state + d * j for j in range(FIELDS)]
         start[0], draw[0] = a["starts"][r], 0
+        with f.when(n["keep"] > 0), f.loop(0, n["fields"] * d) as j:
+            (a["origin"] + r * n["fields"] * d)[j] = state[j]
+
+        def add_squares(x: Any = x) -> None:
+            total[0] = 0.0
+            with f.loop(0, d) as j:
+                total[0] = total[0].plus_in_any_order(x[j] * x[j])
+
         with f.loop(0, n["steps"]) as k:
             at = k * rows + r
             size, numbers = a["sizes"][at], a["c"] + (k * n["configurations"] + a["alike"][r]) * n["per_configuration"]
@@ -137,12 +146,14 @@ def _run() -> Callable[[int], None]:
                 with f.loop(0, d) as j:
                     kept[j] = x[j]
             with f.when(n["careful"] > 0):
-                total[0] = 0.0
-                with f.loop(0, d) as j:
-                    total[0] = total[0] + x[j] * x[j]
+                add_squares()
                 with f.unless(total[0] < np.inf):  # not finite, or not to be squared
                     a["left"][r] = k + 1
                     f.leave()
+        with f.when(n["check"] > 0):
+            add_squares()
+            with f.unless(total[0] < np.inf):
+                a["left"][r] = -1
     return ctypes.CFUNCTYPE(None, ctypes.c_int64)(f.address())
 
 
@@ -199,7 +210,7 @@ class Stretch:
             return None
         s = _together(state)
         points, left = self._room("points", len(asked), *state.x.shape), np.zeros(rows, np.int64)
-        shown = np.full(count, -1)
+        shown, origin = np.full(count, -1), self._room("origin", *s.shape)
         shown[[k - 1 for k in asked]] = np.arange(len(asked))
         c, d = self._coefficients(ks), s.shape[2]
         chunk = _CHUNK if recipe.components is None else d
@@ -209,16 +220,17 @@ class Stretch:
             s=s, data=recipe.data, per_instance=recipe.data[0].size, which=recipe.which,
             constants=np.array([0.0, *recipe.constants]), alike=self._alike, slots=streams.slots(),
             configurations=c.shape[1], per_configuration=c.shape[2],
-            points=points, left=left, G=np.empty((2, d)), point=np.empty(d),
+            points=points, left=left, origin=origin, G=np.empty((2, d)), point=np.empty(d),
         )  # fmt: skip
 
         def walk(first: int, last: int, order: IntArray, careful: bool) -> None:
             """Steps first .. last - 1 of these rows, as many in one call as there is noise at hand."""
-            table.put({"careful": careful})
+            began = first
             while first < last and order.size:
                 width, read = samples.read(first, last)
-                part = slice(first, first + width)
-                table.put({"order": order, "count": order.size, "steps": width, "c": c[part]})
+                part, usual = slice(first, first + width), not careful
+                table.put({"keep": usual and first == began, "check": usual and first + width == last})
+                table.put({"order": order, "count": order.size, "steps": width, "c": c[part], "careful": careful})
                 table.put({"heads": heads[part], "sizes": sizes[part], "shown": shown[part], **read})
                 table.run()
                 if careful:
@@ -228,16 +240,16 @@ class Stretch:
                 first += width
 
         order = np.argsort(streams.slots(), kind="stable")  # rows of one replication share its noise
-        checked = [*range(CHECKED - ks.start % CHECKED, count, CHECKED), count]
-        origin = self._room("origin", *s.shape)
+        every = checked_every(d)
+        checked = [*range(every - ks.start % every, count, every), count]
         for first, last in pairwise([0, *checked]):
-            origin[...], position = s, streams.position
-            walk(first, last, order, False)
-            bounded = np.isfinite(row_squares(state.x)[order])
-            if not bounded.all():
-                gone, order, after = order[~bounded], order[bounded], streams.position
-                s[gone], streams.position = origin[gone], position
-                walk(first, last, gone, True)
+            position = streams.position
+            walk(first, last, order, careful=False)
+            out = left[order] < 0
+            if out.any():
+                gone, order, after = order[out], order[~out], streams.position
+                s[gone], left[gone], streams.position = origin[gone], 0, position
+                walk(first, last, gone, careful=True)
                 streams.position = after
         session.count(_total(cost.draws, count), _total(cost.evals, count))
         return points, left

@@ -8,6 +8,7 @@ these loops, by NumPy, with the method's own formulas.
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +55,21 @@ class Program:
 def is_traced(method: Method) -> bool:
     """Whether the method is one of this library's; a subclass of one may do more than a trace shows."""
     return type(method).__module__.startswith("dualanchor.methods.") and "id" in vars(type(method))
+
+
+def is_elementwise(method: Method) -> bool:
+    """Whether its step is known to do the same with every coordinate of every row."""
+    other = method.probability(0) is not None or getattr(method, "estimator", None) is not None
+    return is_traced(method) and not other and _has_form(type(method))
+
+
+@cache
+def _has_form(cls: type[Method]) -> bool:
+    try:
+        traced(cls, None)
+    except Exception:  # of whatever kind: its step is not a sequence of elementwise formulas
+        return False
+    return True
 
 
 def traced(cls: type[Method], coin: bool | None) -> tuple[list[str], Program]:

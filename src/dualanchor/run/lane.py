@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,11 +17,11 @@ from dualanchor.core.result import Status
 from dualanchor.core.streams import Streams, shared
 from dualanchor.core.types import Array, Counts, IntArray, Rows
 from dualanchor.estimators.minibatch import Minibatch
-from dualanchor.fast import CHECKED, compiled_steps, compiled_update
+from dualanchor.fast import checked_every, compiled_steps, compiled_update
+from dualanchor.run.block import Block, can_be_joined, in_blocks, joining
 from dualanchor.run.combine import combined_update
 from dualanchor.run.outcome import Ended
 
-_BLOCK = 1 << 16  # numbers of an iterate worked on at a time: a handful of such arrays fit the cache
 LONG = 1 << 16  # coordinates; the arrays of a step on one such row leave the cache
 _AHEAD = 1 << 19  # numbers of one noise vector per step and replication that are read again by every block
 
@@ -46,15 +45,6 @@ class Leap(NamedTuple):
     gone_after: IntArray
 
 
-@dataclass(frozen=True)
-class Block:
-    """Neighbouring rows that take a stretch of steps by themselves."""
-
-    rows: slice
-    method: Method
-    session: Session
-
-
 class Lane:
     """A method, the state of its rows, their session and their coins, all at the same step k."""
 
@@ -69,6 +59,7 @@ class Lane:
     ) -> None:
         self.method, self.state, self.session, self.rows = method, state, session, rows
         self.k = 0
+        self.every = checked_every(state.x.shape[1])  # so many steps rows are checked
         self.compiled = False  # whether to take steps in compiled stretches where there are any
         self.mark: Any = None  # counts and positions before a step that failed
         self._oracle, self._coins, self._replications = session._oracle, coins, replications
@@ -133,7 +124,7 @@ class Lane:
         start = checked = self._started = self.origin(self._started)
         residuals: list[Array | None] = []
         self.session.checking = False
-        looks = {*range(CHECKED - self.k % CHECKED, count, CHECKED), count}
+        looks = {*range(self.every - self.k % self.every, count, self.every), count}
         try:
             for end in sorted({*asked, *looks}):
                 done = self.k - start.k
@@ -168,20 +159,16 @@ class Lane:
 
     def _residuals_there(self, asked: Sequence[int], points: Array, left: IntArray) -> list[Array | None]:
         """The residuals after the numbers of steps asked for, infinite for rows that have left by then."""
-        rows, d = points.shape[1:]
         there = (left == 0) | (np.array(asked, int)[:, None] < left)
-        values, each, among = np.full(there.size, np.inf), points.reshape(-1, d), np.flatnonzero(there)
-        if self._oracle.components is None:  # in pieces that fit the cache
-            together = max(1, _BLOCK // (self._replications * d)) * self._replications
-            pieces = [among[i : i + together] for i in range(0, among.size, together)]
-        else:  # a full pass: its rounding depends on what is evaluated together, which must not depend on the leaps
-            pieces = [rows * i + np.flatnonzero(one) for i, one in enumerate(there) if one.any()]
-        for some in pieces:
-            norms = _norms(self._oracle.take(some % rows), each[some])
-            if norms is None:
-                return [None] * len(asked)
-            values[some] = norms
-        return list(values.reshape(there.shape))
+        values = np.full(there.shape, np.inf)
+        for x, some, into in zip(points, there, values, strict=True):
+            if self._oracle.components is None:  # each row by itself: those that have left do not matter
+                norms = self.residual_at(x)
+                assert norms is not None  # what is compiled is known
+                into[some] = norms[some]
+            elif some.any():  # a full pass: its rounding depends on what is evaluated together
+                into[some] = _norms(self._oracle.take(np.flatnonzero(some)), x[some])
+        return list(values)
 
     def _left_since(self, checked: Origin, start: int, coins: Array | None) -> IntArray | None:
         """After how many steps from the start each row left, which then stands there; None if that cannot be told.
@@ -252,7 +239,7 @@ class Lane:
         ks, coins = range(self.k, self.k + count), None if coins is None else coins[:, :count]
         if self._compiled(count, coins) is not None:
             return
-        if self.session.checking or len(self._blocks) == 1:  # a step that is checked and fails leaves all rows together
+        if self.session.checking or self._alone:  # a step that is checked and fails leaves all rows together
             self._step(self._stepping, self.state, self.session, ks, coins)
             return
         first, ahead = self.k, max(1, _AHEAD // (self._replications * self.state.x.shape[1]))
@@ -260,15 +247,11 @@ class Lane:
             stop = min(start + ahead, first + count)
             mark, marks = self.session.mark(), []
             for block in self._blocks:
-                mine = State(**{name: value[block.rows] for name, value in vars(self.state).items()})
-                views = dict(vars(mine))
                 block.session.reset(_of_rows(mark, block.rows))
                 block.session.checking = False
                 tossed = None if coins is None else coins[block.rows, start - first : stop - first]
-                self._step(block.method, mine, block.session, range(start, stop), tossed)
-                for name, value in vars(mine).items():
-                    if value is not views[name]:  # the method put a new array in its place
-                        getattr(self.state, name)[block.rows] = value
+                with block.of_state(self.state) as mine:
+                    self._step(block.method, mine, block.session, range(start, stop), tossed)
                 marks.append(block.session.mark())
             draws, evals, position = (self._together(counts) for counts in zip(*marks, strict=True))
             self.session.reset((draws, evals, position))
@@ -352,28 +335,25 @@ class Lane:
         return method.with_update(compiled or combined_update(method, self.state) or method.update_in_pieces)
 
     @cached_property
+    def _alone(self) -> bool:
+        """Whether all rows are one block, as they are."""
+        return len(self._blocks) == 1 and self._blocks[0].joined == 1
+
+    @cached_property
     def _blocks(self) -> list[Block]:
-        """Rows in groups that fit the cache, whole configurations as far as possible."""
-        rows, most = self.rows.size, max(1, _BLOCK // self.state.x.shape[1])
-        if (
-            arrays.is_foreign(self.state.x)
-            or not self.rowwise
-            or rows <= most
-            or 2 * self._replications * self.state.x.shape[1] > _AHEAD
-        ):
-            return [Block(slice(0, rows), self.method, self.session)]
-        ends = [*(np.flatnonzero(np.diff(self.rows // self._replications)) + 1).tolist(), rows]
-        cuts = [0]
-        for end, following in zip(ends, [*ends[1:], ends[-1] + most + 1], strict=True):
-            while end - cuts[-1] > 2 * most:  # a configuration that is too large by itself
-                cuts.append(cuts[-1] + most)
-            if following - cuts[-1] > most:
-                cuts.append(end)
+        """Rows in groups that fit the cache, joined where that is quicker."""
+        rows, replications, d = self.rows, self._replications, self.state.x.shape[1]
+        if arrays.is_foreign(self.state.x):
+            return [Block(slice(0, rows.size), self.method, self.session)]
+        apart = self.rowwise and 2 * replications * d <= _AHEAD
         blocks = []
-        for start, end in pairwise(cuts):
-            some: Any = slice(start, end)  # views, not copies
-            mine = self._for_long_rows(self.method.take(some).settled())
-            blocks.append(Block(some, mine, self.session.take(some)))
+        some: Any
+        for some in in_blocks(rows, replications, d) if apart else [slice(0, rows.size)]:
+            joined = replications if can_be_joined(self.method, self.state, rows[some], replications) else 1
+            every: Any = slice(some.start, some.stop, joined)
+            method = self._for_long_rows(self.method.take(every).settled())
+            session = self.session if some.stop - some.start == rows.size else self.session.take(some)
+            blocks.append(Block(some, method, joining(session, joined), joined))
         return blocks
 
     def _together(self, counts: Sequence[Counts]) -> Counts:
@@ -395,7 +375,7 @@ class Lane:
 
     def residual_at(self, x: Array) -> Array | None:
         """The same with other iterates."""
-        norms = [_norms(block.session._oracle, x[block.rows]) for block in self._blocks]
+        norms = [_norms(block.oracle, x[block.rows]) for block in self._blocks]
         return None if any(one is None for one in norms) else np.concatenate(norms)
 
     def diverged(self, rows: Rows) -> Ended:

@@ -20,7 +20,6 @@ from dualanchor.core.method import State
 from dualanchor.core.result import History, Result, Status
 from dualanchor.core.streams import shared
 from dualanchor.core.types import Array
-from dualanchor.fast import CHECKED
 from dualanchor.run.checkpoint import Saver
 from dualanchor.run.lane import Lane, per_row
 from dualanchor.run.outcome import Ended, assemble
@@ -30,7 +29,7 @@ from dualanchor.run.stop import UNLIMITED, Budget, Outlook, Rule, Target
 _REACH = 1024  # steps between two looks at the iterates, at most
 _SECONDS = 0.25  # and about so long
 _SNAPSHOT = 1 << 21  # states with more numbers than this are looked at after every step instead of copied
-_POINTS = 1 << 21  # numbers of iterates that are kept until their residuals are recorded
+_POINTS = 1 << 21  # numbers of iterates that compiled steps keep until their residuals are recorded
 _BUFFER = 128  # numbers; NumPy copies broadcast and strided rows that are shorter than its buffer into it
 _HEAP = (1 << 22) - 1024  # glibc keeps memory for reuse in pieces up to the size once given back, 32 MB at most
 
@@ -120,7 +119,7 @@ class Loop:
             self._retire_stopped(allowance <= 0, outlook)
             return
         if steps > reach:  # which depends on the clock; where rows are checked must not
-            steps = reach if reach < CHECKED else reach - (lane.k + reach) % CHECKED
+            steps = reach if reach < lane.every else reach - (lane.k + reach) % lane.every
         if self._period is not None:
             steps = min(steps, self._period - lane.k % self._period)
         watching = self._watching or self._stepwise or lane.k < self._careful_until
@@ -146,7 +145,8 @@ class Loop:
         """Take the steps at once, recording on the way; if something goes wrong, go through them carefully next."""
         lane, clock = self._lane, time.perf_counter()
         wanted = self._recorder.between(lane.k, lane.k + steps)
-        if len(wanted) > (most := max(1, _POINTS // math.prod(lane.state.x.shape))):
+        most = max(1, _POINTS // math.prod(lane.state.x.shape)) if lane.has_compiled_steps else len(wanted)
+        if len(wanted) > most:
             wanted, steps = wanted[:most], wanted[most - 1] - lane.k
         found = lane.leap(steps, coins, [k - lane.k for k in wanted])
         if found is None:
@@ -169,8 +169,8 @@ class Loop:
 
     def _pace(self, steps: int, seconds: float) -> None:
         """How many steps to take next, after so many took so long: one, or as many as rows are checked after."""
-        affordable = int(_SECONDS * steps / max(seconds, 1e-9))
-        self._reach = 1 if affordable < CHECKED else min(_REACH, max(CHECKED, 4 * steps), affordable)
+        every, affordable = self._lane.every, int(_SECONDS * steps / max(seconds, 1e-9))
+        self._reach = 1 if affordable < every else min(_REACH, max(every, 4 * steps), affordable)
 
     # -- rows that end ---------------------------------------------------------------------------------------
 
@@ -179,7 +179,8 @@ class Loop:
         self._recorder.add(gone.rows, gone.k, gone.draws, gone.evals, gone.residual)
         self._ended.append(gone)
         self._lane = self._lane.take(others)
-        self._reach = min(self._reach, max(CHECKED, self._reach // 2))  # where one row leaves, others may follow
+        fewer = max(self._lane.every, self._reach // 2)  # where one row leaves, others may follow
+        self._reach = min(self._reach, fewer)
 
     def _retire_stopped(self, stopped: Array, outlook: Outlook) -> None:
         rows = np.broadcast_to(stopped, (outlook.rows,))
