@@ -130,7 +130,8 @@ def run_all(
     waiting.sort(key=_work, reverse=True)  # the large ones first
     waiting.sort(key=lambda piece: (work[id(piece.panel)], piece.seeds), reverse=backwards)
     noise = [(piece.panel.problem.dimension, piece.seeds) for piece in waiting]
-    for i, arrays in spread(run_stored, [(piece, folder, fresh) for piece in waiting], jobs, kin=noise):
+    here = all(_is_short(piece) for piece in waiting)
+    for i, arrays in spread(run_stored, [(piece, folder, fresh) for piece in waiting], jobs, kin=noise, here=here):
         done(waiting[i], arrays)
 
 
@@ -140,3 +141,8 @@ def _work(piece: Piece) -> float:
     shares = [1 / size if isinstance(size, int) else 1.0 for size in sizes]
     calls, width = piece.panel.budget * max(shares), len(piece.seeds) * piece.panel.problem.dimension
     return calls * (4e-5 + 1e-8 * width) + 3e-9 * piece.panel.budget * sum(shares) * width
+
+
+def _is_short(piece: Piece) -> bool:
+    """Whether it takes seconds for sure."""
+    return type(piece.panel.problem).__module__.startswith("dualanchor.problems.") and _work(piece) < 10

@@ -1,12 +1,19 @@
-"""Calls in processes, by joblib."""
+"""Calls in processes: in this one and others that joblib's loky starts, or wherever joblib is told to make them."""
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from tempfile import TemporaryDirectory
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any
+
+_IDLE_SECONDS = 300  # after which a process that is kept for the next time ends
+_ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
+)
 
 
 def spread(
@@ -15,12 +22,14 @@ def spread(
     jobs: int,
     least: int = 2,
     kin: Sequence[Hashable] | None = None,
+    here: bool = False,
 ) -> Iterator[tuple[int, Any]]:
     """Call a function with each of these arguments, in processes if there are at least so many calls and jobs allow.
 
     Returns the number and the value of each call as it ends. Processes begin at once and are kept for the next time;
     each prefers calls that are of one kin, and leaves others' to them as long as there is something else to begin.
-    Another backend than joblib's own is chosen with `joblib.parallel_config`; some return all values at the end.
+    This process is one of them where calls are made `here` too; values of the others then wait until its call has
+    ended. Another backend than joblib's own is chosen with `joblib.parallel_config`; some return all values at the end.
     """
     if jobs > 1 and len(calls) >= least:
         try:
@@ -29,62 +38,102 @@ def spread(
             pass
         else:
             backend, _ = joblib.parallel.get_active_backend()
+            if type(backend).__name__ == "LokyBackend":
+                return _Team(function, calls, kin or [None] * len(calls), jobs, here).values()
             order = "generator_unordered" if backend.supports_return_generator else "list"
             settings: dict[str, Any] = {"inner_max_num_threads": 1} if backend.supports_inner_max_num_threads else {}
-            here = type(backend).__name__ == "LokyBackend"
-            if here:
-                settings |= {"backend": "loky", "initializer": _leave_interrupts_to_the_main_process}
             pool = joblib.Parallel(n_jobs=jobs, return_as=order, batch_size=1, pre_dispatch="all", **settings)
-            if here and kin is not None:
-                return _preferring(pool, function, calls, kin)
-            return iter(pool(joblib.delayed(_numbered)(*call) for call in _named(function, calls)))
-    return (_numbered(*call) for call in _named(function, calls))
+            return iter(pool(joblib.delayed(_numbered)(i, function, *call) for i, call in enumerate(calls)))
+    return (_numbered(i, function, *call) for i, call in enumerate(calls))
 
 
-def _preferring(
-    pool: Any, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], kin: Sequence[Hashable]
-) -> Iterator[tuple[int, Any]]:
-    """As many tickets as there are calls; whoever gets one claims a call by a file of its number.
+class _Team:
+    """Processes with one call at a time each, and perhaps this one among them."""
 
-    Every ticket has the arguments of all calls, which are best few, or share what is large.
-    """
-    claims = TemporaryDirectory(prefix="dualanchor-")
-    found = pool([(_next, (function, calls, kin, claims.name), {})] * len(calls))
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        calls: Sequence[tuple[Any, ...]],
+        kin: Sequence[Hashable],
+        jobs: int,
+        here: bool,
+    ) -> None:
+        from joblib.externals.loky import get_reusable_executor
 
-    def values() -> Iterator[tuple[int, Any]]:
-        with claims:
-            yield from found
+        self._function, self._calls, self._kin, self._here = function, calls, kin, here
+        self._left, self._begun, self._lock = set(range(len(calls))), set[Hashable](), threading.Lock()
+        self._ended: SimpleQueue[Future[Any]] = SimpleQueue()
+        others = jobs - 1 if here else jobs
+        self._others = get_reusable_executor(
+            others, timeout=_IDLE_SECONDS, initializer=_leave_interrupts_to_the_main_process, env=_ONE_THREAD
+        )
+        for _ in range(others):
+            self._begin()
 
-    return values()
-
-
-_last: Hashable = None  # the kin of the last call in this process
-
-
-def _next(
-    function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], kin: Sequence[Hashable], claims: str
-) -> tuple[int, Any]:
-    """Make a call that nobody has claimed, if possible of the last kin here, or of one that nobody has begun."""
-    global _last
-    while True:
-        claimed = {int(name) for name in os.listdir(claims)}
-        begun = {kin[i] for i in claimed}
-        i = min(set(range(len(calls))) - claimed, key=lambda i: (kin[i] != _last, kin[i] in begun, i))
+    def values(self) -> Iterator[tuple[int, Any]]:
+        """The number and the value of each call as it ends."""
+        got = 0
         try:
-            os.close(os.open(os.path.join(claims, str(i)), os.O_CREAT | os.O_EXCL))
-        except FileExistsError:  # somebody was quicker
-            continue
-        _last = kin[i]
-        return _numbered(i, function, *calls[i])
+            while got < len(self._calls):
+                mine = self._next(os.getpid()) if self._here else None
+                if mine is not None:
+                    yield _numbered(mine, self._function, *self._calls[mine])
+                    got += 1
+                while got < len(self._calls) and (mine is None or not self._ended.empty()):
+                    _, i, value = self._ended.get().result()
+                    yield i, value
+                    got += 1
+        except BaseException:
+            self._left.clear()
+            self._others.shutdown(wait=True, kill_workers=True)
+            raise
+
+    def _begin(self, process: int | None = None) -> None:
+        """Have another process begin a call: the one that is known to be free, or any."""
+        if (i := self._next(process)) is None:
+            return
+        call: Future[Any]
+        try:
+            call = self._others.submit(_placed, i, self._function, *self._calls[i])
+        except Exception as error:  # no process is there any more; said where values are waited for
+            call = Future()
+            call.set_exception(error)
+        call.add_done_callback(self._go_on)
+
+    def _go_on(self, call: Future[Any]) -> None:
+        """Keep a value, in a thread of the executor's, and have the process that is free now begin another call."""
+        if not call.cancelled() and call.exception() is None:
+            process, i, _ = call.result()
+            _LAST.setdefault(process, self._kin[i])
+            self._begin(process)
+        self._ended.put(call)
+
+    def _next(self, process: int | None) -> int | None:
+        """Which call a process had best make: one of its last kin, or of a kin that nobody has begun, or any."""
+        with self._lock:
+            if not self._left:
+                return None
+            last = None if process is None else _LAST.get(process)
+            i = min(self._left, key=lambda i: (self._kin[i] != last, self._kin[i] in self._begun, i))
+            self._left.remove(i)
+            self._begun.add(self._kin[i])
+            if process is not None:
+                _LAST[process] = self._kin[i]
+            return i
 
 
-def _leave_interrupts_to_the_main_process() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+_LAST: dict[int, Hashable] = {}
+"""The kin of the last call in each process."""
 
 
-def _named(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    return ((i, function, *call) for i, call in enumerate(calls))
+def _placed(i: int, function: Callable[..., Any], *arguments: Any) -> tuple[int, int, Any]:
+    """Where the call was made, its number and its value."""
+    return os.getpid(), *_numbered(i, function, *arguments)
 
 
 def _numbered(i: int, function: Callable[..., Any], *arguments: Any) -> tuple[int, Any]:
     return i, function(*arguments)
+
+
+def _leave_interrupts_to_the_main_process() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

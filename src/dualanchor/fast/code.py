@@ -212,7 +212,7 @@ class _Machine:
             if self._engine is None:
                 self._start()
             module = binding.parse_assembly(text)
-            options = binding.create_pipeline_tuning_options(speed_level=3)
+            options = binding.create_pipeline_tuning_options(speed_level=2)
             options.loop_vectorization = True
             passes = binding.create_pass_builder(self._target, options)
             passes.getModulePassManager().run(module, passes)
@@ -225,7 +225,7 @@ class _Machine:
         binding.initialize_native_asmprinter()
         features = binding.get_host_cpu_features().flatten()
         self._target = binding.Target.from_default_triple().create_target_machine(
-            binding.get_host_cpu_name(), features, opt=3, jit=True
+            binding.get_host_cpu_name(), features, opt=2, jit=True
         )
         self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), self._target)
 

@@ -62,7 +62,7 @@ def _drawn(figures: Figures, jobs: int) -> dict[str, dict[str, bytes]]:
     largest = max(figures, key=lambda name: len(figures[name][0]), default=None)
     if largest is None:
         return {}
-    elsewhere = spread(draw, [figures[largest]], jobs if len(figures) > 2 else 1, least=1)
+    elsewhere = spread(draw, [figures[largest]], jobs if len(figures) > 2 else 1, least=1, here=True)
     drawn = {name: {} if name == largest else draw(*figures[name]) for name in figures}
     _, drawn[largest] = next(elsewhere)
     return drawn

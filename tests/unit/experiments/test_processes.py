@@ -1,4 +1,5 @@
 import os
+import signal
 import time
 
 import pytest
@@ -18,60 +19,65 @@ def broken(i):
     raise ValueError(f"call {i}")
 
 
+def team(calls, **options):
+    return processes._Team(square, [(i,) for i in range(calls)], KIN[:calls], 2, **options)
+
+
 @pytest.fixture
-def claims(tmp_path, monkeypatch):
-    """Claim calls as a process whose last call was of a kin, where others have claimed some."""
-
-    def next_call(last, *claimed):
-        for i in claimed:
-            (tmp_path / str(i)).touch()
-        monkeypatch.setattr(processes, "_last", last)
-        i, (value, _) = processes._next(square, [(i,) for i in range(5)], KIN, str(tmp_path))
-        assert value == i * i
-        assert (tmp_path / str(i)).exists()
-        assert processes._last == KIN[i]
-        return i
-
-    return next_call
+def alone(monkeypatch):
+    """A team whose calls are not begun by anybody."""
+    monkeypatch.setattr(processes._Team, "_begin", lambda *_: None)
+    monkeypatch.setattr(processes, "_LAST", {7: "b"})
+    return team(5, here=True)
 
 
-def test_a_process_begins_with_the_first_call(claims):
-    assert claims(None) == 0
+def test_a_process_stays_at_its_kin_then_takes_one_that_nobody_has_begun_and_then_what_is_left(alone):
+    assert [alone._next(7) for _ in range(6)] == [2, 3, 0, 1, 4, None]
 
 
-def test_it_stays_at_its_kin(claims):
-    assert claims("b", 0, 2) == 3
+def test_it_leaves_what_others_have_begun_to_them(alone):
+    assert [alone._next(8), alone._next(7), alone._next(7), alone._next(7)] == [0, 2, 3, 4]
+    assert [alone._next(7), alone._next(8)] == [1, None]
 
 
-def test_then_it_takes_one_that_nobody_has_begun(claims):
-    assert claims("b", 0, 2, 3) == 4
+@pytest.mark.parametrize("here", [False, True])
+@pytest.mark.parametrize("kin", [None, KIN])
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_every_call_is_made_once_wherever(jobs, kin, here):
+    found = list(spread(square, [(i,) for i in range(5)], jobs, kin=kin, here=here))
+    assert sorted((i, value) for i, (value, _) in found) == [(i, i * i) for i in range(5)]
+    if jobs == 1 or not here:
+        assert all((process == os.getpid()) == (jobs == 1) for _, (_, process) in found)
 
 
-def test_and_then_what_is_left(claims):
-    assert claims("b", 0, 2, 3, 4) == 1
+def slow_elsewhere(i, main):
+    if os.getpid() != main:
+        time.sleep(1)
+    return os.getpid()
 
 
-def test_a_call_that_somebody_claims_at_the_same_moment_is_left_to_them(claims, tmp_path, monkeypatch):
-    look, looks = os.listdir, []
+def test_this_process_takes_part_where_calls_are_made_here_too():
+    found = dict(spread(slow_elsewhere, [(i, os.getpid()) for i in range(4)], 2, here=True))
+    assert sorted(found) == [0, 1, 2, 3]
+    assert os.getpid() in found.values()
 
-    def slow(folder):
-        found = look(folder)
-        if not looks:
-            (tmp_path / "0").touch()  # just after the first look
-        looks.append(found)
-        return found
 
-    monkeypatch.setattr(processes.os, "listdir", slow)
-    assert claims(None) == 2  # the other one is at a
-    assert looks == [[], ["0"]]
+def test_a_single_call_is_made_elsewhere():
+    ((_, (_, process)),) = spread(square, [(3,)], 2, least=1, here=True)
+    assert process != os.getpid()
+
+
+def die(i):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("kin", [None, KIN])
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_every_call_is_made_once_wherever(jobs, kin):
-    found = list(spread(square, [(i,) for i in range(5)], jobs, kin=kin))
-    assert sorted((i, value) for i, (value, _) in found) == [(i, i * i) for i in range(5)]
-    assert all((process == os.getpid()) == (jobs == 1) for _, (_, process) in found)
+def test_a_process_that_dies_is_an_error_and_the_next_study_has_new_ones(kin):
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    with pytest.raises(TerminatedWorkerError):
+        list(spread(die, [(i,) for i in range(5)], 2, kin=kin))
+    assert len(list(spread(square, [(i,) for i in range(5)], 2, kin=kin))) == 5
 
 
 def note(i, folder):
