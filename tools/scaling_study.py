@@ -118,6 +118,12 @@ def stops(seconds: list[float]) -> str:
     return "1"
 
 
+def bare(rows: dict, name: str) -> str:
+    """The efficiency of two bare processes that took turns with these rounds, where that was measured."""
+    row = rows.get(name.replace("efficiency ", "two bare processes beside "))
+    return "" if row is None else f"{row['ratio']:.2f}"
+
+
 def page(rows: dict, latency: dict[str, tuple[float, float]], times: dict[str, list[float]]) -> str:
     """The page's text."""
     cost_lines = [
@@ -125,7 +131,7 @@ def page(rows: dict, latency: dict[str, tuple[float, float]], times: dict[str, l
     ]
     efficiency = [
         f"| {name.removeprefix('efficiency ')} | {1e3 * row['against']:.1f} | {1e3 * row['measured']:.1f} "
-        f"| {row['against'] / row['measured']:.2f} | {row['ratio']:.2f} |"
+        f"| {row['against'] / row['measured']:.2f} | {row['ratio']:.2f} | {bare(rows, name)} |"
         for name, row in rows.items()
         if name.startswith("efficiency ")
     ]
@@ -151,10 +157,12 @@ On two workers, by `benchmarks/engines.py`: latency, and what each number of x a
 
 ## Measured: one worker and two
 
-A round of 32 shards, computing (random numbers) or waiting (a simulation elsewhere). Efficiency is speed-up over two.
+A round of 32 shards, computing (random numbers) or waiting (a simulation elsewhere). Efficiency is speed-up over two. In
+turn with the rounds that compute, one bare process and two drew as many random numbers without an engine: their efficiency
+is what the machine itself allowed at the time.
 
-| round | one worker, ms | two, ms | speed-up | efficiency |
-|---|--:|--:|--:|--:|
+| round | one worker, ms | two, ms | speed-up | efficiency | of bare processes |
+|---|--:|--:|--:|--:|--:|
 {chr(10).join(efficiency)}
 
 ## Predicted: seconds to an accuracy

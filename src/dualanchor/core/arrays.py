@@ -20,6 +20,9 @@ LARGE = 1 << 21
 """Numbers of an array, from which on no copies are made that can be avoided."""
 
 _PIECE = 1 << 14
+_HEAP = (
+    1 << 22
+) - 1024  # numbers; glibc keeps memory for reuse in pieces up to the size once given back, 32 MB at most
 _NAMESPACES: dict[type, Any] = {np.ndarray: np}
 
 
@@ -58,6 +61,11 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
 def is_real(x: Array) -> bool:
     """Whether the array has real floating-point numbers."""
     return np.issubdtype(x.dtype, np.floating) if isinstance(x, np.ndarray) else _is_kind(x, "real floating")
+
+
+def keep_memory() -> None:
+    """Have this process keep the memory of arrays for the next ones, which would get fresh pages again and again."""
+    np.empty(_HEAP)  # never touched, and given back at once
 
 
 # -- making ------------------------------------------------------------------------------------------------------

@@ -94,6 +94,7 @@ class Desk:
     """Where a worker works: the oracles it was given, and the streams it draws batches from."""
 
     def __init__(self) -> None:
+        arrays.keep_memory()
         self._oracles: dict[int, Shardable] = {}
         self._streams: dict[Any, Streams] = {}
 
@@ -234,6 +235,7 @@ class Engine(ABC):
                 explain(f"{name}: timeout must be a positive number of seconds", repr(timeout), "Use timeout=60")
             )
         self.timeout = timeout
+        arrays.keep_memory()
         self._turn = threading.RLock()  # whoever holds it has all workers for himself
         self._numbers = count(1)
         self._stale: list[int] = []

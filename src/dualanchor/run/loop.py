@@ -31,7 +31,6 @@ _SECONDS = 0.25  # and about so long
 _SNAPSHOT = 1 << 21  # states with more numbers than this are looked at after every step instead of copied
 _POINTS = 1 << 21  # numbers of iterates that compiled steps keep until their residuals are recorded
 _BUFFER = 128  # numbers; NumPy copies broadcast and strided rows that are shorter than its buffer into it
-_HEAP = (1 << 22) - 1024  # glibc keeps memory for reuse in pieces up to the size once given back, 32 MB at most
 
 
 @dataclass(frozen=True)
@@ -352,7 +351,7 @@ class Loop:
 @contextmanager
 def _fast_arrays() -> Iterator[None]:
     """Settings under which NumPy computes with rows of a few hundred numbers without needless copies and pages."""
-    np.empty(_HEAP)  # never touched; without it the arrays of a step would get fresh pages again and again
+    arrays.keep_memory()
     before = np.setbufsize(_BUFFER)
     try:
         yield
