@@ -235,6 +235,12 @@ def test_bad_input_gets_a_message_in_three_parts(words, parts):
     assert "Traceback" not in output
 
 
+def test_a_file_that_is_not_there_is_named_in_words(tmp_path):
+    output = run("certify", "affine", "-n", 100, "--point", tmp_path / "none.npz", code=2).output
+    assert f"No such file or directory: {tmp_path / 'none.npz'}" in output
+    assert "Errno" not in output
+
+
 def test_words_of_the_command_line_are_never_evaluated():
     assert parse_value("__import__('os').getcwd()") == "__import__('os').getcwd()"
     assert parse_value("1,2,4") == [1, 2, 4]

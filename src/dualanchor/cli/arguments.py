@@ -321,6 +321,8 @@ def _said(error: Exception) -> str:
     cause = error.__cause__
     while cause is not None and isinstance(cause, DualAnchorError):
         cause = cause.__cause__
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.strerror}: {error.filename}"
     if not isinstance(error, OracleError) or cause is None:
         return str(error)
     rule, received, _ = error.parts

@@ -395,7 +395,11 @@ class _Answer:
         """A certificate on fresh samples, infinite for rows that diverged, and the result with its samples counted."""
         x, statuses = result.x.reshape(-1, result.x.shape[-1]), np.atleast_1d(result.status)
         sound = arrays.finite_rows(x) & [one is not Status.DIVERGED for one in statuses]
-        if samples < FEWEST_SAMPLES or not sound.any() or Status.INTERRUPTED in statuses:
+        if samples < FEWEST_SAMPLES:
+            if self.ask.certificate:
+                self.notes.append(f"no certificate: that takes a budget of {FEWEST} samples or more")
+            return None, result
+        if not sound.any() or Status.INTERRUPTED in statuses:
             return None, result
         streams = Streams(self.ask.seed, np.arange(len(x)), Purpose.CERTIFICATE, x.shape[1], x.dtype)
         F = Session(self.oracle, streams)

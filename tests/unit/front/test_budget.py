@@ -115,3 +115,11 @@ def test_replications_are_charged_each():
 def test_shares():
     assert [certificate_share(n) for n in (1, 63, 64, 100, 1024, 10_000)] == [0, 0, 16, 25, 256, 1000]
     assert [look_share(n) for n in (1, 1279, 1280, 10_000, 10**9)] == [0, 0, 64, 500, 2000]
+
+
+def test_a_budget_too_small_for_a_certificate_is_told_why_there_is_none():
+    result = da.root(Counted(), np.zeros(2), budget=63, L=1.0)
+    assert result.certificate is None
+    assert any("no certificate: that takes a budget of 64 samples" in note for note in result.notes)
+    assert da.root(Counted(), np.zeros(2), budget=63, L=1.0, certificate=False).notes == ()
+    assert da.root(Counted(), np.zeros(2), budget=64, L=1.0).certificate is not None
