@@ -7,10 +7,11 @@ import signal
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, ClassVar
 
-_IDLE_SECONDS = 300  # after which a process that is kept for the next time ends
+_IDLE_SECONDS = 300  # after which a process that is kept ends
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
 )
@@ -58,16 +59,11 @@ class _Team:
         jobs: int,
         here: bool,
     ) -> None:
-        from joblib.externals.loky import get_reusable_executor
-
         self._function, self._calls, self._kin, self._here = function, calls, kin, here
         self._left, self._begun, self._lock = set(range(len(calls))), set[Hashable](), threading.Lock()
         self._ended: SimpleQueue[Future[Any]] = SimpleQueue()
-        others = jobs - 1 if here else jobs
-        self._others = get_reusable_executor(
-            others, timeout=_IDLE_SECONDS, initializer=_leave_interrupts_to_the_main_process, env=_ONE_THREAD
-        )
-        for _ in range(others):
+        self._others = _Processes.taken(jobs - 1 if here else jobs)
+        for _ in range(self._others.count):
             self._begin()
 
     def values(self) -> Iterator[tuple[int, Any]]:
@@ -85,8 +81,9 @@ class _Team:
                     got += 1
         except BaseException:
             self._left.clear()
-            self._others.shutdown(wait=True, kill_workers=True)
+            self._others.end()
             raise
+        self._others.give_back()
 
     def _begin(self, process: int | None = None) -> None:
         """Have another process begin a call: the one that is known to be free, or any."""
@@ -120,6 +117,49 @@ class _Team:
             if process is not None:
                 _LAST[process] = self._kin[i]
             return i
+
+
+class _Processes:
+    """Some processes that nobody else uses at the same time, and that are kept for the next one to take them."""
+
+    _idle: ClassVar[list[_Processes]] = []
+
+    def __init__(self, count: int) -> None:
+        from joblib.externals.loky import ProcessPoolExecutor
+
+        self.count = count
+        self._executor = ProcessPoolExecutor(
+            count, timeout=_IDLE_SECONDS, initializer=_leave_interrupts_to_the_main_process, env=_ONE_THREAD
+        )
+
+    @classmethod
+    def taken(cls, count: int) -> _Processes:
+        """So many processes that are idle and alive, or new ones."""
+        for processes in [one for one in cls._idle if one.count == count]:
+            with suppress(ValueError):  # somebody else was quicker
+                cls._idle.remove(processes)
+                if processes._alive():
+                    return processes
+        return cls(count)
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Have a process make a call."""
+        return self._executor.submit(function, *arguments)
+
+    def give_back(self) -> None:
+        """Keep them for the next one."""
+        self._idle.append(self)
+
+    def end(self) -> None:
+        """End them, whatever they are doing."""
+        self._executor.shutdown(wait=True, kill_workers=True)
+
+    def _alive(self) -> bool:
+        try:
+            self.submit(int)
+        except Exception:  # one of them has died
+            return False
+        return True
 
 
 _LAST: dict[int, Hashable] = {}

@@ -64,7 +64,7 @@ def _drawn(figures: Figures, jobs: int) -> dict[str, dict[str, bytes]]:
         return {}
     elsewhere = spread(draw, [figures[largest]], jobs if len(figures) > 2 else 1, least=1, here=True)
     drawn = {name: {} if name == largest else draw(*figures[name]) for name in figures}
-    _, drawn[largest] = next(elsewhere)
+    ((_, drawn[largest]),) = elsewhere
     return drawn
 
 

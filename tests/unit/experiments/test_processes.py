@@ -1,5 +1,6 @@
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -109,3 +110,41 @@ def test_errors_of_an_oracle_come_through_whole(kin):
 def test_errors_come_through(kin):
     with pytest.raises(ValueError, match="call"):
         list(spread(broken, [(i,) for i in range(5)], 2, kin=kin))
+
+
+def pids(calls=4, jobs=2):
+    return {process for _, (_, process) in spread(square, [(i,) for i in range(calls)], jobs)}
+
+
+def test_processes_are_kept_for_the_next_calls():
+    first = pids()
+    assert pids() <= first or first <= pids()
+    assert not pids(jobs=3) & first
+
+
+def test_processes_that_died_meanwhile_are_replaced():
+    for process in pids():
+        os.kill(process, signal.SIGKILL)
+    time.sleep(1)
+    assert len(list(spread(square, [(i,) for i in range(5)], 2))) == 5
+
+
+def test_several_threads_have_processes_of_their_own():
+    found = []
+
+    def go(jobs):
+        found.append(sorted(i for i, _ in spread(slow_elsewhere, [(i, 0) for i in range(3)], jobs, here=True)))
+
+    threads = [threading.Thread(target=go, args=(jobs,)) for jobs in (2, 3, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == [[0, 1, 2]] * 3
+
+
+def test_a_team_that_is_left_early_is_ended():
+    found = spread(slow_elsewhere, [(i, 0) for i in range(4)], 2)
+    next(found)
+    found.close()
+    assert len(pids()) >= 1
