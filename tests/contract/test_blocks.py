@@ -64,6 +64,49 @@ def test_many_replications_of_one_configuration(case, arranged):
     all_ways(arranged, case, case.make(horizon=60), stop=da.Steps(50), reps=17)
 
 
+def ways(arranged, solve):
+    found = []
+    for how in ("at once", "joined"):
+        arranged(how)
+        found.append(solve())
+    return found
+
+
+def test_rows_of_different_configurations_are_never_joined(arranged):
+    """Those that are left when others have ended may look like all replications of one."""
+    problem = da.Problem(da.AdditiveNoise(lambda x: np.array([1.0, 10.0]) * x), x0=np.ones(2))
+    methods, x0 = [da.SGDA(size) for size in (0.08, 0.19, 0.005)], np.eye(2)
+    stop = da.Steps(2000) | da.Target(1e-3)
+    one, other = ways(arranged, lambda: da.solve(problem, methods, reps=2, x0=x0, stop=stop))
+    np.testing.assert_array_equal(one.nit, other.nit)
+    np.testing.assert_array_equal(one.x, other.x)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_steps_that_have_no_compiled_form_among_others_that_have(arranged, fast):
+    problem = da.problems.finite_sum_cocoercive(components=20, dimension=8, rank=7)
+    sizes = [1] * 100 + [21] * 60 + [1] * 139  # a batch of more than all components is drawn in another way
+    methods = [da.DualOHM(size, 300, batch_size=sizes) for size in (0.5, 0.05, 0.3)]
+    one, other = ways(arranged, lambda: da.solve(problem, methods, reps=2, check=False, fast=fast))
+    np.testing.assert_array_equal(one.x, other.x)
+
+
+def test_single_precision_is_rounded_alike_whatever_rows_are_beside(monkeypatch):
+    rng = np.random.default_rng(0)
+    matrices = rng.normal(size=(12, 4, 4)) + 3 * np.eye(4)
+    problem = da.Problem(da.FiniteSum.linear(matrices), x0=np.ones(4))
+    methods = [da.SGDA(size, batch_size=batch) for size, batch in ((0.03, 3), (0.04, 3), (40.0, 2))]
+    x0 = rng.normal(size=(3, 4)).astype(np.float32)
+    found = []
+    for seconds in (1e-9, 1e9):
+        monkeypatch.setattr("dualanchor.run.loop._SECONDS", seconds)
+        found.append(da.solve(problem, methods, reps=3, x0=x0, stop=da.Steps(300), check=False))
+    alone = [da.solve(problem, [method], reps=3, x0=x0, stop=da.Steps(300), check=False) for method in methods[:2]]
+    assert found[0].x.dtype == np.float32
+    np.testing.assert_array_equal(found[0].x, found[1].x)
+    np.testing.assert_array_equal(found[0].x[:2], np.concatenate([one.x for one in alone]))
+
+
 def test_only_elementwise_steps_are_joined(monkeypatch):
     seen = {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -12,6 +13,7 @@ from queue import SimpleQueue
 from typing import Any, ClassVar
 
 _IDLE_SECONDS = 300  # after which a process that is kept ends
+_PATIENCE = 5.0  # seconds, at most, until calls have been sent
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
 )
@@ -40,7 +42,7 @@ def spread(
         else:
             backend, _ = joblib.parallel.get_active_backend()
             if type(backend).__name__ == "LokyBackend":
-                return _Team(function, calls, kin or [None] * len(calls), jobs, here).values()
+                return _Team(function, calls, kin or [None] * len(calls), jobs, here).begun()
             order = "generator_unordered" if backend.supports_return_generator else "list"
             settings: dict[str, Any] = {"inner_max_num_threads": 1} if backend.supports_inner_max_num_threads else {}
             pool = joblib.Parallel(n_jobs=jobs, return_as=order, batch_size=1, pre_dispatch="all", **settings)
@@ -66,10 +68,16 @@ class _Team:
         for _ in range(self._others.count):
             self._begin()
 
-    def values(self) -> Iterator[tuple[int, Any]]:
-        """The number and the value of each call as it ends."""
+    def begun(self) -> Iterator[tuple[int, Any]]:
+        """The number and the value of each call as it ends; who closes it ends the calls, even before the first."""
+        values = self._values()
+        next(values)
+        return values
+
+    def _values(self) -> Iterator[Any]:
         got = 0
         try:
+            yield None
             while got < len(self._calls):
                 mine = self._next(os.getpid()) if self._here else None
                 if mine is not None:
@@ -127,7 +135,7 @@ class _Processes:
     def __init__(self, count: int) -> None:
         from joblib.externals.loky import ProcessPoolExecutor
 
-        self.count = count
+        self.count, self._calls = count, list[Future[Any]]()
         self._executor = ProcessPoolExecutor(
             count, timeout=_IDLE_SECONDS, initializer=_leave_interrupts_to_the_main_process, env=_ONE_THREAD
         )
@@ -144,7 +152,9 @@ class _Processes:
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Have a process make a call."""
-        return self._executor.submit(function, *arguments)
+        call = self._executor.submit(function, *arguments)
+        self._calls = [*(one for one in self._calls if not one.done()), call]
+        return call
 
     def give_back(self) -> None:
         """Keep them for the next one."""
@@ -152,6 +162,9 @@ class _Processes:
 
     def end(self) -> None:
         """End them, whatever they are doing."""
+        late = time.monotonic() + _PATIENCE
+        while not all(call.running() or call.done() for call in self._calls) and time.monotonic() < late:
+            time.sleep(1e-3)  # loky's thread fails, with a traceback, over calls that it has not sent yet
         self._executor.shutdown(wait=True, kill_workers=True)
 
     def _alive(self) -> bool:

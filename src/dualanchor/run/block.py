@@ -42,12 +42,14 @@ class Block:
     @contextmanager
     def of_state(self, state: State) -> Iterator[State]:
         """The rows' part of a state, as the method sees it, to be changed."""
-        views = {name: self._shaped(value[self.rows]) for name, value in vars(state).items()}
+        there = {name: value[self.rows] for name, value in vars(state).items()}
+        views = {name: self._shaped(value) for name, value in there.items()}
         mine = State(**views)
         yield mine
         for name, value in vars(mine).items():
-            if value is not views[name]:  # the method put a new array in its place
-                views[name][...] = value
+            copied = self.joined > 1 and not there[name].flags.c_contiguous
+            if copied or value is not views[name]:  # the method put a new array in its place
+                there[name][...] = value.reshape(there[name].shape)
 
     def _shaped(self, value: Array) -> Array:
         return value if self.joined == 1 else value.reshape(len(value) // self.joined, -1)
@@ -99,7 +101,13 @@ def can_be_joined(method: Method, state: State, rows: IntArray, replications: in
         and state.x.shape[1] < _SHORT
         and is_elementwise(method)
         and isinstance(method.cost(0, state).draws, int)
-        and all(value.flags.c_contiguous for value in vars(state).values())
         and rows.size % replications == 0
-        and bool((rows.reshape(-1, replications) % replications == np.arange(replications)).all())
+        and _are_whole(rows.reshape(-1, replications))
     )
+
+
+def _are_whole(configurations: IntArray) -> bool:
+    """Whether these rows are all replications, in turn, of one configuration each."""
+    replications = configurations.shape[1]
+    first = configurations[:, :1] // replications * replications
+    return bool((configurations == first + np.arange(replications)).all())

@@ -12,7 +12,7 @@ import numpy as np
 from dualanchor.core import arrays
 from dualanchor.core.errors import DualAnchorError, OracleError
 from dualanchor.core.method import Cost, Method, State
-from dualanchor.core.oracle import Batch, Oracle, Session, raised
+from dualanchor.core.oracle import Batch, Oracle, Session, in_precision_of, raised
 from dualanchor.core.result import Status
 from dualanchor.core.streams import Streams, shared
 from dualanchor.core.types import Array, Counts, IntArray, Rows
@@ -280,12 +280,14 @@ class Lane:
 
         Where something goes wrong the run goes back and takes these steps one by one.
         """
-        mean, update, shape, k = F.oracle.mean, method.update, s.x.shape, ks.start
+        mean, update, shape, dtype, k = F.oracle.mean, method.update, s.x.shape, s.x.dtype, ks.start
         try:
             for k, batch in zip(ks, batches, strict=True):
                 G = mean(s.x, batch)
                 if G.shape != shape:
                     raise ValueError(f"shape {G.shape} for x of shape {shape}")
+                if G.dtype is not dtype:
+                    G = in_precision_of(s.x, G)
                 update(k, s, G)
         except DualAnchorError:
             raise

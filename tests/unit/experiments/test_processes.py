@@ -148,3 +148,16 @@ def test_a_team_that_is_left_early_is_ended():
     next(found)
     found.close()
     assert len(pids()) >= 1
+
+
+def test_calls_that_nobody_asks_for_are_ended_when_they_are_given_up(tmp_path):
+    found = spread(note_late, [(i, tmp_path) for i in range(20)], 2)
+    found.close()
+    there = len(list(tmp_path.iterdir()))
+    time.sleep(1)
+    assert len(list(tmp_path.iterdir())) == there < 20
+
+
+def note_late(i, folder):
+    time.sleep(0.2)
+    (folder / str(i)).touch()
