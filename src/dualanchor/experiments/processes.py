@@ -88,7 +88,8 @@ class _Team:
                     yield i, value
                     got += 1
         except BaseException:
-            self._left.clear()
+            with self._lock:
+                self._left.clear()
             self._others.end()
             raise
         self._others.give_back()
