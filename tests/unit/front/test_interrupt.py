@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 SCRIPT = """
-import json, os, signal, sys
+import json, os, signal, sys, time
 import numpy as np, dualanchor as da
 
 path, keywords = sys.argv[1], json.loads(sys.argv[2])
@@ -21,6 +21,7 @@ def sampler(interrupt_at):
         calls += 1
         if calls == interrupt_at:
             os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)  # the signal may take a moment to arrive
         return x - 1 + rng.normal(size=(2, 2)) / np.sqrt(n)
     return sample
 
