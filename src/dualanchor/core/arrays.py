@@ -20,9 +20,7 @@ LARGE = 1 << 21
 """Numbers of an array, from which on no copies are made that can be avoided."""
 
 _PIECE = 1 << 14
-_HEAP = (
-    1 << 22
-) - 1024  # numbers; glibc keeps memory for reuse in pieces up to the size once given back, 32 MB at most
+_HEAP = (1 << 22) - 1024  # numbers: 32 MB, the largest piece of memory that glibc keeps once it was given back
 _NAMESPACES: dict[type, Any] = {np.ndarray: np}
 
 
