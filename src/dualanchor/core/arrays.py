@@ -69,6 +69,11 @@ def keep_memory() -> None:
 # -- making ------------------------------------------------------------------------------------------------------
 
 
+def quiet() -> np.errstate:
+    """A context without warnings of overflow: rows that diverge pass through it, and are found and retired."""
+    return np.errstate(over="ignore", invalid="ignore", divide="ignore")
+
+
 def copy(x: Array, into: Array | None = None) -> Array:
     """An independent copy, in an array that is no more needed where one fits; one that is read-only is its own."""
     if isinstance(x, np.ndarray):

@@ -109,13 +109,12 @@ class Desk:
     def sums(
         self, key: int, x: Array, ticket: Ticket, mine: Sequence[Span], rooms: Sequence[Array] | None = None
     ) -> list[Array] | Failure:
-        """As `sums_of`."""
+        """As `sums_of`, within `arrays.quiet()`."""
         try:
             oracle, batch = self._drawn(key, ticket)
         except Exception as error:
             return failed(error, "drawing a batch", None)
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # as in a run
-            return sums_of(oracle, batch, x, mine, rooms)
+        return sums_of(oracle, batch, x, mine, rooms)
 
     def _drawn(self, key: int, ticket: Ticket) -> tuple[Shardable, Batch]:
         oracle = self._oracles[key]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, explain, missing_extra
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
@@ -239,7 +240,8 @@ class Actor:
             import ray
 
             self._desk.put(key, ray.get(blob[0]))
-        found = self._desk.sums(key, x if stored is None else stored, Ticket(*ticket), mine)
+        with arrays.quiet():
+            found = self._desk.sums(key, x if stored is None else stored, Ticket(*ticket), mine)
         if stored is None or isinstance(found, Failure):
             return pickle.dumps(found)
         return found[0][None] if len(found) == 1 else np.stack(found)

@@ -8,6 +8,7 @@ import weakref
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from dualanchor.core import arrays
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Desk, Given, Loaded, Ticket, failed, too_late
 
@@ -75,12 +76,13 @@ class _Thread:
 
 
 def _work(desk: Desk, tasks: SimpleQueue[Any], answers: SimpleQueue[Any]) -> None:
-    while (task := tasks.get()) is not None:
-        key, oracle, *rest = task
-        desk.put(key, oracle)
-        try:
-            answer = desk.sums(key, *rest)
-        except BaseException as error:  # sys.exit, for one, which would end this thread and leave others waiting
-            answer = failed(error, "evaluating a batch", None)
-        answers.put(answer)
-        del task, oracle, rest, answer
+    with arrays.quiet():
+        while (task := tasks.get()) is not None:
+            key, oracle, *rest = task
+            desk.put(key, oracle)
+            try:
+                answer = desk.sums(key, *rest)
+            except BaseException as error:  # sys.exit, for one, which would end this thread and leave others waiting
+                answer = failed(error, "evaluating a batch", None)
+            answers.put(answer)
+            del task, oracle, rest, answer

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Desk, Failure, Ticket
 from dualanchor.oracles.shards import Span
@@ -28,7 +29,7 @@ DONE, FAILED = b".", b"!"
 def main(descriptor: int) -> None:
     """Answer until the other end of the socket is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that gives the work
-    with contextlib.suppress(EOFError, OSError):
+    with contextlib.suppress(EOFError, OSError), arrays.quiet():
         _serve(socket.socket(fileno=descriptor))
 
 

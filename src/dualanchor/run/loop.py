@@ -83,8 +83,7 @@ class Loop:
         if self._saver is not None and (saved := self._saver.load()) is not None:
             self._restore(*saved)
         self._began = self._reported = time.perf_counter()
-        # Rows that diverge overflow on their way; they are found and retired, nothing needs a warning.
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"), _fast_arrays(), self._interruptible():
+        with arrays.quiet(), _fast_arrays(), self._interruptible():
             try:
                 while self._lane.rows.size:
                     self._round()
