@@ -2,7 +2,8 @@
 
 S-Dual-OHM with one sample per step at d = 100, on the operators of experiments 3 (d = 100 there, too) and 1, recording
 as by default. The inlined loops do the same arithmetic on the same noise and must end at the same point, bit for bit.
-The other libraries iterate x - alpha F(x) without noise, one step per call; JAX's under jit.
+The other libraries iterate x - alpha F(x) without noise, one step per call, as an operator needs that is sampled anew
+at each step; JAX's under jit. What scipy takes when it may do all steps in one call is shown, too.
 """
 
 from __future__ import annotations
@@ -82,14 +83,32 @@ def offset_of_worst_case() -> np.ndarray:
     return offset
 
 
-def scipy_loop(problem: da.Problem, steps: int) -> Callable[[], None]:
-    """The operator without noise in scipy's loop; its last words, that it did not converge, are expected."""
+def scipy_map(problem: da.Problem) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
+    """The map x - alpha F(x) without noise, and the start."""
     instance = problem.instance(da.Streams(0, np.arange(1), Purpose.INSTANCE))
     alpha, F = problem.step_size, instance.oracle.operator
+    return lambda x: x - alpha * F(x), instance.x0
+
+
+def scipy_steps(problem: da.Problem, steps: int) -> Callable[[], None]:
+    """One step per call of scipy, as an operator needs that is sampled anew at each of them."""
+    turned, start = scipy_map(problem)
+
+    def iterate() -> None:
+        x = start
+        for _ in range(steps):
+            x = fixed_point(turned, x, method="iteration", maxiter=1, xtol=np.inf)
+
+    return iterate
+
+
+def scipy_loop(problem: da.Problem, steps: int) -> Callable[[], None]:
+    """All steps in one call; scipy's last words, that it did not converge, are expected."""
+    turned, start = scipy_map(problem)
 
     def iterate() -> None:
         try:
-            fixed_point(lambda x: x - alpha * F(x), instance.x0, method="iteration", maxiter=steps, xtol=0.0)
+            fixed_point(turned, start, method="iteration", maxiter=steps, xtol=0.0)
         except RuntimeError:
             return
 
@@ -167,23 +186,26 @@ def measure(
         if not np.array_equal(da.solve(problem, method, fast=fast).x, inlined(*arguments)):
             raise SystemExit(f"{problem.name}: the two loops must do the same arithmetic")
     few = steps // 10
-    loops = {"scipy": scipy_loop(problem, few)}
+    loops = {"scipy": scipy_steps(problem, few), "scipy in one call": scipy_loop(problem, few)}
     if problem.name == "huber-minimax":
         made = {"optimistix": optimistix_loop, "jaxopt": jaxopt_loop}
         loops |= {name: make(alpha, start, few) for name, make in made.items() if find_spec(name)}
-        for name in loops:
-            loops[name]()  # compiles
+        for loop in loops.values():
+            loop()  # compiles
     functions = {kind: lambda fast=fast: da.solve(problem, method, fast=fast) for kind, fast in kinds.items()}
     times = least({**functions, "inlined": lambda: inlined(*arguments), **loops}, repeat)
     micro = {name: 1e6 * t / (few if name in loops else steps) for name, t in times.items()}
     title, table = f"solve, {problem.name}, d = {D}, {{}}, µs per iteration".format, []
-    tools = ("scipy", "optimistix", "jaxopt") if problem.name == "huber-minimax" else ("scipy",)
+    tools = ("optimistix", "jaxopt") if problem.name == "huber-minimax" else ()
+    sides = {
+        "inlined": ("a hand-inlined loop", INLINED, at_most),
+        "scipy": ("scipy, step by step", SCIPY, at_least),
+        "scipy in one call": ("scipy, all steps in one call", None, at_least),
+        **{tool: (f"{tool}, step by step", None, at_least) for tool in tools},
+    }
     for kind in ("compiled", "not compiled"):
-        for side in ("inlined", *tools):
-            name = title(f"{kind}, against {'a hand-inlined loop' if side == 'inlined' else f'{side}, step by step'}")
-            target, compare = (
-                (INLINED, at_most) if side == "inlined" else (SCIPY if side == "scipy" else None, at_least)
-            )
+        for side, (words, target, compare) in sides.items():
+            name = title(f"{kind}, against {words}")
             if missing := [package for package in (kind, side) if package not in micro]:
                 package = "llvmlite" if missing[0] == "compiled" else missing[0]
                 table.append(not_measured(name, target, f"{package} is not installed"))
