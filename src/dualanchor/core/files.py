@@ -6,8 +6,10 @@ import json
 import os
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -19,12 +21,19 @@ _HEADER = "header.json"
 
 def write_arrays(path: str | Path, header: dict[str, Any], arrays: dict[str, Array]) -> Path:
     """Write header and arrays; a reader sees the old file or the new one, never a part of it."""
-    path = Path(path)
     text = json.dumps(header).encode()
+    with replacing(Path(path)) as file:
+        np.savez(file, **{_HEADER: np.frombuffer(text, np.uint8), **arrays})  # type: ignore[arg-type]
+    return Path(path)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of the one at this path when it has been written without an error."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            np.savez(file, **{_HEADER: np.frombuffer(text, np.uint8), **arrays})  # type: ignore[arg-type]
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
@@ -32,7 +41,6 @@ def write_arrays(path: str | Path, header: dict[str, Any], arrays: dict[str, Arr
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    return path
 
 
 def _umask() -> int:

@@ -14,10 +14,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
+from hashlib import sha256
 from typing import Any
 
+import llvmlite
 from llvmlite import binding, ir
+
+from dualanchor._version import __version__
+from dualanchor.fast import kept
 
 COUNT = ir.IntType(64)
 """A whole number; a truth value is one that is 0 or 1."""
@@ -109,7 +113,7 @@ class Function:
     """A function that returns nothing, with what it is given by kind."""
 
     def __init__(self, name: str, *kinds: Any) -> None:
-        self._name = f"{name}.{next(_SERIAL)}"
+        self._name = name
         self._module = ir.Module(self._name)
         self._function = ir.Function(self._module, ir.FunctionType(ir.VoidType(), kinds), self._name)
         self.builder = ir.IRBuilder(self._function.append_basic_block())
@@ -194,39 +198,47 @@ class Function:
     def address(self) -> int:
         """Compile it, and say where it stands."""
         self.builder.ret_void()
-        return _MACHINE.compiled(str(self._module), self._name)
-
-
-_SERIAL = count()  # names are never used again
+        return _MACHINE.address(self._name, str(self._module))
 
 
 class _Machine:
-    """LLVM for this processor. What it has compiled stays for good."""
+    """LLVM for this processor. What it has compiled stays for good, and is kept for other processes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._engine: Any = None
+        self._known: set[str] = set()
 
-    def compiled(self, text: str, name: str) -> int:
+    def address(self, name: str, text: str) -> int:
+        """Where the function of this name in a module's text stands."""
         with self._lock:
             if self._engine is None:
                 self._start()
-            module = binding.parse_assembly(text)
-            options = binding.create_pipeline_tuning_options(speed_level=2)
-            options.loop_vectorization = True
-            passes = binding.create_pass_builder(self._target, options)
-            passes.getModulePassManager().run(module, passes)
-            self._engine.add_module(module)
-            self._engine.finalize_object()
-            return self._engine.get_function_address(name)
+            unique = f"{name}-{sha256(f'{self._processor} {text}'.encode()).hexdigest()}"
+            if unique not in self._known:
+                code = kept.read(unique)
+                if code is None:
+                    code = self._compiled(text.replace(f'@"{name}"', f'@"{unique}"'))
+                    kept.write(unique, code)
+                self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
+                self._engine.finalize_object()
+                self._known.add(unique)
+            return self._engine.get_function_address(unique)
+
+    def _compiled(self, text: str) -> bytes:
+        module = binding.parse_assembly(text)
+        options = binding.create_pipeline_tuning_options(speed_level=2)
+        options.loop_vectorization = True
+        passes = binding.create_pass_builder(self._target, options)
+        passes.getModulePassManager().run(module, passes)
+        return self._target.emit_object(module)
 
     def _start(self) -> None:
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
-        features = binding.get_host_cpu_features().flatten()
-        self._target = binding.Target.from_default_triple().create_target_machine(
-            binding.get_host_cpu_name(), features, opt=2, jit=True
-        )
+        processor, features = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+        self._processor = f"{__version__} {llvmlite.__version__} {binding.get_default_triple()} {processor} {features}"
+        self._target = binding.Target.from_default_triple().create_target_machine(processor, features, opt=2, jit=True)
         self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), self._target)
 
 
