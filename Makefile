@@ -99,6 +99,7 @@ $(RUN): pyproject.toml constraints.txt $(wildcard src/dualanchor/_version.py)
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) hatchling editables
 	@$(PIP) --no-build-isolation --editable '.[all,fast]'
+	@$(PY) -m compileall -q src
 	@touch $@
 
 $(STAMP): $(RUN)
