@@ -98,7 +98,10 @@ class Oracle(ABC):
         """F_B(x) for each row, shaped like x."""
 
     def draw_many(self, streams: Streams, size: int, count: int) -> Iterator[Batch] | None:
-        """The batches that the next `count` calls of `draw` would give; None where that is no quicker."""
+        """The batches that the next `count` calls of `draw` would give; None where that is no quicker.
+
+        Each may be the same object, and is to be used before the next one is asked for.
+        """
         return None
 
     def take(self, rows: Rows) -> Self:

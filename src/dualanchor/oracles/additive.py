@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import copy
-from itertools import repeat
 from math import sqrt
 from typing import Any, NamedTuple, Self
 
@@ -101,7 +100,7 @@ class AdditiveNoise(Oracle):
         if self._noise is not None or not self._sigma:
             return None
         noise = streams.many_normals(count, self._sigma / sqrt(streams.dimension * size))
-        return None if noise is None else map(Batch, repeat(size), noise)
+        return None if noise is None else _one_by_one(size, noise)
 
     def mean(self, x: Array, batch: Batch) -> Array:
         noise = batch.data
@@ -149,3 +148,11 @@ class AdditiveNoise(Oracle):
         generators, noise = streams.generators(), self._noise
         like = np.empty((streams.rows, streams.dimension), streams.dtype)
         return each_row(lambda row: noise(size, generators[row]), like, "AdditiveNoise: noise")
+
+
+def _one_by_one(size: int, noise: Iterator[Array]) -> Iterator[Batch]:
+    """A batch of each noise: the same object, since a new one takes as long as a vector operation on a short row."""
+    batch = Batch(size, None)
+    for one in noise:
+        batch.data = one
+        yield batch

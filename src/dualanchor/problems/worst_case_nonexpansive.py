@@ -78,10 +78,12 @@ class _Turn:
         """F(x) plus noise of each row, or of replications that rows go through: one pass less over x."""
         offsets = self._cycle
         if len(x) == 1:  # quicker without the axis of rows
-            value, x = noise[0] - offsets[0], x[0]
+            value = noise - offsets
             value += x
-            _turn(value, x)
-            return value[None]
+            others = value[:, 1:]
+            others -= x[:, :-1]
+            value[0, 0] += x[0, -1]
+            return value
         if len(noise) > len(offsets) > 1:
             noise = noise.reshape(-1, *offsets.shape)
         elif len(offsets) > len(noise) > 1:

@@ -23,6 +23,7 @@ from dualanchor.run.combine import combined_update
 from dualanchor.run.outcome import Ended
 
 LONG = 1 << 16  # coordinates; the arrays of a step on one such row leave the cache
+_TOGETHER = 1 << 14  # numbers of points whose residuals are computed in one go
 _AHEAD = 1 << 19  # numbers of one noise vector per step and replication that are read again by every block
 
 
@@ -159,15 +160,21 @@ class Lane:
 
     def _residuals_there(self, asked: Sequence[int], points: Array, left: IntArray) -> list[Array | None]:
         """The residuals after the numbers of steps asked for, infinite for rows that have left by then."""
-        there = (left == 0) | (np.array(asked, int)[:, None] < left)
-        values = np.full(there.shape, np.inf)
+        if not asked:
+            return []
+        there = (left == 0) | (np.array(asked)[:, None] < left)
+        values, oracle = np.full(there.shape, np.inf), self._oracle
+        if oracle.components is None and points.size <= _TOGETHER:  # each row by itself: all in one evaluation
+            every = oracle.take(np.arange(there.size) % self.rows.size)
+            norms = _norms(every, points.reshape(-1, points.shape[2]))
+            return list(np.where(there, norms.reshape(there.shape), np.inf))
         for x, some, into in zip(points, there, values, strict=True):
-            if self._oracle.components is None:  # each row by itself: those that have left do not matter
+            if oracle.components is None:  # those that have left do not matter
                 norms = self.residual_at(x)
                 assert norms is not None  # what is compiled is known
                 into[some] = norms[some]
             elif some.any():  # a full pass: its rounding depends on what is evaluated together
-                into[some] = _norms(self._oracle.take(np.flatnonzero(some)), x[some])
+                into[some] = _norms(oracle.take(np.flatnonzero(some)), x[some])
         return list(values)
 
     def _left_since(self, checked: Origin, start: int, coins: Array | None) -> IntArray | None:

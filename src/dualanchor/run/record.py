@@ -64,7 +64,7 @@ class Recorder:
         """Write one line for each of the rows."""
         for name, value in zip(_COLUMNS, (rows, k, draws, evals, residual), strict=True):
             if value is not None:
-                self._lines[name].append(np.broadcast_to(np.asarray(value), rows.shape).copy())
+                self._lines[name].append(np.full(rows.shape, value))
 
     def history(self) -> History:
         """Everything so far, row by row."""
