@@ -5,7 +5,7 @@ sent by the primitive alone: a plain thread pool; two processes that are woken t
 memory; MPI's Allreduce; two Ray actors that return the vector they get. Both take turns, and the lower quartiles of
 their times are compared: the least disturbed quarter.
 
-Efficiency: the time of a round with one worker, over twice that with two. Two kinds of samplers: one that draws random
+Efficiency: half the time of a round with one worker, over that with two. Two kinds of samplers: one that draws random
 numbers for about 50 ms, which needs two free cores, and one that waits for 64 ms, as for a simulator elsewhere, which
 needs none; with two workers a round of either still takes 20 ms or more. One worker and two take turns, and so do one
 bare process and two that draw as many numbers without an engine: what the machine itself allows. The fastest rounds
@@ -14,7 +14,6 @@ are compared, since other programs on the machine can only slow a round down.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -32,6 +31,7 @@ from typing import Any
 import numpy as np
 
 import dualanchor as da
+from benchmarks.common import Row, at_least, at_most, least, main
 from dualanchor.core.arrays import keep_memory
 from dualanchor.core.oracle import Session
 from dualanchor.engines import Engine, Local, Ray
@@ -41,7 +41,7 @@ DIMENSIONS = (1_000, 1_000_000)
 OVERHEAD, EFFICIENCY = 1.5, 0.85
 
 
-def rows(quick: bool = False) -> list[dict[str, Any]]:
+def rows(quick: bool = False) -> list[Row]:
     """One row per number: name, measured, against, ratio, target, met. Everything is measured three times."""
     passes = [
         [*local("threads", quick), *local("processes", quick), *mpi(quick), *ray_actors(quick)]
@@ -50,15 +50,15 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
     return [merged(list(same)) for same in zip(*passes, strict=True)]
 
 
-def merged(found: list[dict[str, Any]]) -> dict[str, Any]:
+def merged(found: list[Row]) -> Row:
     """The middle one of some overheads; the efficiency by the fastest rounds of all."""
     if found[0]["name"].startswith("overhead"):
         return sorted(found, key=lambda row: row["ratio"])[len(found) // 2]
-    two, one = (min(row[which] for row in found) for which in ("measured", "against"))
-    return efficiency(found[0]["name"], one, two, found[0]["target"])
+    two, half = (min(row[which] for row in found) for which in ("measured", "against"))
+    return at_least(found[0]["name"], two, half, found[0]["target"])
 
 
-def overhead(name: str, engine: Callable[[], Any], raw: Callable[[], Any], count: int) -> dict[str, Any]:
+def overhead(name: str, engine: Callable[[], Any], raw: Callable[[], Any], count: int) -> Row:
     """Seconds of a round of the engine and of the primitive, which take turns: a quarter of the rounds were faster."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(3):
@@ -69,13 +69,7 @@ def overhead(name: str, engine: Callable[[], Any], raw: Callable[[], Any], count
             call()
             into.append(time.perf_counter() - began)
     measured, against = (float(np.quantile(one, 0.25)) for one in times)
-    return row(name, measured, against, measured / against, OVERHEAD, measured / against <= OVERHEAD)
-
-
-def row(
-    name: str, measured: float, against: float, ratio: float, target: float | None, met: bool | None
-) -> dict[str, Any]:
-    return {"name": name, "measured": measured, "against": against, "ratio": ratio, "target": target, "met": met}
+    return at_most(name, measured, against, OVERHEAD)
 
 
 def empty_round(engine: Engine, x: np.ndarray) -> Callable[[], Any]:
@@ -106,35 +100,27 @@ def full_round(engine: Engine, sampler: Callable[..., Any]) -> Callable[[], Any]
 
 def efficiencies(
     name: str, one: Engine, two: Engine, quick: bool, alone: Callable[[Callable[[], Any]], Callable[[], Any]]
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Rows of one worker against two, when computing, then with two bare processes, and when waiting.
 
     `alone` makes a round of two workers, if it needs both of them, of what the first does by itself.
     """
     count, found = 5 if quick else 50, []
     with bare_computing() as (bare_one, bare_two):
-        calls = [alone(full_round(one, sample)), full_round(two, sample), alone(bare_one), alone(bare_two)]
-        times = fastest(calls, count)
-    found.append(efficiency(f"efficiency {name}, computing", times[0], times[1], EFFICIENCY))
-    found.append(efficiency(f"two bare processes beside {name}, computing", times[2], times[3], None))
-    times = fastest([alone(full_round(one, waiting)), full_round(two, waiting)], count)
-    return [*found, efficiency(f"efficiency {name}, waiting", times[0], times[1], EFFICIENCY)]
-
-
-def efficiency(name: str, one: float, two: float, target: float | None) -> dict[str, Any]:
-    ratio = one / (2 * two)
-    return row(name, two, one, ratio, target, None if target is None else ratio >= target)
-
-
-def fastest(calls: list[Callable[[], Any]], count: int) -> list[float]:
-    """The least seconds of each call; they take turns."""
-    best = [np.inf] * len(calls)
-    for _ in range(count):
-        for i, call in enumerate(calls):
-            began = time.perf_counter()
-            call()
-            best[i] = min(best[i], time.perf_counter() - began)
-    return best
+        times = least(
+            {
+                "one": alone(full_round(one, sample)),
+                "two": full_round(two, sample),
+                "bare one": alone(bare_one),
+                "bare two": alone(bare_two),
+            },
+            count,
+        )
+    found.append(at_least(f"efficiency {name}, computing", times["two"], times["one"] / 2, EFFICIENCY))
+    bare = f"two bare processes beside {name}, computing"
+    found.append(at_least(bare, times["bare two"], times["bare one"] / 2, None))
+    times = least({"one": alone(full_round(one, waiting)), "two": full_round(two, waiting)}, count)
+    return [*found, at_least(f"efficiency {name}, waiting", times["two"], times["one"] / 2, EFFICIENCY)]
 
 
 @contextmanager
@@ -181,7 +167,7 @@ def counts(d: int, quick: bool) -> int:
 # -- this machine ------------------------------------------------------------------------------------------------
 
 
-def local(kind: str, quick: bool) -> list[dict[str, Any]]:
+def local(kind: str, quick: bool) -> list[Row]:
     found = []
     with Local(2, kind) as two, Local(1, kind) as one:
         for d in DIMENSIONS:
@@ -253,12 +239,12 @@ def _copy(pipe: Any, name: str, d: int, place: int) -> None:
 # -- MPI ---------------------------------------------------------------------------------------------------------
 
 
-def mpi(quick: bool) -> list[dict[str, Any]]:
+def mpi(quick: bool) -> list[Row]:
     """Rows of this program, run again by mpiexec on two ranks."""
     launcher = Path(sys.executable).parent / "mpiexec"
-    command = [str(launcher), "-n", "2", "--oversubscribe", "--allow-run-as-root", sys.executable, __file__, "--mpi"]
+    command = [str(launcher), "-n", "2", "--oversubscribe", "--allow-run-as-root", sys.executable]
     done = subprocess.run(
-        [*command, *(["--quick"] if quick else [])],
+        [*command, "-m", "benchmarks.engines", "--mpi", *(["--quick"] if quick else [])],
         capture_output=True,
         text=True,
         timeout=600,
@@ -308,7 +294,7 @@ class Echo:
         return x.copy()
 
 
-def ray_actors(quick: bool) -> list[dict[str, Any]]:
+def ray_actors(quick: bool) -> list[Row]:
     import ray
 
     found = []
@@ -330,27 +316,10 @@ def ray_actors(quick: bool) -> list[dict[str, Any]]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--mpi", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.mpi:
-        on_this_rank(given.quick)
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        found = rows(given.quick)
-    if given.json:
-        print(json.dumps(found, indent=1))
-        return
-    print(f"{'':<50} {'ms':>9} {'against':>9} {'ratio':>6} {'target':>6}")
-    for one in found:
-        times = f"{1e3 * one['measured']:9.3f} {1e3 * one['against']:9.3f}"
-        target = "" if one["target"] is None else f"{one['target']:6.2f}"
-        print(f"{one['name']:<50} {times} {one['ratio']:6.2f} {target}{'  missed' if one['met'] is False else ''}")
-
-
 if __name__ == "__main__":
-    main()
+    if "--mpi" in sys.argv:
+        on_this_rank("--quick" in sys.argv)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            main(rows, __doc__)

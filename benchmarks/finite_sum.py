@@ -1,16 +1,14 @@
 """Batch means of a finite sum over large data against a contiguous pass over as many rows, side by side.
 
-The data are `--rows` x 200 in single precision. The pass does the same arithmetic on slices of the data, in tiles as
+The data are 1,000,000 x 200 in single precision. The pass does the same arithmetic on slices of the data, in tiles as
 large as the library's, and begins at another place each time, so that it reads memory and not the cache. Times are
 processor time per batch, drawing included; a repetition is as many batches as make 100,000 rows, so that numbers drawn
-ahead are paid for. Prints a table, or with --json the rows. Least times over repetitions, both sides taking turns: the
-machine may be noisy. Set OMP_NUM_THREADS=1.
+ahead are paid for. Least times over repetitions, both sides taking turns: the machine may be noisy. Set
+OMP_NUM_THREADS=1.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +16,7 @@ from functools import partial
 import numpy as np
 
 import dualanchor as da
+from benchmarks.common import Row, at_most, least, main
 from dualanchor.oracles.finite_sum import _sum
 from dualanchor.oracles.gather import spans, tile_rows
 
@@ -60,21 +59,9 @@ def total_of_rank_one(x: np.ndarray, a: np.ndarray, t: np.ndarray) -> np.ndarray
     return (a @ x - t) @ a
 
 
-def least(functions: dict[str, Callable[[], object]], times_each: int, repeat: int) -> dict[str, float]:
-    """Least processor time of a call of each, the functions taking turns."""
-    times = {name: float("inf") for name in functions}
-    for _ in range(repeat):
-        for name, function in functions.items():
-            start = time.process_time()
-            for _ in range(times_each):
-                function()
-            times[name] = min(times[name], (time.process_time() - start) / times_each)
-    return times
-
-
 def compared(
     data: Data, name: str, sums: dict[str, da.FiniteSum], total: Component, dtype: type, repeat: int
-) -> list[dict]:
+) -> list[Row]:
     """Rows of the table for one component and one precision of x."""
     n, found, starts = len(data[0]), [], np.random.default_rng(3)
     x = np.random.default_rng(2).normal(size=(1, D)).astype(dtype)
@@ -82,19 +69,10 @@ def compared(
         streams = {kind: da.Streams(0, np.arange(1), dimension=D) for kind in sums}
         functions = {kind: partial(batch_mean, F, streams[kind], x, B) for kind, F in sums.items()}
         functions["pass"] = lambda B=B: contiguous(data, total, x[0], int(starts.integers(n - B + 1)), B)
-        times = least(functions, max(SIZES) // B, repeat)
+        times = least(functions, repeat, max(SIZES) // B, time.process_time)
         for kind in sums:
-            ratio = times[kind] / times["pass"]
-            found.append(
-                {
-                    "name": f"{name}, x in {np.dtype(dtype).name}, B = {B:,}, {kind}",
-                    "measured": times[kind],
-                    "against": times["pass"],
-                    "ratio": ratio,
-                    "target": TARGETS[kind],
-                    "met": ratio <= TARGETS[kind],
-                }
-            )
+            title = f"{name}, x in {np.dtype(dtype).name}, B = {B:,}, {kind}"
+            found.append(at_most(title, times[kind], times["pass"], TARGETS[kind]))
     return found
 
 
@@ -102,11 +80,10 @@ def batch_mean(F: da.FiniteSum, streams: da.Streams, x: np.ndarray, B: int) -> n
     return F.mean(x, F.draw(streams, B))
 
 
-def rows(quick: bool = False, n: int | None = None, repeat: int | None = None) -> list[dict]:
+def rows(quick: bool = False) -> list[Row]:
     """One row per component, precision of x, batch size and way of sampling; times in seconds."""
-    repeat = repeat or (4 if quick else 10)
-    data = made(n or (200_000 if quick else 1_000_000))
-    found = []
+    n, repeat = (200_000, 4) if quick else (1_000_000, 20)
+    data, found = made(n), []
     for name, component in (("least squares", least_squares), ("logistic", logistic)):
         sums = {kind: da.FiniteSum.from_data(data, component, sampling=kind) for kind in TARGETS}
         for dtype in (np.float64, np.float32):
@@ -117,26 +94,5 @@ def rows(quick: bool = False, n: int | None = None, repeat: int | None = None) -
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, help="of the data; 1,000,000 if left out, which takes 2.5 GB")
-    parser.add_argument("--repeat", type=int, help="10 if left out, 4 with --quick")
-    parser.add_argument("--quick", action="store_true", help="200,000 rows")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.rows is not None and arguments.rows < max(SIZES):
-        parser.error(f"--rows must be at least {max(SIZES):,}, the largest batch")
-    found = rows(arguments.quick, arguments.rows, arguments.repeat)
-    if arguments.json:
-        print(json.dumps(found))
-        return
-    print(f"{'batch mean':50s} {'measured':>10s} {'pass':>10s} {'ratio':>6s} {'target':>6s}")
-    for row in found:
-        print(
-            f"{row['name']:50s} {1e3 * row['measured']:7.2f} ms {1e3 * row['against']:7.2f} ms {row['ratio']:6.2f} "
-            f"{row['target']:6.1f} {'' if row['met'] else 'not met'}"
-        )
-
-
 if __name__ == "__main__":
-    main()
+    main(rows, __doc__)

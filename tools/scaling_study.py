@@ -1,16 +1,14 @@
 # ruff: noqa: E501 - the lines of the page
 """Writes docs/scaling.md: rounds measured on one and two workers, and what they predict for thousands.
 
-Measured are the rows of benchmarks/engines.py. From a round's cost without samples follows a model of its latency, and from
-that, with the plans and the known complexities, the time to an accuracy for any number of workers: a prediction.
+Measured are the rows of benchmarks/engines.py, as `make bench` has stored them. From a round's cost without samples
+follows a model of its latency, and from that, with the plans and the known complexities, the time to an accuracy for any
+number of workers: a prediction.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from math import ceil, inf, log, log2
 from pathlib import Path
@@ -32,12 +30,8 @@ Rounds = Callable[[float, int], float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    given = parser.parse_args()
-    command = [sys.executable, str(ROOT / "benchmarks" / "engines.py"), "--json", *(["--quick"] if given.quick else [])]
-    printed = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=1200).stdout)
-    rows = {row["name"]: row for row in (printed["rows"] if isinstance(printed, dict) else printed)}
+    stored = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
+    rows = {row["name"]: row for row in stored["rows"] if row["benchmark"] == "engines"}
     latency = {engine: round_cost(rows, engine) for engine in ENGINES}
     times = {name: [seconds(P) for P in WORKERS] for name, seconds in predictions(latency).items()}
     draw(times)
@@ -130,8 +124,8 @@ def page(rows: dict, latency: dict[str, tuple[float, float]], times: dict[str, l
         f"| {ENGINES[name]} | {1e3 * base:.3g} | {1e9 * number:.2g} |" for name, (base, number) in latency.items()
     ]
     efficiency = [
-        f"| {name.removeprefix('efficiency ')} | {1e3 * row['against']:.1f} | {1e3 * row['measured']:.1f} "
-        f"| {row['against'] / row['measured']:.2f} | {row['ratio']:.2f} | {bare(rows, name)} |"
+        f"| {name.removeprefix('efficiency ')} | {2e3 * row['against']:.1f} | {1e3 * row['measured']:.1f} "
+        f"| {2 * row['ratio']:.2f} | {row['ratio']:.2f} | {bare(rows, name)} |"
         for name, row in rows.items()
         if name.startswith("efficiency ")
     ]
