@@ -17,8 +17,8 @@ import numpy as np
 
 import dualanchor as da
 from benchmarks.common import Row, at_most, least, main
-from dualanchor.oracles.finite_sum import _sum
 from dualanchor.oracles.gather import spans, tile_rows
+from dualanchor.oracles.kernels import _sum
 
 D = 200
 SIZES = (1_000, 10_000, 100_000)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from dualanchor.advise.calibrate import calibrate
     from dualanchor.advise.calibration import Calibration
     from dualanchor.advise.certify import Certificate, best_of, certify
-    from dualanchor.advise.plan import Plan, plan
+    from dualanchor.advise.plan import plan
+    from dualanchor.advise.planned import Plan
     from dualanchor.core import errors
     from dualanchor.core.method import Estimator, Method
     from dualanchor.core.oracle import Batch, Oracle, Session
@@ -97,7 +98,7 @@ _HOME = {
     "RAINDoubleLoop": "methods.rain_double_loop",
     # running it
     "plan": "advise.plan",
-    "Plan": "advise.plan",
+    "Plan": "advise.planned",
     "solve": "run",
     "Budget": "run",
     "Draws": "run",

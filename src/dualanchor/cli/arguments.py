@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from dualanchor.advise.plan import Plan
+    from dualanchor.advise.planned import Plan
     from dualanchor.core.problem import Problem
     from dualanchor.core.result import Result
     from dualanchor.engines import Engine

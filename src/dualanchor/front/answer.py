@@ -15,7 +15,8 @@ import numpy as np
 from dualanchor.advise.calibrate import calibrate
 from dualanchor.advise.calibration import Calibration
 from dualanchor.advise.certify import FEWEST_SAMPLES, Certificate, certificate_from_session
-from dualanchor.advise.plan import Plan, plan
+from dualanchor.advise.plan import plan
+from dualanchor.advise.planned import Plan
 from dualanchor.core import arrays
 from dualanchor.core.errors import AssumptionWarning
 from dualanchor.core.method import Method
