@@ -35,7 +35,8 @@ from benchmarks.common import Row, at_least, at_most, least, main
 from dualanchor.core.arrays import keep_memory
 from dualanchor.core.oracle import Session
 from dualanchor.engines import Engine, Local, Ray
-from dualanchor.engines.base import _drawn, _Nothing
+from dualanchor.engines.base import _Nothing
+from dualanchor.engines.share import drawn
 
 DIMENSIONS = (1_000, 1_000_000)
 OVERHEAD, EFFICIENCY = 1.5, 0.85
@@ -75,7 +76,7 @@ def overhead(name: str, engine: Callable[[], Any], raw: Callable[[], Any], count
 def empty_round(engine: Engine, x: np.ndarray) -> Callable[[], Any]:
     """A round without samples."""
     loaded = engine.load(_Nothing(engine.workers))
-    ticket, batch = _drawn(loaded.oracle, da.Streams(0, np.zeros(1, np.int64), dimension=x.size), 2, None)
+    ticket, batch = drawn(loaded.oracle, da.Streams(0, np.zeros(1, np.int64), dimension=x.size), 2, None)
     return lambda: engine.total(loaded, x, ticket, batch)
 
 

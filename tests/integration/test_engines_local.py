@@ -179,10 +179,10 @@ def test_another_engine_may_be_used_by_workers():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_that_hangs_is_reported_and_replaced(kind):
-    with da.engines.Local(2, kind, timeout=1.0) as engine:
+    with da.engines.Local(2, kind, timeout=3.0) as engine:
         before = engine.processes()
         began = time.monotonic()
-        with pytest.raises(da.errors.OracleError, match=r"timeout = 1 s. Got no answer on worker 1") as caught:
+        with pytest.raises(da.errors.OracleError, match=r"timeout = 3 s. Got no answer on worker 1") as caught:
             da.solve(problem(failing(lambda x: time.sleep(60))), METHOD, engine=engine)
         assert time.monotonic() - began < 20
         assert caught.value.iteration == 3
@@ -227,7 +227,7 @@ class SlowToLoad:
         return x
 
     def __reduce__(self):
-        return _loaded_late, (5.0,)
+        return _loaded_late, (60.0,)
 
 
 def _loaded_late(seconds):
@@ -237,11 +237,11 @@ def _loaded_late(seconds):
 
 @pytest.mark.slow
 def test_the_timeout_includes_handing_the_oracle_over():
-    with da.engines.Local(2, "processes", timeout=0.5) as engine:
+    with da.engines.Local(2, "processes", timeout=2.0) as engine:
         began = time.monotonic()
-        with pytest.raises(da.errors.OracleError, match=r"within timeout = 0.5 s. Got no answer on worker 0"):
+        with pytest.raises(da.errors.OracleError, match=r"within timeout = 2 s. Got no answer on worker 0"):
             da.solve(problem(SlowToLoad()), METHOD, engine=engine)
-        assert time.monotonic() - began < 4.0
+        assert time.monotonic() - began < 30.0
         np.testing.assert_array_equal(
             da.solve(problem(), METHOD, engine=engine).x, da.solve(problem(shards=32), METHOD).x
         )

@@ -13,8 +13,9 @@ import numpy as np
 from dualanchor.core.errors import ArgumentError, CapabilityError, explain
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
-from dualanchor.engines.base import Engine, Given, Loaded, Ticket, collected, shares
+from dualanchor.engines.base import Engine, Loaded
 from dualanchor.engines.processes import Processes, pickled
+from dualanchor.engines.share import Given, Ticket, collected, shares
 from dualanchor.engines.threads import Threads
 
 _KINDS = ("auto", "threads", "processes")

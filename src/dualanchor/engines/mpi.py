@@ -14,17 +14,8 @@ import numpy as np
 from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, explain, missing_extra
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
-from dualanchor.engines.base import (
-    Engine,
-    Failure,
-    Latency,
-    Loaded,
-    Ticket,
-    nan_failure,
-    shares,
-    sums_of,
-    too_late,
-)
+from dualanchor.engines.base import Engine, Latency, Loaded
+from dualanchor.engines.share import Failure, Ticket, nan_failure, shares, sums_of, too_late
 
 _ASK, _HERE, _VERDICT = 7101, 7102, 7103  # tags of the messages about a rank that does not answer
 _GRACE = 2.0  # seconds in which a rank that is waiting too says so

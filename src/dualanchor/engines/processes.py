@@ -20,7 +20,8 @@ import numpy as np
 
 from dualanchor.core.errors import CapabilityError, explain
 from dualanchor.core.types import Array
-from dualanchor.engines.base import WORKER, Failure, Given, Loaded, Ticket, too_late
+from dualanchor.engines.base import Loaded
+from dualanchor.engines.share import WORKER, Failure, Given, Ticket, too_late
 from dualanchor.engines.worker import BEGIN, DONE, MESSAGE, places, receive, send
 
 _PAGE = 4096  # bytes; a ticket has whole pages, so that tickets of about the same length make no difference

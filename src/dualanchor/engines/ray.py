@@ -17,8 +17,9 @@ from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, explain, missing_extra
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
-from dualanchor.engines.base import WORKER, Desk, Engine, Failure, Loaded, Ticket, collected, shares, too_late
+from dualanchor.engines.base import Engine, Loaded
 from dualanchor.engines.local import cores, require_workers
+from dualanchor.engines.share import WORKER, Desk, Failure, Ticket, collected, shares, too_late
 from dualanchor.oracles.shards import Shardable, Span
 
 _INLINE = 100_000  # bytes; a smaller x travels with the call

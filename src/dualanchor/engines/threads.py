@@ -10,7 +10,8 @@ from typing import Any
 
 from dualanchor.core import arrays
 from dualanchor.core.types import Array
-from dualanchor.engines.base import Desk, Given, Loaded, Ticket, failed, too_late
+from dualanchor.engines.base import Loaded
+from dualanchor.engines.share import Desk, Given, Ticket, failed, too_late
 
 
 class Threads:

@@ -17,7 +17,7 @@ import numpy as np
 
 from dualanchor.core import arrays
 from dualanchor.core.types import Array
-from dualanchor.engines.base import Desk, Failure, Ticket
+from dualanchor.engines.share import Desk, Failure, Ticket
 from dualanchor.oracles.shards import Span
 
 BEGIN, MESSAGE = b"+", b"m"

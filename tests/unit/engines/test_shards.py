@@ -8,7 +8,8 @@ import pytest
 
 import dualanchor as da
 from dualanchor.core.oracle import Session
-from dualanchor.engines.base import Sharded, ShardedSum, attach, engine_of, shares
+from dualanchor.engines.base import Sharded, ShardedSum, attach, engine_of
+from dualanchor.engines.share import shares
 from dualanchor.oracles.composite import Composite
 from dualanchor.oracles.shards import added, joined, spans
 
