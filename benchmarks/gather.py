@@ -21,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Row, is_lower_limit, limit, not_measured, number, print_rows, verdict
+from benchmarks.common import Row, caches, is_lower_limit, limit, not_measured, number, print_rows, verdict
 
 HERE = Path(__file__).resolve().parent
 RESULTS, STORED = HERE / "RESULTS.md", HERE / "results.json"
@@ -106,7 +106,7 @@ def machine() -> dict[str, Any]:
     described: dict[str, Any] = {
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "caches": _caches(),
+        "caches": ", ".join(f"{name} {size >> 10}K" for name, size in caches().items()) or "unknown",
         "system": f"{platform.system()}, {platform.machine()}",
         "load before": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "Python": platform.python_version(),
@@ -126,15 +126,6 @@ def _processor() -> str:
         return platform.processor() or "unknown"
     found = re.search(r"model name\s*: (.*)", text)
     return found[1].strip() if found else platform.processor() or "unknown"
-
-
-def _caches() -> str:
-    found = []
-    for cache in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        level, kind, size = ((cache / part).read_text().strip() for part in ("level", "type", "size"))
-        if kind != "Instruction":
-            found.append(f"L{level} {size}")
-    return ", ".join(found) or "unknown"
 
 
 # -- what is written ---------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import dualanchor as da
-from benchmarks.common import least
+from benchmarks.common import caches, least
 from dualanchor.fast import available
 
 Line = dict[str, Any]
@@ -38,6 +38,11 @@ def seconds_per_sample(problem: da.Problem, batch: int, rows: int, fast: bool, r
     return max(times["many"] - times["few"], 1e-9) / ((many - few) * batch * rows)
 
 
+def steps(first: int, last: int) -> list[int]:
+    """1, 3, 10, 30, .. from one power of ten to another."""
+    return [*(factor * 10**power for power in range(first, last) for factor in (1, 3)), 10**last]
+
+
 def lines(quick: bool) -> list[Line]:
     """Curves: what grows, on what, how, its values and seconds per sample."""
     most = 2 if quick else 0
@@ -48,8 +53,7 @@ def lines(quick: bool) -> list[Line]:
     for how, fast in (("compiled", True), ("not compiled", False)):
         if fast and not available():
             continue
-        dimensions = [10**i for i in range(2, 8 - most)]
-        batches, many = [10**i for i in range(6 - most)], [10**i for i in range(5 - most)]
+        dimensions, batches, many = steps(2, 7 - most), steps(0, 5 - most), steps(0, 4 - most)
         curves = {
             ("d", "experiment 3"): [(d, huber(dimension=d), 1, 1) for d in dimensions],
             ("B", "experiment 3"): [(B, huber(), B, 1) for B in batches],
@@ -65,13 +69,11 @@ def lines(quick: bool) -> list[Line]:
 
 def table(found: list[Line]) -> dict[str, Any]:
     """Microseconds per sample, a line for each curve."""
-    powers = range(max(len(line["values"]) + (line["grows"] == "d") * 2 for line in found))
+    powers = range(max(len(str(line["values"][-1])) for line in found))
     body = []
     for line in found:
-        cells = {
-            int(np.log10(value)): f"{1e6 * t:.3g}" for value, t in zip(line["values"], line["seconds"], strict=True)
-        }
-        body.append([f"{line['grows']}, {line['on']}, {line['how']}", *(cells.get(power, "") for power in powers)])
+        cells = {value: f"{1e6 * t:.3g}" for value, t in zip(line["values"], line["seconds"], strict=True)}
+        body.append([f"{line['grows']}, {line['on']}, {line['how']}", *(cells.get(10**power, "") for power in powers)])
     return {
         "title": "Growth: microseconds per sample",
         "columns": ["what grows", *(f"1e{power}" for power in powers)],
@@ -80,7 +82,7 @@ def table(found: list[Line]) -> dict[str, Any]:
 
 
 def draw(found: list[Line], path: Path) -> None:
-    """Three panels on logarithmic axes, each with a straight line."""
+    """Three panels on logarithmic axes, each with a straight line, and marks where a knee is expected."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -91,7 +93,13 @@ def draw(found: list[Line], path: Path) -> None:
         "B": (-1, "one call whatever B"),
         "rows": (-1, "one call whatever the rows"),
     }
-    figure, axes = plt.subplots(1, 3, figsize=(12, 4), sharey=True, layout="constrained")
+    # x, z, G and the noise are 32 bytes per coordinate
+    marks = {
+        "d": {f"{name} full": size / 32 for name, size in caches().items()},
+        "B": {"B = components": COMPONENTS},
+        "rows": {},
+    }
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
     for ax, (grows, (slope, text)) in zip(axes, slopes.items(), strict=True):
         mine = [line for line in found if line["grows"] == grows]
         for line in mine:
@@ -102,6 +110,9 @@ def draw(found: list[Line], path: Path) -> None:
         x = np.array(mine[0]["values"], float)
         end = -1 if slope > 0 else 0  # through the last point of a growing line, the first of a falling one
         ax.loglog(x, 1e6 * mine[0]["seconds"][end] * (x / x[end]) ** slope, ":", color="grey", label=text)
+        for name, where in marks[grows].items():
+            ax.axvline(where, color="grey", linewidth=0.8, alpha=0.6)
+            ax.text(where, 0.02, f" {name}", transform=ax.get_xaxis_transform(), fontsize=7, rotation=90, va="bottom")
         ax.set_xlabel(grows)
         ax.grid(alpha=0.3)
         ax.legend(fontsize=7)
