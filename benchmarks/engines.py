@@ -77,7 +77,7 @@ def empty_round(engine: Engine, x: np.ndarray) -> Callable[[], Any]:
     """A round without samples."""
     loaded = engine.load(_Nothing(engine.workers))
     ticket, batch = drawn(loaded.oracle, da.Streams(0, np.zeros(1, np.int64), dimension=x.size), 2, None)
-    return lambda: engine.total(loaded, x, ticket, batch)
+    return lambda: engine.compute(loaded, x, ticket, batch)
 
 
 def sample(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:

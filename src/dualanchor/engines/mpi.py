@@ -20,6 +20,7 @@ from dualanchor.engines.share import Failure, Ticket, nan_failure, shares, sums_
 _ASK, _HERE, _VERDICT = 7101, 7102, 7103  # tags of the messages about a rank that does not answer
 _GRACE = 2.0  # seconds in which a rank that is waiting too says so
 _PATIENT = 1e-3  # seconds after which a rank that waits with a timeout sleeps between looks
+_MAIN = threading.main_thread().ident
 _DUPLICATES: dict[int, Any] = {}  # one for each communicator, so that messages of engines meet no others
 VOTES = 3
 """Numbers that travel beside every sum: see `couple`."""
@@ -86,7 +87,7 @@ class MPI(Engine):
         self._ask, self._tell = ask, tell
 
     def _admit(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if threading.get_ident() != _MAIN:
             raise CapabilityError(
                 explain(
                     "MPI: rounds must have the same order on all ranks, so only the main thread may ask for them",
