@@ -153,7 +153,8 @@ class _Runner:
     """Cuts work into pieces, has them run, and puts the numbers together again."""
 
     def __init__(self, folder: Path | None, fresh: bool, jobs: int, progress: Callable[[Event], None] | None) -> None:
-        self._folder, self._fresh, self._jobs, self._progress = folder, fresh, jobs, progress
+        self._folder = None if folder is None else folder.absolute()  # workers may have another current folder
+        self._fresh, self._jobs, self._progress = fresh, jobs, progress
         self._tuned: list[tuple[Piece, dict[str, Array]]] = []
 
     def tune(self, panels: Sequence[Panel], seeds: tuple[int, ...]) -> dict[str, dict[str, dict[str, Array]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -36,6 +37,7 @@ _MARGINS = {"left": 0.8, "right": 0.36, "top": 0.35, "bottom": 0.55}  # inches a
 _LEGEND = {"row": 0.21, "sign": 0.84, "letter": 0.0725}  # inches
 _COLUMNS, _ROOMY = 4, 3  # of a legend, at most; its rows for which a figure has room, before it grows
 _MARKERS = 9  # per curve
+_ALONE = threading.Lock()  # matplotlib's settings are those of all threads
 
 
 def prepare() -> None:
@@ -64,7 +66,7 @@ def draw(panels: Sequence[View], columns: int = 1) -> dict[str, bytes]:
         raise missing_extra("matplotlib", "report", "A report") from None
     rows = -(-len(panels) // columns)
     width, height = _SIZES[columns]
-    with matplotlib.rc_context():
+    with _ALONE, matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)  # type: ignore[arg-type]
         labels = list(dict.fromkeys(view.label(name) for view in panels for name in view.bands))
