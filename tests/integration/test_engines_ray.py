@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import dualanchor as da
-from dualanchor.experiments.pieces import spread
 
 pytestmark = [
     pytest.mark.slow,
@@ -216,21 +215,3 @@ def test_the_cluster_ends_with_the_last_engine_on_it(free):
         assert other.processes() == before
     assert not ray.is_initialized()
     free.processes()  # starts it again, for the tests that follow
-
-
-def test_pieces_of_a_comparison_run_on_ray(free):
-    import joblib
-    from ray.util.joblib import register_ray
-
-    register_ray()
-    here = da.compare(da.problems.affine(dimension=4), ["sgda", "s-dual-ohm"], budget=200, seeds=2, jobs=1)
-    with joblib.parallel_config(backend="ray"):
-        pids = dict(spread(_squared, [(i,) for i in range(4)], 2))
-        there = da.compare(da.problems.affine(dimension=4), ["sgda", "s-dual-ohm"], budget=200, seeds=2, jobs=2)
-    assert [pids[i][0] for i in range(4)] == [0, 1, 4, 9]
-    assert os.getpid() not in {pid for _, pid in pids.values()}
-    assert repr(here) == repr(there)
-
-
-def _squared(i):
-    return i * i, os.getpid()

@@ -43,11 +43,32 @@ def spread(
             backend, _ = joblib.parallel.get_active_backend()
             if type(backend).__name__ == "LokyBackend":
                 return _Team(function, calls, kin or [None] * len(calls), jobs, here).begun()
+            if type(backend).__name__ == "DaskDistributedBackend":
+                return _on_dask(backend, function, calls)
             order = "generator_unordered" if backend.supports_return_generator else "list"
             settings: dict[str, Any] = {"inner_max_num_threads": 1} if backend.supports_inner_max_num_threads else {}
             pool = joblib.Parallel(n_jobs=jobs, return_as=order, batch_size=1, pre_dispatch="all", **settings)
             return iter(pool(joblib.delayed(_numbered)(i, function, *call) for i, call in enumerate(calls)))
     return (_numbered(i, function, *call) for i, call in enumerate(calls))
+
+
+def _on_dask(backend: Any, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+    """Calls by dask's own client: joblib waits on where workers died, and goes on with calls that are given up."""
+    from distributed import as_completed
+
+    client, settings = backend.client, {"pure": False, **backend.submit_kwargs}
+    begun = [client.submit(_numbered, i, function, *call, **settings) for i, call in enumerate(calls)]
+
+    def values() -> Iterator[tuple[int, Any]]:
+        try:
+            for call in as_completed(begun):
+                value = call.result()
+                call.release()  # or it would be made again if its worker is lost
+                yield value
+        finally:
+            client.cancel(begun)
+
+    return values()
 
 
 class _Team:

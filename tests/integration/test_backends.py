@@ -1,0 +1,190 @@
+"""Pieces of a study by joblib's backends: the same numbers, files and errors as in this process."""
+
+import os
+import re
+import signal
+import threading
+import time
+import warnings
+from contextlib import contextmanager, nullcontext
+
+import joblib
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import dualanchor as da
+from dualanchor.cli.app import app
+from dualanchor.core.result import to_json
+from dualanchor.experiments.processes import spread
+
+pytestmark = pytest.mark.slow
+
+PANEL = """
+id = "{0}"
+title = "Panel {0}"
+problem = "affine"
+budget = 60
+seeds_per_block = 2
+[options]
+dimension = 6
+[methods.s-dual-ohm.grid]
+batch_size = [1, 5]
+[methods.sgda.grid]
+step_size = [0.1, 1.0, 50.0]
+"""
+
+
+@contextmanager
+def on_dask():
+    dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
+    settings = {"n_workers": 2, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),  # a call is not made again where a worker died
+        distributed.LocalCluster(processes=True, **settings) as cluster,
+        distributed.Client(cluster),
+    ):
+        yield
+
+
+@contextmanager
+def on_ray():
+    ray = pytest.importorskip("ray")
+    from ray.util.joblib import register_ray
+
+    register_ray()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+CLUSTERS = {"loky": nullcontext, "threading": nullcontext, "dask": on_dask, "ray": on_ray}
+RAY = [
+    # Ray leaves pipes of its own processes to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module", params=["loky", "threading", "dask", pytest.param("ray", marks=RAY)])
+def cluster(request):
+    with CLUSTERS[request.param]():
+        yield request.param
+
+
+@pytest.fixture
+def backend(cluster):
+    with joblib.parallel_config(backend=cluster):
+        yield cluster
+
+
+ON_DASK = pytest.mark.parametrize("cluster", ["dask"], indirect=True)
+
+
+def square(i):
+    return i * i, os.getpid()
+
+
+def failing(i):
+    raise da.errors.OracleError("F must be known", f"call {i}", "Mend it", row=3).located(7, 3, "row 3")
+
+
+def die(i):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def note_late(i, folder):
+    time.sleep(0.2)
+    (folder / str(i)).touch()
+
+
+def own():
+    A = np.array([[1.0, 2.0], [-2.0, 1.0]])
+
+    def sample(x, n, rng):
+        return A @ x + rng.normal(size=(n, 2)).mean(axis=0)
+
+    return da.Problem(da.Sampler(sample), [3.0, 1.0], constants=da.Constants(L=5.0), name="own")
+
+
+def everything(comparison):
+    """Every number that was found, in as many digits as tell floats apart."""
+    return to_json(comparison.study.results), comparison.study.curves_csv()
+
+
+def test_every_call_is_made_once_and_elsewhere(backend):
+    found = dict(spread(square, [(i,) for i in range(5)], 2))
+    assert {i: value for i, (value, _) in found.items()} == {i: i * i for i in range(5)}
+    assert all((process == os.getpid()) == (backend == "threading") for _, process in found.values())
+
+
+@pytest.mark.parametrize("problem", [da.problems.affine(dimension=4), own()], ids=["named", "own"])
+def test_a_comparison_finds_the_same_to_the_last_bit(backend, problem):
+    here, there = (da.compare(problem, ["sgda", "s-dual-ohm"], budget=200, seeds=3, jobs=jobs) for jobs in (1, 2))
+    assert everything(here) == everything(there)
+
+
+def test_reproduce_writes_the_same_files(backend, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where workers that have been started before are not
+    for name in "abc":  # with three figures one is drawn elsewhere
+        (tmp_path / f"{name}.toml").write_text(PANEL.format(name))
+    for jobs in "12":
+        words = ["reproduce", "a.toml", "b.toml", "c.toml", "--seeds", "4", "--jobs", jobs, "--out", jobs]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+    one, two = ({path.name: path.read_bytes() for path in (tmp_path / jobs).glob("*.*")} for jobs in "12")
+    assert {"results.json", "curves.csv", "report.html", "a.png", "b.svg"} <= set(one)
+    assert one == two
+    kept, too = (sorted(path.name for path in (tmp_path / jobs / "store").iterdir()) for jobs in "12")
+    assert kept == too != []
+
+
+def test_errors_of_an_oracle_come_through_whole(backend):
+    with pytest.raises(da.errors.OracleError, match=r"Got call . at iteration 7, row 3. Mend it.") as caught:
+        list(spread(failing, [(i,) for i in range(5)], 2))
+    rule, received, remedy = caught.value.parts
+    assert (rule, received[6:], remedy) == ("F must be known", " at iteration 7, row 3", "Mend it")
+    assert (caught.value.row, caught.value.iteration) == (3, 7)
+    assert len(list(spread(square, [(i,) for i in range(5)], 2))) == 5
+
+
+def test_an_oracle_that_raises_ends_a_comparison_as_it_does_here(backend):
+    def sample(x, n, rng):
+        raise ZeroDivisionError(f"process {os.getpid()}")
+
+    problem, said, places = da.Problem(da.Sampler(sample), [3.0, 1.0], constants=da.Constants(L=5.0)), [], []
+    for jobs in (1, 2):
+        with pytest.raises(da.errors.OracleError, match="ZeroDivisionError: process") as caught:
+            da.compare(problem, ["sgda", "s-dual-ohm"], budget=200, seeds=2, jobs=jobs)
+        places.append(re.search(r"process (\d+)", str(caught.value))[1])
+        words = [part.replace(places[-1], "") for part in (str(caught.value), *caught.value.parts)]
+        said.append((words, caught.value.iteration, caught.value.row))
+    assert said[0] == said[1]
+    assert (places[0] == places[1]) == (backend == "threading")
+
+
+@ON_DASK
+def test_a_worker_of_dask_s_that_dies_is_an_error(backend):
+    from distributed import KilledWorker
+
+    with pytest.raises(KilledWorker):
+        list(spread(die, [(i,) for i in range(2)], 2))
+    assert len(list(spread(square, [(i,) for i in range(5)], 2))) == 5
+
+
+@ON_DASK
+def test_a_value_that_dask_cannot_send_is_an_error(backend):
+    with pytest.raises(TypeError, match="serialize"):
+        list(spread(lambda i: threading.Lock(), [(i,) for i in range(2)], 2))
+
+
+@ON_DASK
+def test_calls_that_are_given_up_are_not_begun_on_dask(backend, tmp_path):
+    found = spread(note_late, [(i, tmp_path) for i in range(20)], 2)
+    next(found)
+    found.close()
+    time.sleep(1)
+    assert len(list(tmp_path.iterdir())) < 8
