@@ -94,7 +94,7 @@ class _Answer:
         chosen = self._plan(eps=ask.eps, **options)
         last = max(256, chosen.samples // 10) if ask.certificate else 0
         look = look_share(chosen.samples)
-        if (total := chosen.samples + last + look) > ask.max_samples:
+        if (total := chosen.samples + last + look) > ask.most:
             if options:
                 raise ask.bad(f"{ask.method} takes {total:,} samples for eps = {ask.eps:g}", *self._within(options))
             return self._until_certified(f"{chosen.theorem} would take {total:,} samples, more than max_samples")
@@ -120,7 +120,7 @@ class _Answer:
         several = runs * (each.samples + judged)
         chosen, cost = (alone, alone.samples) if alone.samples <= several else (each, several)
         last = max(256, chosen.samples // 10) if ask.certificate else 0
-        if (total := cost + look_share(cost) + last) > ask.max_samples:
+        if (total := cost + look_share(cost) + last) > ask.most:
             return self._until_certified(f"a theorem would take {total:,} samples, more than max_samples")
         self._look(look_share(cost))
         claim = f"|F(x)| <= {ask.eps:g} with probability {ask.level:g}, by {chosen.theorem}"
@@ -194,7 +194,7 @@ class _Answer:
 
         if ask.eps is not None and (name is not None or ask.method.horizon is None):
             return self._until_certified("the method asked for", method)
-        total = ask.max_samples if ask.budget is None else ask.budget
+        total = ask.most if ask.budget is None else ask.budget
         last = self._reserved(total)
         self._look(look_share(total))
         self._try_replay(method, total - last - self.evals)
@@ -208,10 +208,10 @@ class _Answer:
         assert ask.eps is not None
         unknown = ask.L is None and ask.M is None
         least = SHORTEST + FEWEST + (FEWEST if unknown else 0)
-        if ask.max_samples < least:
-            raise ask.bad(f"max_samples must pay for a first certificate, {least}", ask.max_samples, "Allow more")
+        if ask.most < least:
+            raise ask.bad(f"max_samples must pay for a first certificate, {least}", ask.most, "Allow more")
         most = 4 * FIRST if ask.L is None else FIRST
-        self._look(min(most, ask.max_samples // 8 // FEWEST * FEWEST), needed=unknown and method is None)
+        self._look(min(most, ask.most // 8 // FEWEST * FEWEST), needed=unknown and method is None)
         if method is not None:
             self._try_replay(method, FIRST)
         why = f"{reason}: stages of {'it' if method else 'the untuned default'}, a certificate after each"
@@ -222,7 +222,7 @@ class _Answer:
             arrays.tile(self.x0, ask.reps),
             eps=ask.eps,
             method=method or self._default(),
-            most=ask.max_samples - self.evals,
+            most=ask.most - self.evals,
             ask=ask,
         )
         return self._finished(result, why, certificate, None, sense)
@@ -268,7 +268,7 @@ class _Answer:
 
     def _within(self, options: dict[str, Any]) -> tuple[str, str]:
         """What a theorem has to say about max_samples: what was received, and a remedy, for an error."""
-        most = self.ask.max_samples
+        most = self.ask.most
         reached = self._plan(budget=max(1, most - look_share(most) - self._reserved(most)), **options).bound
         return f"max_samples = {most:,}", f"Within that the bound is {reached:.4g}: ask for no less, or allow more"
 
@@ -341,8 +341,10 @@ class _Answer:
     def _concluded(self, result: Result, why: str, samples: int, chosen: Plan | None, sense: str | None) -> Result:
         """A run's result with its certificate; `sense` is what a theorem claims where nothing speaks against it."""
         eps = self.ask.eps
+        interrupted = Status.INTERRUPTED in np.atleast_1d(result.status)
+        samples, start = (samples, (0.0, np.inf)) if interrupted else self._residual_at_start(samples)
         certificate, result = self._certificate(result, samples)
-        result = self._unless_grown(result, certificate)
+        result = self._unless_grown(result, certificate, *start)
         doubt = None if chosen is None else self._doubt(result, chosen, certificate)
         if doubt is not None:
             sense = f"no theorem applies: {doubt}"
@@ -352,12 +354,24 @@ class _Answer:
             result = _only_where(np.asarray(upper) <= eps, result)
         return self._finished(result, why, certificate, chosen, sense)
 
-    def _unless_grown(self, result: Result, certificate: Certificate | None) -> Result:
-        """The result, without success where it ended far above its start."""
+    def _residual_at_start(self, samples: int) -> tuple[int, tuple[float, float]]:
+        """Bounds of the residual at x0 by the look, or by a few of a certificate's samples, and how many are left."""
+        if self.calibration is not None:
+            lowest, highest = self.calibration.residual_interval
+            return samples, (lowest, highest or np.inf)
+        if not self.ask.check or samples < 2 * FEWEST_SAMPLES:
+            return samples, (0.0, np.inf)
+        x = self._one()[None]
+        streams = Streams(self.ask.seed, np.zeros(1, int), Purpose.PILOT, x.shape[1], x.dtype)
+        made = certificate_from_session(Session(self.oracle.take(np.arange(1)), streams), x, FEWEST_SAMPLES)
+        self._charge(made.samples, made.samples)
+        self.notes.append(f"{made.samples} samples went into the residual at x0")
+        return samples - made.samples, (0.0, float(made.upper[0]) or np.inf)
+
+    def _unless_grown(self, result: Result, certificate: Certificate | None, lowest: float, start: float) -> Result:
+        """The result, without success where it ended far above its start, whose residual is between these bounds."""
         if certificate is None:
             return result
-        lowest, start = (0.0, 0.0) if self.calibration is None else self.calibration.residual_interval
-        start = start or np.inf
         kept = np.isfinite(certificate.residual) & (np.asarray(certificate.residual) <= 10 * start)
         if kept.all() and self.ask.eps is None and lowest > 0 and np.min(certificate.residual) > 0.9 * lowest:
             ends = float(np.min(certificate.residual))
@@ -454,7 +468,7 @@ class _Answer:
         stopped = statuses == Status.BUDGET
         if not stopped.any():
             return result
-        most = self.ask.max_samples + (0 if self.inside is None else self.inside.start)
+        most = self.ask.most + (0 if self.inside is None else self.inside.start)
         self.notes.append(f"max_samples is {most:,}: allow more, or ask for a larger eps")
         statuses[stopped] = Status.MAX_SAMPLES
         return replace(result, status=statuses if result.shape else statuses.item())

@@ -24,6 +24,9 @@ from dualanchor.run.loop import Progress, as_callback
 FEWEST = 64
 """Samples below which nothing is set aside for a certificate, and nothing spent on a look at the oracle."""
 
+MOST = 10_000_000
+"""Samples that an eps may take, unless somebody says otherwise."""
+
 
 @dataclass(frozen=True)
 class Ask:
@@ -41,7 +44,7 @@ class Ask:
     method: Any = "auto"
     guarantee: bool | None = None
     confidence: float | None = None
-    max_samples: int = 10_000_000
+    max_samples: int | None = None
     certificate: bool = True
     check: bool = True
     seed: int = 0
@@ -55,6 +58,12 @@ class Ask:
         if (self.eps is None) == (self.budget is None):
             received = "neither" if self.eps is None else f"eps={self.eps} and budget={self.budget}"
             raise self.bad("exactly one of eps and budget must be given", received, "Pass eps=0.05 or budget=10_000")
+        if self.budget is not None and self.max_samples is not None:
+            raise self.bad(
+                "max_samples goes with eps; a budget is a limit itself",
+                f"budget={self.budget} and max_samples={self.max_samples}",
+                "Leave one of them out",
+            )
         for name, positive in {
             "eps": True,
             "L": True,
@@ -105,6 +114,11 @@ class Ask:
     def missing(self) -> list[str]:
         """Constants that the theorems ask for and nobody gave."""
         return [name for name in ("L", "sigma", "D") if getattr(self, name) is None]
+
+    @property
+    def most(self) -> int:
+        """Samples that may be spent on eps."""
+        return MOST if self.max_samples is None else self.max_samples
 
     @property
     def level(self) -> float:

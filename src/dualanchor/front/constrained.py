@@ -30,7 +30,7 @@ def constrained(ask: Ask, oracle: Oracle, prox: Callable[[Array, Any], Any], x0:
     step = 2 / ask.L
     check_prox(_on_host(prox, x0), arrays.to_host(x0), step)
     composite = Composite(oracle, prox, step)
-    total = ask.max_samples if ask.budget is None else ask.budget
+    total = ask.most if ask.budget is None else ask.budget
     if total < 2:
         raise ask.bad("two samples are needed, one of them for the start", total, "Use a larger budget")
     first = int(np.clip(total // 50, 1, 64 if ask.budget is None else 4096))
@@ -47,7 +47,7 @@ def constrained(ask: Ask, oracle: Oracle, prox: Callable[[Array, Any], Any], x0:
         M=None,
         mu=composite_constants(ask.constants(), step).mu,
         budget=None if ask.budget is None else ask.budget - first,
-        max_samples=ask.max_samples if ask.budget is not None else ask.max_samples - first,
+        max_samples=None if ask.budget is not None else ask.most - first,
     )
     inside = Inside(float(composite_modulus(step, ask.mu)), step / sqrt(first), first)
     try:

@@ -14,7 +14,7 @@ import numpy as np
 from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
 from dualanchor.core.oracle import Batch, Oracle
-from dualanchor.core.problem import as_reals
+from dualanchor.core.problem import Problem, as_reals
 from dualanchor.core.result import Result
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array
@@ -85,9 +85,10 @@ def fitting(sample: Any, x0: Any, owner: str) -> Any:
 def require_arguments(function: Any, count: int, form: str, owner: str) -> None:
     """Raise unless a function can be called with so many positional arguments, as far as that can be seen."""
     if not callable(function):
-        raise ArgumentTypeError(
-            explain(f"{owner} must be a function {form}", repr(type(function).__name__), "Pass a function")
-        )
+        remedy = "Pass a function"
+        if isinstance(function, Problem):
+            remedy = "Use dualanchor.solve for a Problem, or pass its oracle and a start"
+        raise ArgumentTypeError(explain(f"{owner} must be a function {form}", repr(type(function).__name__), remedy))
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # built-in functions need not tell

@@ -25,6 +25,7 @@ FIRST = 256  # samples of the first stage
 SHARE = 4  # a stage's first certificate takes one sample for so many of the stage
 SHORTEST, FEWEST = 32, 64  # samples of a stage and of a certificate, at least
 _FAR = 1e6  # times the samples: further than anybody would go
+_STALLED = 0.8  # of the residual at a quarter of the samples; one that falls with their root is at half of it
 _STAGE = 1 << 32  # stage j of replication r reads the streams of replication j * this + r
 
 
@@ -225,7 +226,24 @@ class _Rows:
         """In which sense eps was delivered, or what is known instead and what it would take."""
         said, worst = delivered(self.upper, self.eps, self.ask.level), float(np.max(self.upper))
         factor = max(2.0, (worst / self.eps) ** 2)  # bounds fall at best like one over the root of the samples
-        return said if worst <= self.eps or factor > _FAR else f"{said}; it may take {factor:.2g} times the samples"
+        if worst <= self.eps or factor > _FAR:
+            return said
+        if (level := self._stalled(int(np.argmax(self.upper)))) is not None:
+            return (
+                f"{said}; the residual has stayed near {level:.2g} for most of the samples, so more may not help: is "
+                "there a root, and does the method come nearer to it with this step and batch size?"
+            )
+        return f"{said}; it may take {factor:.2g} times the samples"
+
+    def _stalled(self, row: int) -> float | None:
+        """The residual of a row, if it is clearly above eps and has hardly fallen since a quarter of the samples."""
+        early = [
+            float(residual[rows == row][0])
+            for rows, _, _, spent, residual in self.lines
+            if row in rows and spent[rows == row][0] <= self.spent[row] / 4
+        ]
+        last, clear = self.last[row], self.last[row] > max(self.eps, 2 * self.width[row])
+        return float(last) if early and clear and last > _STALLED * early[-1] else None
 
 
 def delivered(upper: Any, eps: float, confidence: float) -> str:

@@ -34,6 +34,7 @@ KEYWORDS = [
     ({"eps": 0}, ArgumentError, "eps must be positive and finite. Got 0"),
     ({"eps": float("nan")}, ArgumentError, "eps must be positive and finite. Got nan"),
     ({"eps": "small"}, ArgumentTypeError, "eps must be a number. Got 'small'"),
+    ({"budget": 100, "max_samples": 50}, ArgumentError, "max_samples goes with eps; a budget is a limit itself. Got b"),
     ({"eps": 0.1, "max_samples": -1}, ArgumentError, "max_samples must be a whole number >= 1. Got -1"),
     ({"budget": 10, "seed": -1}, ArgumentError, "seed must be a whole number >= 0. Got -1"),
     ({"budget": 10, "reps": 0}, ArgumentError, "reps must be a whole number >= 1. Got 0"),
@@ -216,3 +217,10 @@ def test_constants_that_a_method_cannot_do_without():
         da.root(Counted(), ZERO, eps=0.1, L=1.0, sigma=1.0, D=1.0, confidence=0.9, reps=2)
     with pytest.raises(ArgumentError, match="step_size must be given"):
         da.root(Counted(), ZERO, eps=0.1, method="sgda")
+
+
+def test_a_problem_is_for_solve():
+    with pytest.raises(
+        ArgumentTypeError, match=r"Got 'Affine'. Use dualanchor.solve for a Problem, or pass its oracle"
+    ):
+        da.root(da.problems.affine(), np.zeros(2), budget=100)

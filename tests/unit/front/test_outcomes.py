@@ -408,3 +408,30 @@ def test_what_is_printed():
     assert f"samples: {result.draws:,}" in lines
     assert f"evaluations: {result.nfev:,} (some samples more than once)" in lines
     assert da.root(Counted(), np.zeros(2), eps=0.02, L=4.0, sigma=0.2, D=2.0).why.startswith("eps, L, sigma and D")
+
+
+@pytest.mark.parametrize("budget", [130, 500, 1200])  # too small for a look
+def test_a_small_budget_that_ends_far_above_its_start_is_no_success(budget):
+    sample = Counted(lambda x: 1.5 - 0.5 * x)
+    result = da.root(sample, np.zeros(2), budget=budget, L=1.0)
+    assert sample.samples == result.nfev <= budget
+    assert not result.success
+    assert "the residual grew to" in result.warnings[0]
+    fine = da.root(Counted(), np.zeros(2), budget=budget, L=1.0)
+    assert fine.success
+    assert not fine.warnings
+    assert "16 samples went into the residual at x0" in fine.notes
+
+
+def test_a_residual_that_stays_where_it_is_is_not_extrapolated():
+    nowhere = da.root(Counted(lambda x: 1 + 0 * x), np.zeros(2), eps=0.1, L=1.0, max_samples=20_000)
+    assert "has stayed near 1.4 for most of the samples, so more may not help: is there a root" in nowhere.sense
+    floor = {"eps": 0.05, "method": da.SGDA(1.0), "max_samples": 30_000}
+    assert "so more may not help" in da.root(Counted(sigma=1.0), np.zeros(2), **floor).sense
+    falling = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.01, max_samples=2000)
+    assert "times the samples" in falling.sense
+
+
+def test_a_constant_step_without_noise_is_not_called_stuck():
+    slow = da.root(Counted(lambda x: 1e-3 * (x - 1), sigma=0.0), np.zeros(2), eps=1e-5, L=1.0, max_samples=4000)
+    assert "more may not help" not in slow.sense
