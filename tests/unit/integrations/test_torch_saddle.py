@@ -156,6 +156,40 @@ def test_what_cannot_be_a_player_is_refused(arguments, received):
         saddle_oracle(*arguments)
 
 
+def test_a_module_is_told_to_come_as_its_named_parameters():
+    model = torch.nn.Linear(2, 1)
+    for player in (model, model.parameters(), model.named_parameters(), [model]):
+        with pytest.raises(TypeError, match=r"Got \w+\. Pass .*dict\(module.named_parameters\(\)\).*functional_call"):
+            saddle_oracle(phi, player, torch.ones(2))
+
+
+def test_replications_come_back_along_the_first_axis():
+    players = {"a": torch.ones(1, D, dtype=torch.float64)}, torch.ones(D, dtype=torch.float64)
+    oracle = saddle_oracle(lambda u, v, n, rng: phi(u["a"][0], v, n, rng), *players)
+    problem = da.Problem(oracle, oracle.x0, constants=da.Constants(L=2.0))
+    result = da.solve(problem, "s-dual-ohm", budget=20, reps=4)
+    u, v = oracle.unflatten(result.x)
+    assert (u["a"].shape, v.shape) == ((4, 1, D), (4, D))
+    for row in range(4):
+        one = oracle.unflatten(result.x[row])
+        assert torch.equal(u["a"][row], one[0]["a"])
+        assert torch.equal(v[row], one[1])
+
+
+def test_a_point_of_the_wrong_length_is_named():
+    oracle = oracle_of_phi()
+    problem = da.Problem(oracle, [1.0, 2.0], constants=da.Constants(L=2.0))
+    for misuse in (
+        lambda: da.certify(oracle, [1.0, 2.0], samples=100),
+        lambda: da.solve(problem, "s-dual-ohm", budget=20),
+        lambda: oracle.unflatten(np.ones(2)),
+        lambda: oracle.unflatten(np.ones((2 * D, 2))),
+        lambda: oracle.unflatten(1.0),
+    ):
+        with pytest.raises(ValueError, match=r"saddle_oracle: a point must have 6 coordinates.* Got shape \("):
+            misuse()
+
+
 def test_a_function_that_is_not_scalar_is_named():
     oracle = saddle_oracle(lambda u, v, n, rng: u * v, *start())
     with pytest.raises(da.errors.OracleError, match="must return one number"):

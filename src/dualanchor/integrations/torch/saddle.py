@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentTypeError, OracleError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
 from dualanchor.core.streams import Handle
 from dualanchor.core.types import Array
 from dualanchor.front.shapes import require_arguments
@@ -37,14 +37,7 @@ class SaddleOracle(Sampler):
         self._leaves, self._tree = tree_flatten((u0, v0))
         for leaf in self._leaves:
             if not isinstance(leaf, Tensor) or leaf.dtype not in _ARRAYS:
-                received = f"a tensor of {leaf.dtype}" if isinstance(leaf, Tensor) else type(leaf).__name__
-                raise ArgumentTypeError(
-                    explain(
-                        "saddle_oracle: u0 and v0 must be tensors of float32 or float64, or dicts and lists of them",
-                        received,
-                        "Convert it, for instance with torch.as_tensor(value, dtype=torch.float64)",
-                    )
-                )
+                raise _no_player(leaf)
         self._phi, self._size_u = phi, sum(leaf.numel() for leaf in tree_flatten(u0)[0])
         self.x0 = self.flatten(u0, v0)
         super().__init__(self._field)
@@ -55,13 +48,31 @@ class SaddleOracle(Sampler):
         return np.concatenate(parts)
 
     def unflatten(self, x: Any) -> tuple[Any, Any]:
-        """Both players from one vector, shaped like u0 and v0, in their types and on their devices."""
+        """Both players from one vector, shaped like u0 and v0, in their types and on their devices.
+
+        From several vectors, of shape (rows, d) as in a result with replications, each tensor has rows as first axis.
+        """
         flat = x if isinstance(x, Tensor) else torch.tensor(np.asarray(x))
-        pieces = flat.split([leaf.numel() for leaf in self._leaves])
-        leaves = [piece.reshape(leaf.shape).to(leaf) for piece, leaf in zip(pieces, self._leaves, strict=True)]
+        self._require_point(tuple(flat.shape))
+        pieces = flat.split([leaf.numel() for leaf in self._leaves], dim=-1)
+        leaves = [
+            piece.reshape(flat.shape[:-1] + leaf.shape).to(leaf)
+            for piece, leaf in zip(pieces, self._leaves, strict=True)
+        ]
         return tree_unflatten(leaves, self._tree)
 
+    def _require_point(self, shape: tuple[int, ...]) -> None:
+        if shape[-1:] != self.x0.shape:
+            raise ArgumentError(
+                explain(
+                    f"saddle_oracle: a point must have {self.x0.size} coordinates, those of u and then those of v",
+                    f"shape {shape}",
+                    "Use the x of a result, oracle.x0, or oracle.flatten(u, v)",
+                )
+            )
+
     def _part(self, x: Array, n: int, handles: list[Handle], positions: Any, shard: int) -> Array:
+        self._require_point(x.shape[1:])
         return each_row(
             lambda row: self._field(arrays.lent(x[row]), n, handles[row].generator(int(positions[row]), shard)),
             x,
@@ -80,6 +91,18 @@ class SaddleOracle(Sampler):
             (gradient,) = torch.autograd.grad(value, flat)
         gradient[self._size_u :].neg_()
         return gradient.numpy()
+
+
+def _no_player(leaf: Any) -> ArgumentTypeError:
+    rule = "saddle_oracle: u0 and v0 must be tensors of float32 or float64, or dicts and lists of them"
+    remedy = "Convert it, for instance with torch.as_tensor(value, dtype=torch.float64)"
+    if isinstance(leaf, (torch.nn.Module, Iterator)):  # an iterator: parameters() or named_parameters()
+        remedy = (
+            "Pass a module's parameters by name, dict(module.named_parameters()), and evaluate it in phi with "
+            "torch.func.functional_call(module, u, inputs)"
+        )
+    received = f"a tensor of {leaf.dtype}" if isinstance(leaf, Tensor) else type(leaf).__name__
+    return ArgumentTypeError(explain(rule, received, remedy))
 
 
 def saddle_oracle(phi: Callable[..., Any], u0: Any, v0: Any) -> SaddleOracle:
