@@ -241,13 +241,82 @@ def test_saved_state_goes_on_with_the_same_steps(name):
     np.testing.assert_array_equal(second.point(), whole)
 
 
+@pytest.mark.parametrize("name", MAKERS)
+def test_states_of_other_optimisers_are_refused_when_they_are_loaded(name):
+    def parameters():
+        return [torch.ones(2, requires_grad=True)]
+
+    others = [MAKERS[other](parameters()) for other in MAKERS if other != name]
+    others += [torch.optim.SGD(parameters(), lr=0.1), torch.optim.Adam(parameters()), torch.optim.LBFGS(parameters())]
+    for other in others:
+        optimizer = MAKERS[name](parameters())
+        with pytest.raises(ValueError, match=rf"{name}: load_state_dict takes what a {name} saved. Got groups with"):
+            optimizer.load_state_dict(other.state_dict())
+        assert optimizer.param_groups[0]["lr"] == LR
+
+
+def test_a_state_saved_beside_a_scheduler_is_its_own():
+    first, second = (DualAnchor([torch.ones(2, requires_grad=True)], lr=LR, horizon=9) for _ in range(2))
+    torch.optim.lr_scheduler.OneCycleLR(first, max_lr=1.0, total_steps=8, cycle_momentum=False)
+    second.load_state_dict(first.state_dict())
+    assert second.param_groups[0]["lr"] == first.param_groups[0]["lr"] != LR
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_group_added_on_the_way_moves_as_if_it_had_been_there_without_gradients(name):
+    def moved(late):
+        p, q = (torch.full((2,), value, dtype=torch.float64, requires_grad=True) for value in (1.0, 2.0))
+        optimizer = MAKERS[name]([p] if late else [{"params": p}, {"params": q}])
+
+        def closure():
+            p.grad = p.detach() + (q.detach() if round >= 5 else 0)
+            q.grad = q.detach() - p.detach() if round >= 5 else None
+
+        for round in range(10):
+            if late and round == 5:
+                optimizer.add_param_group({"params": q})
+            optimizer.step(closure)
+        return torch.cat([p, q]).tolist()
+
+    assert moved(late=True) == moved(late=False)
+
+
+def test_a_group_added_on_the_way_takes_the_steps_of_a_shorter_horizon():
+    N, k = 12, 5
+    late, alone = (torch.ones(2, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    first = DualAnchor([torch.ones(1, requires_grad=True)], lr=LR, horizon=N)
+    for _ in range(k):
+        first.step()
+    first.add_param_group({"params": late})
+    assert [group["k"] for group in first.param_groups] == [k, k]
+    second = DualAnchor([alone], lr=LR, horizon=N - k)
+    for round in range(N - k - 1):
+        late.grad, alone.grad = late.detach() + round, alone.detach() + round
+        first.step()
+        second.step()
+    assert late.tolist() == alone.tolist()
+    for optimizer in (first, second):  # and both end here
+        with pytest.raises(da.errors.HorizonError):
+            optimizer.step()
+
+
+def test_a_group_added_after_a_restart_has_the_new_horizon():
+    p, q = (torch.ones(1, requires_grad=True) for _ in range(2))
+    optimizer = DualAnchor([p], lr=LR, horizon=3)
+    optimizer.restart(horizon=20)
+    optimizer.add_param_group({"params": q})
+    assert [group["horizon"] for group in optimizer.param_groups] == [20, 20]
+
+
 def test_settings_of_numpy_types_are_saved_as_plain_numbers():
-    optimizer = DualAnchor([torch.ones(1, requires_grad=True)], lr=np.float32(0.5), horizon=np.int64(9))
+    optimizer = DualAnchor(
+        [torch.ones(1, requires_grad=True)], lr=np.float32(0.5), horizon=np.int64(9), maximize=np.True_
+    )
     file = io.BytesIO()
     torch.save(optimizer.state_dict(), file)
     file.seek(0)
     (group,) = torch.load(file, weights_only=True)["param_groups"]
-    assert (group["lr"], group["horizon"]) == (0.5, 9)
+    assert (group["lr"], group["horizon"], group["maximize"]) == (0.5, 9, True)
 
 
 def test_a_step_between_the_two_phases_can_be_saved():
@@ -382,20 +451,26 @@ def test_extragradient_insists_on_its_two_phases():
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_sparse_and_complex_gradients_are_refused_before_anything_moves(name):
+def test_sparse_gradients_are_refused_before_anything_moves(name):
     p = torch.ones(3, requires_grad=True)
     embedding = torch.nn.Embedding(4, 3, sparse=True)
     optimizer = MAKERS[name]([{"params": [p]}, {"params": embedding.parameters()}])
     (embedding(torch.tensor([1])) @ p).sum().backward()
     step = optimizer.extrapolate if name == "ExtraGradient" else optimizer.step
-    with pytest.raises(TypeError, match=rf"{name}: gradients must be dense and real. Got .*sparse_coo"):
+    with pytest.raises(TypeError, match=rf"{name}: gradients must be dense. Got .*sparse_coo"):
         step()
     assert torch.equal(p.detach(), torch.ones(3))
-    z = torch.ones(2, dtype=torch.complex64, requires_grad=True)
-    z.abs().sum().backward()
-    optimizer = MAKERS[name]([z])
-    with pytest.raises(TypeError, match="complex64"):
-        (optimizer.extrapolate if name == "ExtraGradient" else optimizer.step)()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_complex_parameters_are_refused_at_once(name):
+    p, z = torch.ones(1, requires_grad=True), torch.ones(2, dtype=torch.complex64, requires_grad=True)
+    with pytest.raises(TypeError, match=rf"{name}: parameters must be real. Got a complex one"):
+        MAKERS[name]([p, z])
+    optimizer = MAKERS[name]([p])
+    with pytest.raises(TypeError, match="parameters must be real"):
+        optimizer.add_param_group({"params": iter([z])})
+    assert len(optimizer.param_groups) == 1
 
 
 @pytest.mark.parametrize(
@@ -407,6 +482,8 @@ def test_sparse_and_complex_gradients_are_refused_before_anything_moves(name):
         ({"lr": torch.tensor(0.1)}, TypeError, "lr must be a number. Got tensor(0.1"),
         ({"horizon": 0}, ValueError, "DualAnchor: horizon must be at least 1. Got 0"),
         ({"horizon": 10.0}, TypeError, "DualAnchor: horizon must be an int. Got 10.0"),
+        ({"maximize": "yes"}, TypeError, "DualAnchor: maximize must be True or False. Got 'yes'"),
+        ({"maximize": None}, TypeError, "DualAnchor: maximize must be True or False. Got None"),
     ],
 )
 def test_settings_are_checked_for_every_group(options, error, rule):

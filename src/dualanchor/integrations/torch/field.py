@@ -7,6 +7,7 @@ from math import inf
 from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -15,6 +16,7 @@ from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain, un
 
 _ANY_GROUP = ("params", "param_names", "name", "initial_lr")  # what PyTorch and its schedulers know
 _OWN_COUNTS = ("k", "ahead")  # where a run stands, which a saved state brings back
+_OF_OTHERS = {"weight_decay", "differentiable", "horizon", *_OWN_COUNTS}  # what tells other optimisers' states apart
 
 Group = dict[str, Any]
 Each = Callable[..., None]
@@ -30,12 +32,43 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         super().__init__(params, {"lr": lr, "maximize": maximize, "foreach": foreach, **own})
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add parameters with settings of their own; also called for every group at the start."""
+        """Add parameters with settings of their own; also called for every group at the start.
+
+        In mid-run they join where the others are, as if they had been there without gradients.
+        """
         for name in param_group:
             if name not in self.defaults and name not in _ANY_GROUP:
                 known = [one for one in self.defaults if one not in _OWN_COUNTS]
                 raise unknown_name(f"{type(self).__name__}: setting of a group", name, known)
-        super().add_param_group(param_group | self._settings({**self.defaults, **param_group}))
+        settings = self._settings({**self.defaults, **param_group})
+        for group in self.param_groups[:1]:  # all groups stand where the first one does
+            settings |= {name: group[name] for name in _OWN_COUNTS if name in group}
+        super().add_param_group(param_group | settings)
+        if any(p.is_complex() for p in self.param_groups[-1]["params"]):
+            self.param_groups.pop()
+            raise ArgumentTypeError(
+                explain(
+                    f"{type(self).__name__}: parameters must be real",
+                    "a complex one",
+                    "Make its real and its imaginary part two parameters",
+                )
+            )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a state that an optimiser of the same kind saved."""
+        for group in state_dict["param_groups"]:
+            missing = [name for name in self.defaults if name not in group]
+            foreign = [name for name in group if name in _OF_OTHERS and name not in self.defaults]
+            if missing or foreign:
+                without = f"without {', '.join(missing)}" if missing else f"with {', '.join(foreign)}"
+                raise ArgumentError(
+                    explain(
+                        f"{type(self).__name__}: load_state_dict takes what a {type(self).__name__} saved",
+                        f"groups {without}, as of another optimiser",
+                        "Load it into an optimiser of the kind that saved it, or begin anew without it",
+                    )
+                )
+        super().load_state_dict(state_dict)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step along the gradients at hand; a closure is called first, to compute them.
@@ -63,7 +96,11 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
             raise ArgumentTypeError(explain(f"{name}: lr must be a number", repr(lr), "Use a positive float"))
         if not 0 < float(lr) < inf:
             raise ArgumentError(explain(f"{name}: lr must be positive and finite", lr, "Use a positive float"))
-        return {"lr": float(lr)}
+        for switch in ("maximize", "foreach"):
+            value = group[switch]
+            if not isinstance(value, (bool, np.bool_)) and not (switch == "foreach" and value is None):
+                raise ArgumentTypeError(explain(f"{name}: {switch} must be True or False", repr(value), "Use a bool"))
+        return {"lr": float(lr), "maximize": bool(group["maximize"])}
 
     def _evaluate(self, closure: Callable[[], Any]) -> Any:
         with torch.enable_grad():
@@ -79,12 +116,12 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         x = [p for p in group["params"] if p.grad is not None]
         g = [p.grad for p in x]
         for one in g:
-            if one.layout is not torch.strided or one.is_complex():
+            if one.layout is not torch.strided:
                 raise ArgumentTypeError(
                     explain(
-                        f"{type(self).__name__}: gradients must be dense and real",
-                        f"a gradient of layout {one.layout} and dtype {one.dtype}",
-                        "Use sparse=False in embeddings, and real and imaginary parts as two parameters",
+                        f"{type(self).__name__}: gradients must be dense",
+                        f"a gradient of layout {one.layout}",
+                        "Use sparse=False in embeddings",
                     )
                 )
         return x, g

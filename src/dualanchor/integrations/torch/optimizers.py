@@ -52,8 +52,11 @@ class DualAnchor(FieldOptimizer):
     w is the z of `DualOHM` divided by :math:`-\alpha`, a weighted mean of the gradients so far: the same iterates with
     three passes over memory and no temporaries, one vector of state.
 
-    All parameters of a group share its k. One whose `grad` is None is left as it is in that round, as in `torch.optim`;
+    All parameters share one k. One whose `grad` is None is left as it is in that round, as in `torch.optim`;
     `zero_grad(set_to_none=False)` makes a missing gradient count as zero, which is what the theorem means by it.
+
+    A group that is added after k steps takes the k of the others. Its steps are those of a run with horizon N - k from
+    where it is, and end with theirs. The theorem is about one field from the first step on: `restart` after adding.
 
     References
     ----------
@@ -86,8 +89,10 @@ class DualAnchor(FieldOptimizer):
 
     def restart(self, horizon: int | None = None) -> None:
         """Begin again from where the parameters are, with the same horizon or another one for all groups."""
+        if horizon is not None:
+            self.defaults["horizon"] = _as_horizon(horizon)  # for groups that are added later
         for group in self.param_groups:
-            group["horizon"] = _as_horizon(group["horizon"] if horizon is None else horizon)
+            group["horizon"] = group["horizon"] if horizon is None else self.defaults["horizon"]
             group["k"] = 0
         self.state.clear()
 
