@@ -403,6 +403,41 @@ def test_divergence_is_a_status(operator, horizon):  # to NaN, and to finite num
     assert not np.isnan(result.history.residual).any()
 
 
+def test_nan_at_a_moderate_point_is_the_samplers_fault_and_not_divergence():
+    def undefined_below_zero(x, n, noise):
+        return jnp.sqrt(x) * noise
+
+    factors = np.array([0.0, 1.0, -1e30])[:, None, None] * np.ones((3, 29, 1))  # stays, goes below 0, goes beyond all
+    options = {"step_size": 1.0, "horizon": 30, "reps": 3, "operator": lambda x: x, "record": 10}
+    result = ours.solve_jit(undefined_below_zero, np.full(2, 0.25, np.float32), noise=factors, **options)
+    assert [one.name for one in result.status] == ["HORIZON", "FAILED", "DIVERGED"]
+    assert result.success.tolist() == [True, False, False]
+
+    x, z, k = np.float32([0.25, 0.25]), np.zeros(2, np.float32), 0  # the literal loop of the second replication
+    while not np.isnan(G := np.sqrt(x, where=x >= 0, out=np.full_like(x, np.nan))).any():
+        z = (29 - k) / (30 - k) * z - G / (30 - k)
+        x, k = x - G - z, k + 1
+    assert 0 < k < 29
+    np.testing.assert_allclose(result.x[1], x, rtol=1e-6)
+    assert (result.nit[1], result.nfev[1]) == (k, k)
+    assert result.residual[1] == pytest.approx(np.linalg.norm(x), rel=1e-6)
+    history = result.history.of(1)
+    assert (history.k[0], history.k[-1]) == (0, k)
+    assert history.residual[-1] == result.residual[1]
+    assert len(result.history.of(0)) == 11
+    (note,) = result.notes
+    assert f"sample returned NaN at step {k} of replication 1, at a point of norm " in note
+
+
+def test_nan_without_an_operator_and_from_the_first_step():
+    result = ours.solve_jit(
+        lambda x, n, key: x * jnp.nan, jnp.ones((2, 2)), step_size=1.0, horizon=9, batch_size=[3] * 8
+    )
+    assert (result.status.name, result.nit, result.nfev, result.success) == ("FAILED", 0, 0, False)
+    assert result.x.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert "at step 0 of replication 0, at a point of norm 2" in result.notes[0]
+
+
 def test_a_result_can_be_saved_and_starts_another_run(tmp_path):
     first = ours.solve_jit(gaussian, np.zeros(3), step_size=0.3, horizon=50, operator=true_operator)
     again = da.Result.load(first.save(tmp_path / "result.npz"))

@@ -188,7 +188,8 @@ def solve_jit(
     -------
     Result
         As from `solve`, with x in the shape of x0, or (reps, *shape). A diverged replication is computed to the end
-        all the same, and its status is DIVERGED.
+        all the same, and its status is DIVERGED. One whose sampler gives NaN at a moderate point has the status FAILED,
+        the iterate before that, and a note.
 
     Notes
     -----
@@ -225,39 +226,47 @@ def solve_jit(
     points = np.unique(points.round().astype(int))
     key = jax.random.key(seed)
     x = jnp.array(np.broadcast_to(start, (reps, *point)))
+    keys = jax.vmap(lambda r: jax.random.fold_in(key, r))(jnp.arange(reps))
+    noise = noise if noise is None or reps > 1 else jax.tree.map(lambda one: jnp.asarray(one)[None], noise)
+    batches = None if isinstance(schedule, Constant) else jnp.asarray(sizes, x.dtype)
+    compiled = replace(method, batch_size=schedule.value if isinstance(schedule, Constant) else 1)
     x, z, residuals = _run(
-        x,
-        jax.vmap(lambda r: jax.random.fold_in(key, r))(jnp.arange(reps)),
-        noise if noise is None or reps > 1 else jax.tree.map(lambda one: jnp.asarray(one)[None], noise),
-        None if isinstance(schedule, Constant) else jnp.asarray(sizes, x.dtype),
-        jnp.asarray(points),
-        sample=sample,
-        operator=operator,
-        method=replace(method, batch_size=schedule.value if isinstance(schedule, Constant) else 1),
+        x, keys, noise, batches, jnp.asarray(points), sample=sample, operator=operator, method=compiled
     )
 
     s = State(x=np.array(x).reshape(reps, -1), z=np.array(z).reshape(reps, -1))  # copies that can be written to
     with np.errstate(over="ignore", invalid="ignore"):
         bounded = np.isfinite(np.einsum("ij,ij->i", s.x, s.x))
+    status = [Status.HORIZON if good else Status.DIVERGED for good in bounded]
     curve = None
     if residuals is not None:
         curve = np.where(np.isfinite(residuals), residuals, np.inf).astype(float)
         curve[~bounded, -1] = np.inf
+
+    k = np.full(reps, steps)
+    broken = _broken(s.x, np.broadcast_to(start, (reps, *point)), keys, noise, batches, sample, compiled)
+    for row, (last, at, memory) in broken.items():
+        status[row], k[row], s.x[row], s.z[row] = Status.FAILED, last, at.ravel(), memory.ravel()
+        if operator is not None and curve is not None:
+            norm = float(jnp.linalg.norm(jnp.ravel(operator(jnp.asarray(at)))))
+            curve[row, points >= last] = norm if np.isfinite(norm) else np.inf
+    recorded = np.minimum(points, k[:, None])
+    kept = np.diff(recorded, axis=1, prepend=-1) > 0
     ended = Ended(
         rows=np.arange(reps),
         state=s,
-        k=np.full(reps, steps),
-        draws=np.full(reps, spent[-1]),
-        evals=np.full(reps, spent[-1]),
-        status=[Status.HORIZON if good else Status.DIVERGED for good in bounded],
+        k=k,
+        draws=spent[k],
+        evals=spent[k],
+        status=status,
         residual=None if curve is None else curve[:, -1],
     )
     history = History(
-        row=np.repeat(np.arange(reps), points.size),
-        k=np.tile(points, reps),
-        draws=np.tile(spent[points], reps),
-        evals=np.tile(spent[points], reps),
-        residual=np.empty(0) if curve is None else curve.ravel(),
+        row=np.repeat(np.arange(reps), kept.sum(axis=1)),
+        k=recorded[kept],
+        draws=spent[recorded[kept]],
+        evals=spent[recorded[kept]],
+        residual=np.empty(0) if curve is None else curve[kept],
     )
     described = {
         "id": DualOHM.id,
@@ -269,7 +278,7 @@ def solve_jit(
     problem = {"name": getattr(sample, "__name__", "sample"), "dimension": int(np.prod(point))}
     shape = () if reps == 1 else (reps,)
     result = assemble([ended], history, shape, {"problem": problem, "method": described, "seed": int(seed)}, None)
-    return replace(result, x=result.x.reshape(shape + point))
+    return replace(result, x=result.x.reshape(shape + point), notes=(*result.notes, *_about(broken)))
 
 
 def _starts(x0: Any, reps: int) -> Any:
@@ -298,10 +307,7 @@ def _all_steps(
     def run(x: Any, key: Any, noise: Any) -> tuple[Any, Any, Any]:
         def step(k: Any, now: Any) -> Any:
             x, state = now
-            source = jax.random.fold_in(key, k) if noise is None else jax.tree.map(lambda one: one[k], noise)
-            G = jnp.asarray(_called(sample, x, method.batch_size if sizes is None else sizes[k], source))
-            _check_shape(x, G)
-            updates, state = optimizer.update(G, state)
+            updates, state = optimizer.update(_estimate(x, key, noise, sizes, k, sample, method), state)
             return optax.apply_updates(x, updates), state
 
         def stretch(now: Any, ends: Any) -> tuple[Any, Any]:
@@ -316,7 +322,66 @@ def _all_steps(
     return jax.vmap(run)(x, keys, noise)
 
 
+def _steps_to_nan(
+    x: Any, keys: Any, noise: Any, sizes: Any, *, sample: Any, method: DualOHM
+) -> tuple[Any, Any, Any, Any]:
+    """Every replication up to the first NaN from a moderate point: whether there is one, and k, x and z there."""
+    optimizer = dual_anchor(method.step_size, method.horizon)
+    moderate = np.finfo(x.dtype).max ** 0.125  # as in a Session: beyond, powers of x may overflow
+
+    def run(x: Any, key: Any, noise: Any) -> tuple[Any, Any, Any, Any]:
+        def going(now: Any) -> Any:
+            return ~now[0] & (now[1] < method.horizon - 1)
+
+        def step(now: Any) -> Any:
+            _, k, *old = now
+            G = _estimate(old[0], key, noise, sizes, k, sample, method)
+            failed = jnp.isnan(G).any() & (jnp.abs(old[0]).max() < moderate)
+            updates, state = optimizer.update(G, old[1])
+            new = [optax.apply_updates(old[0], updates), state]
+            return failed, k + ~failed, *jax.tree.map(lambda a, b: jnp.where(failed, a, b), old, new)
+
+        failed, k, x, state = jax.lax.while_loop(going, step, (jnp.array(False), _zero(), x, optimizer.init(x)))
+        return failed, k, x, state.z
+
+    return jax.vmap(run)(x, keys, noise)
+
+
+def _estimate(x: Any, key: Any, noise: Any, sizes: Any, k: Any, sample: Any, method: DualOHM) -> Any:
+    """What `sample` returns in step k of a replication."""
+    source = jax.random.fold_in(key, k) if noise is None else jax.tree.map(lambda one: one[k], noise)
+    G = jnp.asarray(_called(sample, x, method.batch_size if sizes is None else sizes[k], source))
+    _check_shape(x, G)
+    return G
+
+
 _run: Any = jax.jit(_all_steps, static_argnames=("sample", "operator", "method"), donate_argnames="x")
+_run_to_nan: Any = jax.jit(_steps_to_nan, static_argnames=("sample", "method"))
+
+
+def _broken(
+    x: Any, start: Any, keys: Any, noise: Any, sizes: Any, sample: Any, method: DualOHM
+) -> dict[int, tuple[int, Any, Any]]:
+    """The rows that NaN from a moderate point has spoilt, with k, x and z before it: these rows are run once more."""
+    lost = np.flatnonzero(~np.isfinite(x).all(axis=1))
+    if not lost.size:
+        return {}
+    own = jax.tree.map(lambda one: jnp.asarray(one)[lost], noise)
+    ends = _run_to_nan(jnp.array(start[lost]), keys[lost], own, sizes, sample=sample, method=method)
+    failed, k, x, z = (np.array(one) for one in ends)
+    return {int(lost[i]): (int(k[i]), x[i], z[i]) for i in np.flatnonzero(failed)}
+
+
+def _about(broken: dict[int, tuple[int, Any, Any]]) -> tuple[str, ...]:
+    if not broken:
+        return ()
+    row, (k, x, _) = next(iter(broken.items()))
+    others = f" (and in {len(broken) - 1} others)" if len(broken) > 1 else ""
+    norm = np.linalg.norm(x.ravel())
+    return (
+        f"sample returned NaN at step {k} of replication {row}{others}, at a point of norm {norm:.3g}: "
+        "that is no divergence; mend sample for this point, or start elsewhere",
+    )
 
 
 def _checked(kind: Any, owner: str, *parameters: Any) -> Any:
