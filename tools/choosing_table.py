@@ -65,7 +65,7 @@ def main() -> None:
     print("\nnot cocoercive, 20,000 samples")
     dual = da.DualOHM(0.5, horizon=61, batch_size=300)
     print("dual-ohm, step 0.5, 60 rounds of 300:", residual(skew(), dual))
-    for name in ("seg", "rain-double-loop", "rain"):
+    for name in ("seg", "rain-double-loop", "rain", da.averaged(da.SEG(0.25))):
         print(f"{name}:", residual(skew(), name, budget=20_000))
 
     print("\naffine, 60 rounds of 300")

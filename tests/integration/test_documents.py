@@ -5,6 +5,7 @@ import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import dualanchor as da
@@ -48,6 +49,32 @@ def test_documents_show_what_their_examples_print(page, capsys):
     for number, (block, output) in enumerate(shown):
         exec(compile(block, f"{page}, block {number}", "exec"), space)
         assert capsys.readouterr().out == output, f"{page}, block {number}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("door", "answer"), [("fixed_point", [0.5, 0.5]), ("saddle", [0.5, -0.5]), ("inclusion", [1.4, 1.8])]
+)
+def test_quickstart_finds_what_its_comments_say(door, answer):
+    shown, space = blocks("docs/quickstart.md"), {}
+    exec(shown[0], space)
+    (block,) = [one for one in shown if f"da.{door}(" in one]
+    exec(block, space)
+    assert np.abs(np.ravel(space["result"].x) - answer).max() < 0.1
+
+
+def test_choosing_page_names_what_runs_with_M_alone():
+    def sample(x, n, rng):
+        return x - 1 + rng.normal(size=2) / np.sqrt(n)
+
+    text = (ROOT / "docs/choosing.md").read_text(encoding="utf-8")
+    (row,) = [line for line in text.splitlines() if line.startswith("| only that F is M-Lipschitz")]
+    assert "averaged(SEG(1/(4M)))" in row
+    by_budget, by_eps = (da.root(sample, np.zeros(2), M=1.0, **asked) for asked in ({"budget": 500}, {"eps": 0.5}))
+    assert by_budget.method["parameters"] == da.averaged(da.SEG(0.25)).parameters()
+    assert by_budget.method["id"] == by_eps.method["id"] == da.averaged(da.SEG(0.25)).id
+    assert by_budget.claim is None  # as the page says
+    assert "by certificate" in by_eps.claim
 
 
 def test_planning_page_has_the_costs_of_today():

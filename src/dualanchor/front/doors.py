@@ -59,14 +59,16 @@ def root(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = 
         Where all randomness comes from; independent replications.
     callback, progress, checkpoint
         As in `solve`; a callback sees x in its own shape, after every round, or after every stage where certificates
-        decide. Each stage then has a checkpoint of its own, with its number behind the name.
+        decide. It gets x, or a Result, still without a residual, if its parameter is called `intermediate_result`.
+        Each stage then has a checkpoint of its own, with its number behind the name.
     engine : {"local", "mpi", "ray"} or Engine, optional
         Where batches are computed, by several workers: `dualanchor.engines`. Their number does not change the result.
 
     Returns
     -------
     Result
-        With `x`, `residual` (true or estimated), `certificate`, `plan`, `why` and `warnings`; print it.
+        With `x`, `residual` (true or estimated), `certificate`, `plan`, `why`, `claim` (None with a plain budget) and
+        `warnings`; print it.
 
     Examples
     --------
@@ -110,9 +112,10 @@ def saddle(
 ) -> Result:
     """Minimise over u and maximise over v from samples of the gradients.
 
-    `sample_u(u, v, n, rng, *args)` returns the mean of n samples of the gradient in u, `sample_v` of that in v; both
-    get the same generator, one after the other. `x0` is the tuple (u0, v0); so is `x` in the result. Keywords as in
-    `root`; F is (gradient in u, minus gradient in v).
+    `sample_u(u, v, n, rng, *args)` returns the mean of n samples of the gradient in u, `sample_v` of the gradient in v
+    of the same function, the one that v maximises: not minus it. Both get the same generator, one after the other.
+    `x0` is the tuple (u0, v0); so is `x` in the result. Keywords as in `root`; F, made of the two, is (gradient in u,
+    minus gradient in v).
 
     Examples
     --------
