@@ -172,3 +172,12 @@ def test_problem_streams_are_not_those_of_the_callback():
     streams = da.Streams(0, np.arange(1), Purpose.NOISE, 4)
     noisy = da.solve(problem, "sgda", budget=20, callback=lambda x: bool(streams.normals().sum() > 1e9))
     np.testing.assert_array_equal(noisy.x, da.solve(problem, "sgda", budget=20).x)
+
+
+def test_a_callback_that_takes_x_for_a_result_is_told_so():
+    with pytest.raises(AttributeError, match="residual") as caught:
+        da.solve(da.problems.affine(), budget=100, callback=lambda r: r.residual < 1)
+    assert "name its only parameter intermediate_result" in caught.value.__notes__[0]
+    with pytest.raises(AttributeError, match="resdual") as caught:
+        da.solve(da.problems.affine(), budget=100, callback=lambda intermediate_result: intermediate_result.resdual)
+    assert not hasattr(caught.value, "__notes__")

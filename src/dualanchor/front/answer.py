@@ -44,7 +44,9 @@ PLANNED: dict[str, dict[str, Any]] = {
 """Methods that an eps can be planned for, and what keeps the plan from choosing another."""
 
 _NOT_COCOERCIVE = "M without mu: F may not be cocoercive, which is outside the theorems; extragradient steps"
+_SEEN_TURNING = "samples show an F that is not cocoercive, which is outside the theorems; extragradient steps"
 _PACKAGE = str(Path(__file__).parents[1])
+_MUCH_SHORTER = 0.4  # of 1/L: where L is right, a look finds about a half
 _WIDER = 2.0  # by how much the noise in a certificate must exceed sigma before it is held against it
 
 
@@ -175,9 +177,8 @@ class _Answer:
         last = self._reserved(ask.budget - FEWEST if unknown else ask.budget)
         self._look(look_share(ask.budget), needed=unknown)
         spend = ask.budget - last - self.evals
-        why = "a budget and no guarantee asked for: averaging, or Dual-OHM where that is seen to be biased"
-        if ask.L is None and ask.M is not None:
-            why = _NOT_COCOERCIVE
+        why = self._why_extragradient()
+        why = why or "a budget and no guarantee asked for: averaging, or Dual-OHM where that is seen to be biased"
         return self._concluded(self._run(self._default()(spend), budget=spend), why, last, None, None)
 
     def _named(self) -> Result:
@@ -215,8 +216,8 @@ class _Answer:
         if method is not None:
             self._try_replay(method, FIRST)
         why = f"{reason}: stages of {'it' if method else 'the untuned default'}, a certificate after each"
-        if method is None and ask.L is None and ask.M is not None:
-            why = f"{_NOT_COCOERCIVE}; stages of it, a certificate after each"
+        if method is None and (other := self._why_extragradient()) is not None:
+            why = f"{other}; stages of it, a certificate after each"
         result, certificate, sense = until_certified(
             self.oracle,
             arrays.tile(self.x0, ask.reps),
@@ -231,9 +232,9 @@ class _Answer:
 
     def _default(self) -> Callable[[int], Method]:
         """The method for so many samples where no theorem is asked for."""
-        seen = self.calibration
-        turning = seen is not None and seen.not_cocoercive > 0 and self.ask.mu == 0
-        if (M := self._lipschitz() if turning else self.ask.M if self.ask.L is None else None) is not None:
+        if self._why_extragradient() is not None:
+            M = self._lipschitz()
+            assert M is not None
             self.notes.append("the mean of extragradient steps, which need no cocoercivity; no theorem applies")
             return lambda samples: averaged(SEG(1 / (4 * M), batch_size=self._several(samples // 2)))
         step = self._step()
@@ -243,6 +244,14 @@ class _Answer:
             return Auto(step, max(1, samples // several), several)
 
         return auto
+
+    def _why_extragradient(self) -> str | None:
+        """Why the default is the mean of extragradient steps, if it is."""
+        if self.ask.L is None and self.ask.M is not None:
+            return _NOT_COCOERCIVE
+        seen = self.calibration
+        turning = seen is not None and seen.not_cocoercive > 0 and self.ask.mu == 0
+        return _SEEN_TURNING if turning and self._lipschitz() is not None else None
 
     def _several(self, samples: int) -> int:
         """Samples of a round: few, so that there are many rounds, but enough to give every shard of an engine one."""
@@ -313,7 +322,7 @@ class _Answer:
         longest = None if self.ask.L is None else 1 / self.ask.L
         seen = None if self.calibration is None else self.calibration.largest_step
         if longest is not None:
-            return longest if seen is None or seen >= longest / 2 else seen
+            return longest if seen is None or seen >= _MUCH_SHORTER * longest else seen
         self.notes.append("no L given: the step was found on the way and no theorem applies; see the certificate")
         return 1.0 if seen is None else seen
 

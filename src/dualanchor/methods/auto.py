@@ -164,7 +164,7 @@ class Auto(Method):
             self._look(s, G, slice(None))
         else:
             plans = to_host(s.doing)
-            for doing in np.unique(plans):
+            for doing in sorted(set(plans.tolist())):
                 rows = np.flatnonzero(plans == doing)
                 if doing == DUAL:
                     self._dual(k, s, G, rows)

@@ -380,6 +380,10 @@ def as_callback(callback: Callable[..., Any]) -> Callable[[Result], bool]:
             answer = callback(intermediate_result=result) if wants_result else callback(result.x)
         except StopIteration:
             return True
+        except AttributeError as error:
+            if not wants_result and error.obj is result.x and hasattr(result, error.name or ""):
+                error.add_note("A callback gets x; name its only parameter intermediate_result and it gets the Result.")
+            raise
         return isinstance(answer, (bool, np.bool_)) and bool(answer)
 
     return call

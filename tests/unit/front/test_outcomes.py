@@ -435,3 +435,19 @@ def test_a_residual_that_stays_where_it_is_is_not_extrapolated():
 def test_a_constant_step_without_noise_is_not_called_stuck():
     slow = da.root(Counted(lambda x: 1e-3 * (x - 1), sigma=0.0), np.zeros(2), eps=1e-5, L=1.0, max_samples=4000)
     assert "more may not help" not in slow.sense
+
+
+def test_a_right_L_is_not_doubted_for_what_a_look_rounds():
+    oracle = da.AdditiveNoise(lambda x: 5 * x - 1, sigma=0.1)
+    for budget in (1000, 2000, 20_000):
+        assert da.root(oracle, np.zeros(2), budget=budget, L=5.0).method["parameters"]["step_size"] == 1 / 5
+
+
+def test_where_samples_show_turning_the_reason_says_so():
+    def turning(x, n, rng):
+        return np.array([x[1], -x[0]]) + 0.01 * rng.normal(size=2) / np.sqrt(n)
+
+    with pytest.warns(AssumptionWarning, match="not cocoercive"):
+        result = da.root(turning, np.ones(2), budget=5000)
+    assert result.why.startswith("samples show an F that is not cocoercive")
+    assert result.method["id"] == "averaged-iterates"
