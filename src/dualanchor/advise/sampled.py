@@ -9,7 +9,7 @@ import numpy as np
 
 from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
-from dualanchor.core.oracle import Oracle, Session
+from dualanchor.core.oracle import Oracle, Session, require_dimension
 from dualanchor.core.problem import Problem, as_point
 from dualanchor.core.result import Result
 from dualanchor.core.streams import Purpose, Streams
@@ -69,6 +69,7 @@ def open_samples(
     rows = shape[0] if len(shape) == 2 else 1
     width = shape[-1] if dimension is None else dimension
     point = as_point(given, f"{owner}: x", width, rows if len(shape) == 2 else None)
+    require_dimension(oracle, width, f"{owner}: x")
     x2 = arrays.tile(point, rows)
     streams = Streams(seed, np.arange(rows), purpose, width, x2.dtype)
     return Sampled(Session(oracle, streams), x2, len(shape) == 1)

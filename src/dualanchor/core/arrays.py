@@ -66,6 +66,15 @@ def keep_memory() -> None:
     np.empty(_HEAP)  # never touched, and given back at once
 
 
+def form(value: Any) -> str:
+    """The shape of an array in words; of anything else, what it is."""
+    if getattr(getattr(value, "dtype", None), "kind", None) == "O" and value.shape == ():
+        value = value.item()
+    if hasattr(value, "shape"):
+        return f"shape {tuple(value.shape)}"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
 # -- making ------------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import CapabilityError, DualAnchorError, OracleError, explain
+from dualanchor.core.errors import ArgumentError, CapabilityError, DualAnchorError, OracleError, explain
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, Counts, IntArray, Rows
 
@@ -74,6 +74,8 @@ class Oracle(ABC):
         Whether one batch can be evaluated at two points (None: not known yet).
     components : int or None
         The number n of components of a finite sum, which makes full passes possible.
+    dimension : int or None
+        The number d of coordinates, where only points with so many can be asked about.
     operator_price : float
         How many evaluations computing the true operator is worth; recording is kept in proportion to it.
     mixed_sizes : bool
@@ -85,6 +87,7 @@ class Oracle(ABC):
 
     replayable: bool | None = True
     components: int | None = None
+    dimension: int | None = None
     operator_price: float = 1.0
     mixed_sizes: bool = False
     rowwise: bool = False
@@ -324,11 +327,10 @@ def raised(error: Exception, doing: str) -> OracleError:
 
 
 def _check(x: Array, value: Any, oracle: Oracle) -> None:
-    shape = getattr(value, "shape", None)
-    if shape != x.shape:
+    if getattr(value, "shape", None) != x.shape:
         raise OracleError(
             "The oracle must return F_B(x) with the shape of x",
-            f"shape {shape if shape is None else tuple(shape)} for x of shape {tuple(x.shape)}",
+            f"{arrays.form(value)} for x of shape {tuple(x.shape)}",
             "Return one vector per row, of the same length",
         )
     if not arrays.alike(value, x):
@@ -359,6 +361,19 @@ def _check(x: Array, value: Any, oracle: Oracle) -> None:
             f"NaN for a point of norm {arrays.row_norms(x)[row]:.3g}",
             "Mend the oracle for this point, or start elsewhere",
             row,
+        )
+
+
+def require_dimension(oracle: Oracle, size: int, owner: str) -> None:
+    """Raise unless an oracle that tells its dimension takes points of this size."""
+    own = oracle.dimension
+    if own is not None and size != own:
+        raise ArgumentError(
+            explain(
+                f"{owner} must have {own} {'coordinate' if own == 1 else 'coordinates'}, as the oracle does",
+                size,
+                f"Pass a point of length {own}, or check the oracle's data",
+            )
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
-from dualanchor.core.oracle import Oracle
+from dualanchor.core.oracle import Oracle, require_dimension
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array
 
@@ -39,10 +39,14 @@ class Constants:
     D: float | None = None
 
     def __post_init__(self) -> None:
+        if self.mu is None:
+            object.__setattr__(self, "mu", 0.0)
         for name, value in asdict(self).items():
             positive = name in ("L", "M")
             if value is None:
                 continue
+            if isinstance(value, (str, bool)) or np.ndim(value) != 0:
+                raise ArgumentTypeError(explain(f"Constants: {name} must be a number", repr(value), "Use a float"))
             if not np.isfinite(value) or value < 0 or (positive and value == 0):
                 sign = "positive" if positive else "non-negative"
                 raise ArgumentError(
@@ -120,6 +124,7 @@ class Problem:
             )
         self._oracle = oracle
         self._x0 = as_point(x0, "Problem: x0")
+        require_dimension(oracle, self.dimension, "Problem: x0")
         self._root = None if root is None else as_point(root, "Problem: root", self.dimension)
         self._constants = constants or Constants()
         self._name = name

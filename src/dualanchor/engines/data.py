@@ -140,6 +140,9 @@ class ShardedData(_Blocks):
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "n": self._n, "shards": self._shards}
 
+    def __repr__(self) -> str:
+        return f"ShardedData(n={self._n}, shards={self._shards})"
+
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_data": {}}  # whoever it is sent to loads his own
 
@@ -152,6 +155,7 @@ class SumInBlocks(_Blocks):
         self._finite, self._n = finite, finite.components
         self._shards = min(shards, self._n)
         self.components, self.operator_price = self._n, finite.operator_price
+        self.dimension = finite.dimension
 
     def draw(self, streams: Streams, size: int) -> Batch:
         batch = self._finite.draw(streams, size)
@@ -181,3 +185,6 @@ class SumInBlocks(_Blocks):
 
     def describe(self) -> dict[str, Any]:
         return {**self._finite.describe(), "shards": self._shards}
+
+    def __repr__(self) -> str:
+        return repr(self._finite)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
-from dualanchor.core.oracle import Batch, Oracle
+from dualanchor.core.oracle import Batch, Oracle, require_dimension
 from dualanchor.core.problem import Problem, as_reals
 from dualanchor.core.result import Result
 from dualanchor.core.streams import Streams
@@ -101,10 +101,20 @@ def require_arguments(function: Any, count: int, form: str, owner: str) -> None:
         ) from error
 
 
+def _require_tuple(args: Any, door: str) -> None:
+    if not isinstance(args, (tuple, list)):
+        raise ArgumentTypeError(
+            explain(f"{door}: args must be a tuple", repr(args)[:80], "Write args=(value,) for a single value")
+        )
+
+
 def as_oracle(sample: Any, layout: Layout, args: Sequence[Any], owner: str, minus_identity: bool = False) -> Oracle:
     """The oracle of a user's function `sample(x, n, rng, *args)`, or an Oracle as it is."""
+    door = owner.partition(":")[0]
     if isinstance(sample, Oracle):
+        require_dimension(sample, sum(prod(shape) for shape in layout.shapes), f"{door}: the start")
         return FixedPoint(sample) if minus_identity else sample
+    _require_tuple(args, door)
     form = "sample(x, n, rng, *args)" if args else "sample(x, n, rng)"
     require_arguments(sample, 3 + len(args), form, owner)
 
@@ -119,6 +129,7 @@ def saddle_oracle(
     sample_u: Callable[..., Any], sample_v: Callable[..., Any], layout: Layout, args: Sequence[Any]
 ) -> Oracle:
     """The oracle of (gradient in u, minus gradient in v)."""
+    _require_tuple(args, "saddle")
     for name, function in (("sample_u", sample_u), ("sample_v", sample_v)):
         more = ", *args" if args else ""
         require_arguments(function, 4 + len(args), f"{name}(u, v, n, rng{more})", f"saddle: {name}")
@@ -177,7 +188,7 @@ def _flat(value: Any, layout: Layout, owner: str, x: Array) -> Array:
     if tuple(array.shape) != shape:
         raise OracleError(
             f"{owner} must return an array with the shape of the point",
-            f"shape {tuple(array.shape)} for a point of shape {shape}",
+            f"{arrays.form(array)} for a point of shape {shape}",
             "Return the mean over the n samples",
         )
     return array.reshape(-1)

@@ -13,12 +13,12 @@ import numpy as np
 
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain, missing_extra
 from dualanchor.core.method import Method, State
-from dualanchor.core.problem import as_point
+from dualanchor.core.problem import as_point, as_reals
 from dualanchor.core.result import History, Result, Status, jsonable
 from dualanchor.core.schedule import BatchSize, Constant, as_schedule
+from dualanchor.front.shapes import require_arguments
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.ohm import OHM
-from dualanchor.oracles.each_row import require_callable
 from dualanchor.run.outcome import Ended, assemble
 from dualanchor.run.record import DEFAULT_POINTS
 from dualanchor.run.stop import require_count
@@ -207,9 +207,9 @@ def solve_jit(
     >>> result.x.shape, result.nfev.tolist(), result.message
     ((5, 3), [396, 396, 396, 396, 396], 'reached its horizon')
     """
-    require_callable(sample, "solve_jit: sample", "sample(x, n, key)")
+    require_arguments(sample, 3, "sample(x, n, key)", "solve_jit: sample")
     if operator is not None:
-        require_callable(operator, "solve_jit: operator", "F(x)")
+        require_arguments(operator, 1, "F(x)", "solve_jit: operator")
     require_count(seed, "solve_jit", "seed", 0)
     require_count(reps, "solve_jit", "reps", 1)
     require_count(record, "solve_jit", "record", 0)
@@ -284,6 +284,14 @@ def solve_jit(
 def _starts(x0: Any, reps: int) -> Any:
     """One start for all replications, or one for each, along the first axis."""
     x = x0.x if isinstance(x0, Result) else x0
+    if as_reals(x) is None:
+        raise ArgumentTypeError(
+            explain(
+                "solve_jit: x0 must be an array of real numbers",
+                repr(type(x).__name__),
+                "Pass an array of floats; jax.flatten_util.ravel_pytree makes one of a pytree",
+            )
+        )
     start = as_point(np.ravel(x), "solve_jit: x0").reshape(np.shape(x))
     if not isinstance(x0, Result) or x0.shape == ():
         return start[None]
@@ -395,7 +403,7 @@ def _checked(kind: Any, owner: str, *parameters: Any) -> Any:
 
 def _called(sample: Any, x: Any, n: Any, source: Any) -> Any:
     try:
-        return sample(x, n, source)
+        value = sample(x, n, source)
     except AttributeError as error:
         if error.name is None or not hasattr(np.random.Generator, error.name):
             raise
@@ -404,6 +412,9 @@ def _called(sample: Any, x: Any, n: Any, source: Any) -> Any:
             f"a call of {error.name} on it",
             "Draw with jax.random, for instance jax.random.normal(key, x.shape)",
         ) from error
+    if value is None:
+        raise OracleError("solve_jit: sample must return F_B(x) with the shape of x", "None", "End it with return")
+    return value
 
 
 def _updated(method: Method, count: Any, G: Any, **memory: Any) -> State:

@@ -128,6 +128,9 @@ class AdditiveNoise(Oracle):
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "sigma": self._sigma, "own_noise": self._noise is not None}
 
+    def __repr__(self) -> str:
+        return f"AdditiveNoise({f'sigma={self._sigma:g}' if self._noise is None else 'noise=...'})"
+
     def recipe(self, rows: int) -> Recipe | None:
         compiled = getattr(self._F, "recipe", None)
         if compiled is None or self._noise is not None or not self._sigma:

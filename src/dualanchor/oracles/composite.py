@@ -76,6 +76,7 @@ class Composite(Oracle):
         self._inner, self._prox = oracle, prox
         self.replayable, self.components = oracle.replayable, oracle.components
         self.operator_price, self.mixed_sizes = oracle.operator_price, oracle.mixed_sizes
+        self.dimension = oracle.dimension
         self.rowwise = oracle.rowwise and getattr(prox, "rowwise", False)
 
     def draw(self, streams: Streams, size: Any) -> Batch:

@@ -40,7 +40,7 @@ def each_row(function: Callable[[int], Any], x: Array, name: str, out: Any = Non
         if tuple(value.shape) != tuple(x.shape[1:]):
             raise OracleError(
                 f"{name} must return one vector with the shape of x",
-                f"shape {tuple(value.shape)} for x of shape {tuple(x.shape[1:])}",
+                f"{arrays.form(value)} for x of shape {tuple(x.shape[1:])}",
                 "Return the mean over the samples, one number per coordinate",
                 row,
             )

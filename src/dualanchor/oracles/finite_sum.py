@@ -164,7 +164,7 @@ class FiniteSum(Oracle):
         _same_shape(u=u, v=v)
         if targets is not None:
             _same_shape(u=u[..., 0], targets=targets)
-        return cls._from_kernel(RankOne(u, v, targets, _instances(u, instance)), u.shape[1])
+        return cls._from_kernel(RankOne(u, v, targets, _instances(u, instance)), u.shape[1], u.shape[2])
 
     @classmethod
     def linear(cls, matrices: Any, offsets: Any = None, *, instance: Any = None) -> FiniteSum:
@@ -183,13 +183,14 @@ class FiniteSum(Oracle):
         offsets = None if offsets is None else _stacked(offsets, 2, "offsets")
         if offsets is not None:
             _same_shape(matrices=matrices[..., 0], offsets=offsets)
-        return cls._from_kernel(Linear(matrices, offsets, _instances(matrices, instance)), matrices.shape[1])
+        kernel = Linear(matrices, offsets, _instances(matrices, instance))
+        return cls._from_kernel(kernel, matrices.shape[1], matrices.shape[-1])
 
     @classmethod
-    def _from_kernel(cls, kernel: Kernel, n: int) -> FiniteSum:
+    def _from_kernel(cls, kernel: Kernel, n: int, dimension: int | None = None) -> FiniteSum:
         oracle = cls.__new__(cls)
         oracle._set_size(n)
-        oracle._kernel = kernel
+        oracle._kernel, oracle.dimension = kernel, dimension
         return oracle
 
     def _set_size(self, n: int) -> None:
@@ -221,6 +222,9 @@ class FiniteSum(Oracle):
 
     def recipe(self, rows: int) -> Recipe | None:
         return None if self._blocks is not None else self._kernel.recipe(rows)
+
+    def __repr__(self) -> str:
+        return f"FiniteSum(n={self._n}" + (")" if self.dimension is None else f", d={self.dimension})")
 
     def describe(self) -> dict[str, Any]:
         digest = hashlib.sha256()

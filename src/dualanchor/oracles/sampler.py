@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
 from dualanchor.core.oracle import Batch, Session
 from dualanchor.core.streams import Handle, Streams
 from dualanchor.core.types import Array
@@ -108,6 +108,12 @@ class Sampler(Shardable):
         if self._vectorized:
             generators = [handle.generator(int(at), shard) for handle, at in zip(handles, positions, strict=True)]
             value = self._sample(arrays.lent(x), n, generators)
+            if value is None:
+                raise OracleError(
+                    "Sampler: sample must return one vector for each row",
+                    f"None for x of shape {tuple(x.shape)}",
+                    "Return the means over the samples, in the shape of x",
+                )
             return value if arrays.is_foreign(x) else _in_precision_of(x, arrays.to_host(value))
         return each_row(
             lambda row: self._sample(arrays.lent(x[row]), n, handles[row].generator(int(positions[row]), shard)),
@@ -117,6 +123,12 @@ class Sampler(Shardable):
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "shards": self._shards or 1, "vectorized": self._vectorized}
+
+    def __repr__(self) -> str:
+        words = [getattr(self._sample, "__name__", type(self._sample).__name__)]
+        words += ["vectorized=True"] if self._vectorized else []
+        words += [] if self._shards is None else [f"shards={self._shards}"]
+        return f"Sampler({', '.join(words)})"
 
     def is_replayable(self, x: Array, streams: Streams) -> bool:
         if self.replayable is None:

@@ -159,7 +159,7 @@ def test_whole_numbers_from_the_function_are_numbers():
         (lambda x, n, rng: x[:2], r"shape \(2,\) for x of shape \(3,\)"),
         (lambda x, n, rng: rng.normal(size=(n, 3)), r"shape \(4, 3\) for x of shape \(3,\)"),
         (lambda x, n, rng: 1.0, r"shape \(\)"),
-        (lambda x, n, rng: None, r"shape \(\)"),
+        (lambda x, n, rng: None, r"Got None for x of shape \(3,\)"),
         (lambda x, n, rng: x * 1j, "dtype complex128"),
         (lambda x, n, rng: ["a", "b", "c"], "dtype"),
         (lambda x, n, rng: x * np.nan, "NaN"),
