@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from click.testing import CliRunner
 
 import dualanchor as da
 from dualanchor.cli.app import app
+from dualanchor.engines.processes import pickled
 
 METHOD = da.DualOHM(0.4, 12, 64)
 KINDS = ["threads", pytest.param("processes", marks=pytest.mark.slow)]
@@ -239,7 +241,7 @@ def _loaded_late(seconds):
 def test_the_timeout_includes_handing_the_oracle_over():
     with da.engines.Local(2, "processes", timeout=2.0) as engine:
         began = time.monotonic()
-        with pytest.raises(da.errors.OracleError, match=r"within timeout = 2 s. Got no answer on worker 0"):
+        with pytest.raises(da.errors.OracleError, match=r"must load .* timeout = 2 s. Got no answer on worker 0"):
             da.solve(problem(SlowToLoad()), METHOD, engine=engine)
         assert time.monotonic() - began < 30.0
         np.testing.assert_array_equal(
@@ -319,9 +321,54 @@ def test_what_cannot_be_pickled_is_named():
 
     with (
         da.engines.Local(2, "processes") as engine,
-        pytest.raises(da.errors.CapabilityError, match=r"must be picklable.*threads"),
+        pytest.raises(da.errors.CapabilityError, match=r"must be picklable.*threads") as caught,
     ):
         da.solve(problem(locked), METHOD, engine=engine)
+    assert "install" not in str(caught.value)
+
+
+def test_a_pickler_for_functions_is_advised_where_there_is_none(monkeypatch):
+    with pytest.raises(da.errors.CapabilityError) as caught:
+        pickled(threading.Lock())
+    assert "install" not in str(caught.value)
+    monkeypatch.setattr("dualanchor.engines.processes._pickler", lambda: pickle)
+    with pytest.raises(da.errors.CapabilityError, match=r"'dualanchor\[report\]'.* brings joblib"):
+        pickled(lambda x: x)
+
+
+class SlowBoth:
+    """Loaded in two seconds, as a rule, and never done."""
+
+    def __call__(self, x, n, rng):
+        time.sleep(60.0)
+        return x
+
+    def __reduce__(self):
+        return _slow_both, (2.0,)
+
+
+def _slow_both(seconds):
+    time.sleep(seconds)
+    return SlowBoth()
+
+
+@pytest.mark.slow
+def test_loading_an_oracle_does_not_shorten_the_time_for_samples():
+    with (
+        da.engines.Local(2, "processes", timeout=3.5) as engine,
+        pytest.raises(da.errors.OracleError, match=r"must answer within timeout = 3.5 s.* Mend the sampler"),
+    ):
+        da.solve(problem(SlowBoth()), METHOD, engine=engine)
+
+
+def test_a_plain_function_can_be_attached():
+    def sample(x, n, rng):
+        return x + rng.normal(size=x.size) / n**0.5
+
+    with da.engines.Local(2, "threads") as engine:
+        there = da.certify(engine.attach(sample), np.ones(2), samples=256)
+    here = da.certify(da.Sampler(sample, shards=32), np.ones(2), samples=256)
+    assert (there.residual, there.upper) == (here.residual, here.upper)
 
 
 @pytest.mark.slow

@@ -204,6 +204,16 @@ def test_threads_of_a_program_take_turns(free):
             np.testing.assert_array_equal(run.result().x, expected)
 
 
+def test_an_address_without_a_cluster_is_named(free, monkeypatch):
+    def nobody(**options):
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr(free._ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(free._ray, "init", nobody)
+    with pytest.raises(da.errors.ArgumentError, match=r"address.* Got 'auto' \(Could not find .*`ray start --head`"):
+        da.engines.Ray(address="auto")
+
+
 def test_the_cluster_ends_with_the_last_engine_on_it(free):
     import ray
 

@@ -9,8 +9,10 @@ def main() -> None:
         import click  # noqa: F401
         import rich  # noqa: F401
     except ImportError:
+        from dualanchor.core.errors import install_command
+
         raise SystemExit(
-            "The command line needs the packages click and rich. Install them with: pip install 'dualanchor[cli]'"
+            f"The command line needs the packages click and rich. Install them with: {install_command('cli')}"
         ) from None
     from dualanchor.cli.app import app
 

@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from dualanchor.cli.output import _console, _table
+from dualanchor.core.errors import install_command
 from dualanchor.experiments.verify import HOLDS, Check, worst_case
 from dualanchor.theory.bounds import OURS, PAPER
 
@@ -34,7 +35,7 @@ def print_checks(checks: Sequence[Check], whole: bool) -> None:
     if any(check.ratio > 1 and check.verdict == HOLDS for check in checks):
         click.echo("A ratio above 1 that holds is chance: means are judged to within 4.75 standard errors.")
     if whole and not worst_case.installed():
-        click.echo("Worst cases over all operators were left out: they need pip install 'dualanchor[pep]'.")
+        click.echo(f"Worst cases over all operators were left out: they need {install_command('pep')}.")
 
 
 def _check_table(checks: Sequence[Check]) -> Any:

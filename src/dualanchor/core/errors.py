@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -89,11 +89,18 @@ def explain(rule: str, received: object, remedy: str) -> str:
     return f"{rule.rstrip('.')}. Got {received}. {remedy}{end}"
 
 
-def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """The error for a name that nothing has, with the close matches or else all names."""
+def unknown_name(
+    kind: str, name: object, known: Iterable[str], elsewhere: Mapping[str, str] | None = None
+) -> UnknownNameError:
+    """The error for a name that nothing has, with the close matches or else all names.
+
+    `elsewhere` has names that other libraries use, each with what stands for it here.
+    """
     names = sorted(known)
     alike = {_simple(one): one for one in names}
     close = [alike[one] for one in difflib.get_close_matches(_simple(name), alike, n=3, cutoff=0.5)]
+    if elsewhere is not None and str(name) in elsewhere:
+        close = [elsewhere[str(name)]]
     remedy = f"Did you mean {' or '.join(close)}?" if close else f"Choose one of {', '.join(names)}"
     return UnknownNameError(explain(f"{kind} must be a known name", repr(name), remedy))
 
@@ -102,12 +109,17 @@ def _simple(name: object) -> str:
     return str(name).lower().replace("_", "-")
 
 
+def install_command(extra: str) -> str:
+    """How an extra is installed, by name or in a checkout."""
+    return f"pip install 'dualanchor[{extra}]', or '.[{extra}]' in a checkout"
+
+
 def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:
     """The error for an optional dependency that is not installed."""
     return MissingExtraError(
         explain(
             f"{purpose} needs the package {package}",
             "an environment without it",
-            f"Install it with: pip install 'dualanchor[{extra}]'",
+            f"Install it with: {install_command(extra)}",
         )
     )

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from itertools import count
@@ -15,12 +16,13 @@ from typing import Any, Self
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, CapabilityError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, explain
 from dualanchor.core.oracle import Batch, Oracle, Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array, IntArray, Rows
 from dualanchor.engines.data import SHARDS, SumInBlocks
 from dualanchor.engines.share import Ticket, as_bytes, drawn, has_nan
+from dualanchor.oracles.additive import AdditiveNoise
 from dualanchor.oracles.finite_sum import FiniteSum
 from dualanchor.oracles.sampler import Sampler
 from dualanchor.oracles.shards import Shardable
@@ -79,8 +81,8 @@ class Engine(ABC):
         self._numbers = count(1)
         self._stale: list[int] = []
 
-    def attach(self, oracle: Oracle) -> Oracle:
-        """The same oracle, with batches computed here.
+    def attach(self, oracle: Oracle | Callable[..., Any]) -> Oracle:
+        """The same oracle, or a function `sample(x, n, rng)` as one, with batches computed here.
 
         For `da.certify`, `da.calibrate` and everything else that takes an oracle; `solve` and the front doors do it
         themselves.
@@ -128,6 +130,10 @@ class Engine(ABC):
     def close(self) -> None:  # noqa: B027 - not every engine has something to let go
         """Let the workers go. The engine can be used again: they are started when needed."""
 
+    def __repr__(self) -> str:
+        facts = ((name, getattr(self, name, None)) for name in ("workers", "kind", "rank", "timeout"))
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in facts if value is not None)})"
+
     def __enter__(self) -> Self:
         return self
 
@@ -150,6 +156,7 @@ class Sharded(Oracle):
         self._loaded = engine.load(oracle)
         self._rows: IntArray | None = None
         self.components, self.operator_price = oracle.components, oracle.operator_price
+        self.dimension = oracle.dimension
 
     def draw(self, streams: Streams, size: int) -> Batch:
         return Batch(size, drawn(self._inner, streams, size, self._rows))
@@ -191,6 +198,9 @@ class Sharded(Oracle):
     def describe(self) -> dict[str, Any]:
         return self._inner.describe()
 
+    def __repr__(self) -> str:
+        return f"{self._inner!r} on {self.engine!r}"
+
 
 class ShardedSum(Sharded):
     """The same for a finite sum, whose true operator is a full pass."""
@@ -221,8 +231,18 @@ class _Nothing(Shardable):
         return out
 
 
-def attach(oracle: Oracle, engine: Engine) -> Oracle:
+def attach(oracle: Oracle | Callable[..., Any], engine: Engine) -> Oracle:
     """The oracle with its batches computed by an engine; the innermost one where oracles are built on others."""
+    if callable(oracle) and not isinstance(oracle, Oracle):
+        oracle = Sampler(oracle)
+    if not isinstance(oracle, Oracle):
+        raise ArgumentTypeError(
+            explain(
+                "engine: what is attached must be an Oracle or a function sample(x, n, rng)",
+                f"an object of type {type(oracle).__name__}",
+                "Wrap what you have in Sampler or FiniteSum; a Problem is solved with solve(problem, engine=engine)",
+            )
+        )
     if isinstance(oracle, Sharded):
         return oracle if oracle.engine is engine else type(oracle)(oracle._inner, engine)
     if isinstance(oracle, Sampler):
@@ -237,12 +257,14 @@ def attach(oracle: Oracle, engine: Engine) -> Oracle:
         outer._inner = attach(inner, engine)
         outer.replayable, outer.mixed_sizes, outer.rowwise = None, False, False
         return outer
+    alone = "Leave engine out."
+    if isinstance(oracle, AdditiveNoise):
+        alone = "Leave engine out: with additive noise a batch of any size is one evaluation of F."
     raise CapabilityError(
         explain(
             "engine: a batch is computed by several workers only if it can be cut into parts",
             f"an oracle of type {type(oracle).__name__}",
-            "Leave engine out: with additive noise a batch of any size is one evaluation of F. "
-            "Use Sampler, FiniteSum or engines.ShardedData for samples that cost time",
+            f"{alone} Use Sampler, FiniteSum or engines.ShardedData for samples that cost time",
         )
     )
 

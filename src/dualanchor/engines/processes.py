@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import CapabilityError, explain
+from dualanchor.core.errors import CapabilityError, explain, install_command
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Loaded
 from dualanchor.engines.share import WORKER, Failure, Given, Ticket, too_late
@@ -69,7 +69,7 @@ class Processes:
         self._keep(loaded)
         worker = self._crew[0]
         try:
-            self._teach(worker, loaded.key, None, None)
+            self._teach(worker, loaded.key, None)
         except (EOFError, OSError):
             return False
         return worker.refused is None
@@ -91,23 +91,24 @@ class Processes:
     def _round(self, table: _Table, timeout: float | None) -> list[Failure | None]:
         """Wake everybody and wait for all; who dies is replaced, and his share computed again, once."""
         everybody = range(len(table.shares))
-        end = None if timeout is None else time.monotonic() + timeout
-        lost = [number for number in everybody if not self._woken(number, table, end, timeout)]
+        lost = [number for number in everybody if not self._woken(number, table, timeout)]
+        end = None if timeout is None else time.monotonic() + timeout  # not counting what oracles took to load
         failures: list[Failure | None] = [None] * len(everybody)
         for number in reversed(everybody):  # the last to start ends last, and one sleep is enough
             if number not in lost and not self._answered(number, failures, end, timeout):
                 lost.append(number)
         for number in lost:
             self._replace(number)
+            woken = self._woken(number, table, timeout)
             again = None if timeout is None else time.monotonic() + timeout
-            if not (self._woken(number, table, again, timeout) and self._answered(number, failures, again, timeout)):
+            if not (woken and self._answered(number, failures, again, timeout)):
                 code = self._crew[number].process.wait()
                 self._replace(number)
                 parts = ("A worker process must not die", f"its end, twice, with code {code}", "Look at its messages")
                 failures[number] = Failure(parts, None, None, None)
         return failures
 
-    def _woken(self, number: int, table: _Table, end: float | None, timeout: float | None) -> bool:
+    def _woken(self, number: int, table: _Table, timeout: float | None) -> bool:
         """Let a worker begin, with the memory, the oracle and its share if they are new; false if it is dead."""
         worker = self._crew[number]
         try:
@@ -116,7 +117,7 @@ class Processes:
                     worker.tell("memory")
                     socket.send_fds(worker.channel, [b" "], [self._file])
                     worker.memory = self._file
-                self._teach(worker, table.key, end, timeout)
+                self._teach(worker, table.key, timeout)
                 if self._crew[number].refused is not None:
                     return True
                 worker.tell("share", *table.shares[number])
@@ -126,17 +127,18 @@ class Processes:
             return False
         return True
 
-    def _teach(self, worker: _Process, key: int, end: float | None, timeout: float | None) -> None:
+    def _teach(self, worker: _Process, key: int, timeout: float | None) -> None:
         """Hand an oracle over if it is new; a worker that cannot take it in says why, or is too late."""
         if key in worker.known:
             return
         worker.tell("put", key, self._blobs[key], sys.path)
-        if end is None or timeout is None or wait([worker.channel], max(0.0, end - time.monotonic())):
+        if timeout is None or wait([worker.channel], timeout):
             worker.refused = worker.answer()
             worker.known.add(key)
         else:
             self._replace(worker.number)
-            self._crew[worker.number].refused = too_late(timeout, "Make the oracle quicker to load, or allow more time")
+            late = too_late(timeout, "Make the oracle quicker to load, or allow more time", "load the oracle")
+            self._crew[worker.number].refused = late
 
     def _answered(self, number: int, failures: list[Failure | None], end: float | None, timeout: float | None) -> bool:
         """Wait for a worker's answer; false if it is dead."""
@@ -262,11 +264,14 @@ def pickled(value: Any) -> bytes:
     try:
         return _pickler().dumps(value)
     except Exception as error:
+        remedy = "Let its functions make what cannot be sent, or use Local(kind='threads')"
+        if _pickler() is pickle:  # which knows functions of modules only
+            remedy = f"Use Local(kind='threads'), or {install_command('report')}, which brings joblib"
         raise CapabilityError(
             explain(
                 "An oracle must be picklable to be computed in processes",
                 f"{type(error).__name__}: {error}",
-                "Use Local(kind='threads'), or pip install 'dualanchor[report]', which brings joblib",
+                remedy,
             )
         ) from error
 

@@ -223,8 +223,20 @@ class Ray(Engine):
             if self._address is None:
                 self._ray.init(address="local", num_cpus=self.workers, include_dashboard=False, **quiet)
             else:
-                self._ray.init(address=self._address, **quiet)
+                self._join(quiet)
         _CLUSTER.ours = True
+
+    def _join(self, quiet: dict[str, Any]) -> None:
+        try:
+            self._ray.init(address=self._address, **quiet)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ArgumentError(
+                explain(
+                    "Ray: address, or RAY_ADDRESS, must be that of a running cluster",
+                    f"{self._address!r} ({str(error).strip().rstrip('.')})",
+                    "Start one with `ray start --head`, or leave both out for workers on this machine",
+                )
+            ) from error
 
 
 class Actor:

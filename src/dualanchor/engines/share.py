@@ -246,6 +246,6 @@ def nan_failure(x: Array, value: Array) -> Failure | None:
     return Failure(parts, int(np.flatnonzero(broken)[0]), None, None)
 
 
-def too_late(timeout: float, remedy: str) -> Failure:
+def too_late(timeout: float, remedy: str, doing: str = "answer") -> Failure:
     """The failure of a worker that did not answer in time."""
-    return Failure((f"A worker must answer within timeout = {timeout:g} s", "no answer", remedy), None, None, None)
+    return Failure((f"A worker must {doing} within timeout = {timeout:g} s", "no answer", remedy), None, None, None)
