@@ -163,7 +163,7 @@ def _solved(chosen: Problem, given: dict[str, Any], engine: Engine | None, littl
 
     quiet = quiet or not tells(engine)
     if little:
-        with output.progress(quiet=quiet) as progress:
+        with output.progress(quiet=quiet, word="round") as progress:
             return front_door(chosen, given, progress, engine)
     budget, plan = given["budget"], None
     if given["eps"] is not None:

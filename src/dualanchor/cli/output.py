@@ -235,17 +235,20 @@ def _panel_table(panel: dict[str, Any]) -> Table:
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """A progress callback: a bar on a terminal, otherwise a line now and then; nothing before two seconds."""
+def progress(quiet: bool, word: str = "step") -> Iterator[Callable[[Progress], None] | None]:
+    """A progress callback: a bar on a terminal, otherwise a line now and then; nothing before two seconds.
+
+    `word` is what the result calls a step.
+    """
     if quiet:
         yield None
     elif sys.stderr.isatty():
-        yield from _bar()
+        yield from _bar(word)
     else:
-        yield _lines()
+        yield _lines(word)
 
 
-def _bar() -> Iterator[Callable[[Progress], None]]:
+def _bar(word: str) -> Iterator[Callable[[Progress], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -255,13 +258,13 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
         task = bar.add_task("solving", total=1.0, text="", visible=False)
 
         def show(now: Progress) -> None:
-            text = f"step {now.k:,}, {now.evals:,} evaluations, {now.active} of {now.rows} rows"
+            text = f"{word} {now.k:,}, {now.evals:,} evaluations, {now.active} of {now.rows} rows"
             bar.update(task, completed=now.fraction or 0.0, text=text, visible=now.elapsed > 2)
 
         yield show
 
 
-def _lines() -> Callable[[Progress], None]:
+def _lines(word: str) -> Callable[[Progress], None]:
     last = time.monotonic()
 
     def show(now: Progress) -> None:
@@ -269,8 +272,7 @@ def _lines() -> Callable[[Progress], None]:
         if time.monotonic() - last < (2 if now.elapsed < 10 else 10):
             return
         last = time.monotonic()
-        part = "" if now.fraction is None else f"{now.fraction:4.0%}, "
-        click.echo(f"{part}step {now.k:,}, {now.evals:,} evaluations, {now.elapsed:.0f} s", err=True)
+        click.echo(now.line(word), err=True)
 
     return show
 

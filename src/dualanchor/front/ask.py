@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from math import isfinite
@@ -19,7 +17,7 @@ from dualanchor.core.types import Array
 from dualanchor.engines import Engine
 from dualanchor.methods import registry
 from dualanchor.run.checkpoint import Checkpoint
-from dualanchor.run.loop import Progress, as_callback
+from dualanchor.run.loop import as_callback, as_progress
 
 FEWEST = 64
 """Samples below which nothing is set aside for a certificate, and nothing spent on a look at the oracle."""
@@ -55,6 +53,8 @@ class Ask:
     engine: Engine | str | None = None
 
     def __post_init__(self) -> None:
+        if self.mu is None:
+            object.__setattr__(self, "mu", 0.0)
         if (self.eps is None) == (self.budget is None):
             received = "neither" if self.eps is None else f"eps={self.eps} and budget={self.budget}"
             raise self.bad("exactly one of eps and budget must be given", received, "Pass eps=0.05 or budget=10_000")
@@ -80,14 +80,7 @@ class Ask:
                 object.__setattr__(self, name, value := int(value))
             if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < least):
                 raise self.bad(f"{name} must be a whole number >= {least}", repr(value), "Use an int")
-        if self.progress is True:
-            object.__setattr__(self, "progress", lines_on_stderr())
-        elif self.progress is not None and not callable(self.progress):
-            if self.progress is not False:
-                raise ArgumentTypeError(
-                    explain(f"{self.door}: progress must be True or a function", repr(self.progress), "Use True")
-                )
-            object.__setattr__(self, "progress", None)
+        object.__setattr__(self, "progress", as_progress(self.progress, self.door, "round"))
         if self.confidence is not None and not (isinstance(self.confidence, Real) and 0 < self.confidence < 1):
             raise self.bad("confidence must lie between 0 and 1", self.confidence, "Use confidence=0.95")
         if not isinstance(self.method, (str, Method)):
@@ -161,21 +154,19 @@ class Ask:
             raise self.bad(f"{name} must be {sign} and finite", value, f"Use a {sign} number, or leave {name} out")
 
 
-def lines_on_stderr() -> Callable[[Progress], None]:
-    """A line about the run on standard error every two seconds."""
-    last = time.monotonic()
-
-    def show(now: Progress) -> None:
-        nonlocal last
-        if time.monotonic() - last >= 2:
-            last = time.monotonic()
-            part = "" if now.fraction is None else f"{now.fraction:4.0%}, "
-            sys.stderr.write(f"{part}round {now.k:,}, {now.evals:,} evaluations, {now.elapsed:.0f} s\n")
-
-    return show
-
-
 NAMES = frozenset(field.name for field in fields(Ask)) - {"door"}
+
+_STEP = "L, from which the step follows, or method=DualOHM(step_size=..., horizon=...)"
+ELSEWHERE = {
+    **dict.fromkeys(("tol", "xtol", "ftol", "gtol", "atol", "rtol", "xatol", "epsilon", "accuracy"), "eps"),
+    **dict.fromkeys(("maxiter", "max_iter", "n_iter", "num_steps", "steps", "iterations"), "budget, in samples"),
+    **dict.fromkeys(("maxfev", "maxfun", "n_samples", "num_samples", "samples"), "budget"),
+    **dict.fromkeys(("lr", "learning_rate", "step_size", "stepsize", "step"), _STEP),
+    **dict.fromkeys(("random_state", "rng", "key"), "seed"),
+    **dict.fromkeys(("verbose", "disp"), "progress"),
+    **dict.fromkeys(("n_jobs", "workers"), "engine"),
+}
+"""What other libraries call our keywords."""
 
 
 def certificate_share(samples: int) -> int:

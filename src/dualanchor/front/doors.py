@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentTypeError, OracleError, explain, unknown_name
+from dualanchor.core.errors import OracleError, unknown_name
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result
 from dualanchor.engines import attach, opened
 from dualanchor.front.answer import answer
-from dualanchor.front.ask import NAMES, Ask
+from dualanchor.front.ask import ELSEWHERE, NAMES, Ask
 from dualanchor.front.constrained import constrained
 from dualanchor.front.shapes import Layout, as_oracle, fitting, require_arguments, saddle_oracle
 from dualanchor.prox import Resolvent
@@ -176,11 +176,8 @@ def _flat_prox(prox: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
 def _ask(door: str, keywords: dict[str, Any], layout: Layout) -> Ask:
     for name in keywords:
         if name not in NAMES:
-            raise unknown_name(f"{door}: keyword", name, [*NAMES, "args"])
-    try:
-        return Ask(door, **keywords).showing(layout.split)
-    except TypeError as error:
-        raise ArgumentTypeError(explain(f"{door}: keywords must fit", error, "See help(dualanchor.root)")) from error
+            raise unknown_name(f"{door}: keyword", name, [*NAMES, "args"], ELSEWHERE)
+    return Ask(door, **keywords).showing(layout.split)
 
 
 def _shaped(layout: Layout, ask: Ask, oracle: Oracle, solved: Callable[[Oracle], Result]) -> Result:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -43,6 +44,11 @@ class Progress:
     rows: int
     evals: int
     elapsed: float
+
+    def line(self, word: str = "step") -> str:
+        """All that in a line; `word` is what k counts."""
+        part = "" if self.fraction is None else f"{self.fraction:4.0%}, "
+        return f"{part}{word} {self.k:,}, {self.evals:,} evaluations, {self.elapsed:.0f} s"
 
 
 class Loop:
@@ -364,6 +370,30 @@ def _piece(i: int, status: list[Status], saved: dict[str, Array], x: Array) -> E
     state = State(**{name: arrays.like(saved[prefix + name], x) for name in names})
     columns = {name: saved[f"{i}/{name}"] for name in ("rows", "k", "draws", "evals")}
     return Ended(state=state, status=status, residual=saved.get(f"{i}/residual"), **columns)
+
+
+def as_progress(progress: Any, owner: str, word: str) -> Callable[[Progress], Any] | None:
+    """A function that is told how far a run is; True stands for lines on standard error, which count in `word`s."""
+    if progress is True:
+        return _lines_on_stderr(word)
+    if progress is None or progress is False:
+        return None
+    if not callable(progress):
+        raise ArgumentTypeError(explain(f"{owner}: progress must be True or a function", repr(progress), "Use True"))
+    return progress
+
+
+def _lines_on_stderr(word: str) -> Callable[[Progress], None]:
+    """A line about the run every two seconds."""
+    last = time.monotonic()
+
+    def show(now: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= 2:
+            last = time.monotonic()
+            sys.stderr.write(f"{now.line(word)}\n")
+
+    return show
 
 
 def as_callback(callback: Callable[..., Any]) -> Callable[[Result], bool]:

@@ -24,7 +24,7 @@ from dualanchor.fast import installed
 from dualanchor.methods import make
 from dualanchor.run.checkpoint import Checkpoint, Saver
 from dualanchor.run.lane import LONG, Lane
-from dualanchor.run.loop import Loop, Progress, as_callback
+from dualanchor.run.loop import Loop, Progress, as_callback, as_progress
 from dualanchor.run.record import DEFAULT_POINTS, Recorder
 from dualanchor.run.stop import Budget, Rule, Steps, Target, require_count, what_decides
 from dualanchor.run.together import Together
@@ -48,7 +48,7 @@ def solve(
     record: Any = None,
     check: bool = True,
     callback: Callable[..., Any] | None = None,
-    progress: Callable[[Progress], Any] | None = None,
+    progress: Callable[[Progress], Any] | bool | None = None,
     fast: bool | None = None,
     checkpoint: Checkpoint | str | Path | None = None,
     engine: Engine | str | None = None,
@@ -82,8 +82,8 @@ def solve(
     callback : callable, optional
         Called after every step with x, or with a Result if its parameter is called `intermediate_result`; stops
         the run by returning True or raising StopIteration.
-    progress : callable, optional
-        Called now and then with a `Progress`.
+    progress : bool or callable, optional
+        True for a line on standard error every two seconds, or a function called now and then with a `Progress`.
     fast : bool, optional
         Whether to take compiled steps where there are any (extra `fast`); by default a run of a quarter of a second or
         more does. They give the same numbers: bit for bit, or to rounding where a batch is a sum over components.
@@ -129,6 +129,7 @@ def solve(
     if check:
         stacked.check(problem.constants)
 
+    progress = as_progress(progress, "solve", "step")
     if fast is not None and not isinstance(fast, (bool, np.bool_)):
         raise ArgumentTypeError(explain("solve: fast must be True, False or None", repr(fast), "Use fast=True"))
     if fast and not installed():

@@ -28,6 +28,11 @@ KEYWORDS = [
     ({"eps": 0.1, "budget": 10}, ArgumentError, "must be given. Got eps=0.1 and budget=10"),
     ({"budget": 10, "bugdet": 10}, UnknownNameError, "keyword must be a known name. Got 'bugdet'. Did you mean budget"),
     ({"budget": 10, "door": "x"}, UnknownNameError, "keyword must be a known name. Got 'door'"),
+    ({"tol": 0.1}, UnknownNameError, "keyword must be a known name. Got 'tol'. Did you mean eps?"),
+    ({"budget": 10, "maxiter": 9}, UnknownNameError, "Got 'maxiter'. Did you mean budget, in samples?"),
+    ({"budget": 10, "learning_rate": 1}, UnknownNameError, "Did you mean L, from which the step follows, or method="),
+    ({"budget": 10, "random_state": 1}, UnknownNameError, "Got 'random_state'. Did you mean seed?"),
+    ({"budget": 10, "progress": 3}, ArgumentTypeError, "progress must be True or a function. Got 3. Use True."),
     ({"budget": 0}, ArgumentError, "budget must be a whole number >= 1. Got 0"),
     ({"budget": 10.5}, ArgumentError, "budget must be a whole number >= 1. Got 10.5"),
     ({"budget": True}, ArgumentError, "budget must be a whole number >= 1. Got True"),
@@ -60,6 +65,7 @@ def test_keywords(door, keywords, error, text):
     with pytest.raises(error, match=re.escape(text)) as caught:
         DOORS[door](sample, **{"L": 1.0, **keywords})
     assert sample.samples == 0
+    assert str(caught.value).count("Got") == 1
     if "callback" not in keywords and "dual-ohmm" not in keywords.values():
         assert str(caught.value).startswith(door)
 
@@ -96,6 +102,19 @@ def test_signatures(door):
         DOORS[door](lambda x, n, rng: x, args=(1,), budget=10, L=1.0)
     with pytest.raises(ArgumentTypeError, match=f"{door}: sample must be a function"):
         DOORS[door](3, budget=10, L=1.0)
+
+
+@pytest.mark.parametrize("door", [*DOORS, "saddle"])
+@pytest.mark.parametrize("args", [3, "ab", None, np.ones(2)])
+def test_arguments_come_as_a_tuple(door, args):
+    def sample(*given):
+        return ZERO
+
+    def saddle(sample, **keywords):
+        return da.saddle(sample, sample, (ZERO, ZERO), **keywords)
+
+    with pytest.raises(ArgumentTypeError, match=rf"^{door}: args must be a tuple. Got .*args=\(value,\)"):
+        {**DOORS, "saddle": saddle}[door](sample, args=args, budget=300, L=1.0)
 
 
 def test_signatures_of_two():

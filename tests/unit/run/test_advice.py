@@ -1,9 +1,12 @@
-"""Notes of `solve` on what a reader of the result would not see."""
+"""What `solve` says beside its result: notes on what a reader would not see, and lines about progress."""
+
+import re
 
 import numpy as np
 import pytest
 
 import dualanchor as da
+from dualanchor.run import loop
 
 
 def sampled(**constants):
@@ -36,3 +39,23 @@ def test_rounds_of_one_sample_leave_workers_idle():
         assert not da.solve(sampled(), "auto", budget=50, engine=engine).notes
     with da.engines.Local(workers=1, kind="threads") as engine:
         assert not da.solve(sampled(), da.DualOHM(0.5, 20), engine=engine).notes
+
+
+@pytest.mark.parametrize("door", ["solve", "root"])
+def test_progress_true_writes_a_line_now_and_then(door, monkeypatch, capsys):
+    clock = iter(range(10**9))
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(clock)))
+    if door == "solve":
+        da.solve(da.problems.affine(dimension=4), budget=500, progress=True)
+    else:
+        da.root(lambda x, n, rng: x, [1.0], budget=500, L=1.0, progress=True)
+    out, err = capsys.readouterr()
+    word = "step" if door == "solve" else "round"
+    assert out == ""
+    assert re.fullmatch(rf"( *\d+%, {word} [\d,]+, [\d,]+ evaluations, \d+ s\n)+", err)
+
+
+def test_progress_false_says_nothing(capsys):
+    da.solve(da.problems.affine(dimension=4), budget=500, progress=False)
+    assert capsys.readouterr() == ("", "")
