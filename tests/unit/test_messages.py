@@ -17,6 +17,7 @@ from dualanchor.problems import make as make_problem
 
 PROBLEM = da.problems.affine(dimension=4)
 FINITE = da.problems.finite_sum_cocoercive(components=9, dimension=5, rank=4)
+RANK_ONE, LINEAR = da.FiniteSum.rank_one(np.ones((10, 2))), da.FiniteSum.linear(np.ones((10, 2, 2)))
 BLIND = da.Problem(da.Sampler(lambda x, n, rng: x, replayable=False), np.ones(2), constants=da.Constants(L=1.0))
 
 
@@ -197,6 +198,7 @@ RUNS = lines(
     ("folder", lambda: da.Checkpoint("/nowhere/run"), ValueError, "Checkpoint: path", "/nowhere/run", "Create"),
     ("seconds text", lambda: da.Checkpoint("run", "often"), TypeError, "Checkpoint: seconds", "'often'", "seconds=30"),
     ("checkpoint", lambda: run(checkpoint=3), TypeError, "heckpoint", "3", ""),
+    ("progress", lambda: run(progress=3), TypeError, "solve: progress", "3", "True"),
     ("callback", lambda: run(callback=3), TypeError, "callback", "3", "function"),
     ("seconds", lambda: da.Checkpoint("run", -1), ValueError, "Checkpoint: seconds", "-1", "seconds=30"),
 )
@@ -231,6 +233,17 @@ POINTS = lines(
     ),
     ("oracle", lambda: da.Problem(abs, [1.0]), TypeError, "Problem: oracle", "builtin_function", "Wrap a function"),
     ("constants", lambda: da.Constants(L=-2), ValueError, "Constants: L", "-2", "Leave L out"),
+    ("constants text", lambda: da.Constants(L="5"), TypeError, "Constants: L", "'5'", "Use a float"),
+    ("constants list", lambda: da.Constants(sigma=[1.0]), TypeError, "Constants: sigma", "[1.0]", "Use a float"),
+    ("constants bool", lambda: da.Constants(mu=True), TypeError, "Constants: mu", "True", "Use a float"),
+    ("start long", lambda: da.Problem(RANK_ONE, np.ones(3)), ValueError, "Problem: x0 must have 2", "3", "length 2"),
+    ("root long", lambda: da.root(LINEAR, np.ones(3), budget=300), ValueError, "root: the start", "3", "length 2"),
+    ("root short", lambda: da.root(RANK_ONE, [1.0], budget=300), ValueError, "root: the start", "1", "length 2"),
+    ("fixed point", lambda: da.fixed_point(LINEAR, [1.0], budget=300), ValueError, "fixed_point:", "1", "length 2"),
+    ("certify long", lambda: da.certify(RANK_ONE, np.ones(3), samples=64), ValueError, "certify: x", "3", "length 2"),
+    ("certify rows", lambda: da.certify(LINEAR, np.ones((4, 3)), samples=64), ValueError, "certify: x", "3", "length"),
+    ("calibrate", lambda: da.calibrate(RANK_ONE, np.ones(3), samples=64), ValueError, "calibrate: x", "3", "length 2"),
+    ("line", lambda: da.root(da.FiniteSum.rank_one([[1.0]]), [0.0, 0.0], eps=1), ValueError, "1 coordinate,", "2", "1"),
     ("constants order", lambda: da.Constants(L=1, mu=2), ValueError, "Constants: mu", "mu = 2, L = 1", "Check"),
 )
 
@@ -250,6 +263,38 @@ ORACLES = lines(
     ("sampler", lambda: da.Sampler(None), TypeError, "Sampler: sample", "'NoneType'", "Pass a function"),
     ("single", lambda: da.Sampler.from_single(3), TypeError, "Sampler.from_single: sample", "'int'", "Pass a function"),
     ("shards", lambda: da.Sampler(lambda x, n, rng: x, shards=0), ValueError, "Sampler: shards", "0", "shards=1"),
+    (
+        "sampler without return",
+        lambda: da.certify(lambda x, n, rng: None, [0.0, 0.0], samples=64),
+        da.errors.OracleError,
+        "Sampler: sample must return one vector",
+        "None for x of shape (2,)",
+        "Return the mean",
+    ),
+    (
+        "all rows without return",
+        lambda: da.certify(da.Sampler(lambda x, n, rngs: None, vectorized=True), [0.0, 0.0], samples=64),
+        da.errors.OracleError,
+        "Sampler: sample must return one vector",
+        "None for x of shape (1, 2)",
+        "Return the means",
+    ),
+    (
+        "door without return",
+        lambda: da.root(lambda x, n, rng: None, [0.0, 0.0], budget=300, L=1.0),
+        da.errors.OracleError,
+        "root: sample must return",
+        "None for a point of shape (2,)",
+        "Return the mean",
+    ),
+    (
+        "dict",
+        lambda: da.certify(lambda x, n, rng: {}, [0.0, 0.0], samples=64),
+        da.errors.OracleError,
+        "Sampler: sample",
+        "a dict for x",
+        "Return the mean",
+    ),
     ("component", lambda: da.FiniteSum(3, 4), TypeError, "FiniteSum: component", "'int'", "Pass a function"),
     ("n", lambda: da.FiniteSum(abs, 0), ValueError, "FiniteSum: n", "0", "number of components"),
     ("n broken", lambda: da.FiniteSum(abs, 2.5), ValueError, "FiniteSum: n", "2.5", "number of components"),
@@ -354,7 +399,23 @@ NAMES = lines(
 )
 
 
-@pytest.mark.parametrize("bad", [*STEPS, *COUNTS, *RUNS, *POINTS, *ORACLES, *NAMES])
+THREADS = da.engines.Local(2, "threads")
+ENGINES = lines(
+    ("attach number", lambda: THREADS.attach(3), TypeError, "engine: what is attached", "type int", "Sampler"),
+    ("attach problem", lambda: THREADS.attach(PROBLEM), TypeError, "engine: what", "Affine", "solve(problem, engine"),
+    ("attach single", lambda: THREADS.attach(lambda x, rng: x), TypeError, "(x, n, rng)", "(x, rng)", "from_single"),
+    (
+        "attach noise",
+        lambda: THREADS.attach(da.AdditiveNoise(abs)),
+        TypeError,
+        "cut into",
+        "Additive",
+        "additive noise",
+    ),
+)
+
+
+@pytest.mark.parametrize("bad", [*STEPS, *COUNTS, *RUNS, *POINTS, *ORACLES, *NAMES, *ENGINES])
 def test_a_message_has_its_three_parts(bad):
     with pytest.raises(bad.error) as caught:
         bad.call()
@@ -467,3 +528,53 @@ def test_errors_can_be_caught_as_what_they_are():
         if isinstance(error, type) and issubclass(error, Exception) and not issubclass(error, Warning):
             assert issubclass(error, errors.DualAnchorError), name
             assert error.__doc__, name
+
+
+@pytest.mark.parametrize(("horizon", "words"), [(100, "99 steps exist"), (2, "1 step exists"), (1, "no steps exist")])
+def test_a_step_past_the_horizon_is_told_how_many_there_are(horizon, words):
+    method = da.DualOHM(1.0, horizon)
+    with pytest.raises(da.errors.HorizonError, match=f"DualOHM: {words} for horizon N = {horizon}. Got k = {horizon}"):
+        method.step(horizon, method.init(np.zeros((1, 2))), None)
+
+
+def test_nothing_known_of_strong_monotonicity_is_zero():
+    assert da.Constants(L=1.0, mu=None).mu == 0.0
+    assert da.root(lambda x, n, rng: x, [1.0], budget=300, L=1.0, mu=None).success
+
+
+def test_a_missing_package_can_be_had_by_name_or_in_a_checkout():
+    error = da.errors.missing_extra("ray", "ray", "engine='ray'")
+    assert str(error).endswith("Install it with: pip install 'dualanchor[ray]', or '.[ray]' in a checkout.")
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (da.AdditiveNoise(abs, 0.1), "AdditiveNoise(sigma=0.1)"),
+        (da.AdditiveNoise(abs, noise=lambda n, rng: 0.0), "AdditiveNoise(noise=...)"),
+        (da.FiniteSum(lambda x, i: x, 7), "FiniteSum(n=7)"),
+        (RANK_ONE, "FiniteSum(n=10, d=2)"),
+        (THREADS, "Local(workers=2, kind='threads')"),
+        (da.engines.Local(3, "threads", timeout=60), "Local(workers=3, kind='threads', timeout=60)"),
+        (THREADS.attach(RANK_ONE), "FiniteSum(n=10, d=2) on Local(workers=2, kind='threads')"),
+        (
+            da.engines.ShardedData(lambda x, a: x, lambda first, end: np.ones(end - first), n=8, shards=2),
+            "ShardedData(n=8, shards=2)",
+        ),
+    ],
+)
+def test_the_text_of_oracles_and_engines_is_short(made, text):
+    assert repr(made) == text
+
+
+def test_the_text_of_a_sampler_has_the_name_of_its_function():
+    def sample(x, n, rngs):
+        return x
+
+    class Simulator:
+        def __call__(self, x, n, rng):
+            return x
+
+    assert repr(da.Sampler(sample)) == "Sampler(sample)"
+    assert repr(da.Sampler(sample, vectorized=True, shards=4)) == "Sampler(sample, vectorized=True, shards=4)"
+    assert repr(da.Sampler(Simulator())) == "Sampler(Simulator)"

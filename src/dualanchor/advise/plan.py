@@ -104,6 +104,8 @@ def plan(
             d = 1000 if dimension is None else dimension
             latency = workers.measure(d).seconds(d)
         workers = workers.workers
+    if isinstance(budget, float) and budget.is_integer():  # 1e6 is a whole number
+        budget = int(budget)
     asked = {
         "eps": eps, "budget": budget, "L": L, "M": M, "D": D, "sigma": sigma, "mu": mu, "step_size": step_size,
         "batches": batches, "bound": bound, "affine": affine, "cocoercive_in_expectation": cocoercive_in_expectation,

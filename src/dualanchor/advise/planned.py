@@ -200,11 +200,9 @@ class Plan:
         if self.rounds == 0:
             return "none: the start is good enough"
         if facts["first"] == facts["last"] and facts["kind"] == "constant":
-            return f"{_count(facts['size'])} {'sample' if facts['size'] == 1 else 'samples'} in every round"
+            return f"{_samples(facts['size'])} in every round"
         stages = f"{len(self.stages)} stages, " if len(self.stages) > 1 else ""
-        return (
-            f"{stages}from {_count(facts['first'])} samples in the first round to {_count(facts['last'])} in the last"
-        )
+        return f"{stages}from {_samples(facts['first'])} in the first round to {_count(facts['last'])} in the last"
 
 
 def _described(batch_size: Any) -> dict[str, Any]:
@@ -228,6 +226,10 @@ def _count(value: float) -> str:
     if not isfinite(value):
         return "infinitely many"
     return f"{int(value):,}" if value < 1e9 else f"{value:.3g}"
+
+
+def _samples(value: float) -> str:
+    return "1 sample" if value == 1 else f"{_count(value)} samples"
 
 
 def refused(rule: str, received: Any, remedy: str) -> ArgumentError:

@@ -270,9 +270,10 @@ class Method(Rowwise, ABC):
         return [float(f"{factor * (usual or 1.0):.6g}") for factor in factors]
 
     def _past_horizon(self, k: int) -> HorizonError:
+        number = "1 step exists" if self.steps == 1 else f"{self.steps or 'no'} steps exist"
         return HorizonError(
             explain(
-                f"{type(self).__name__}: steps k = 0 .. {self.steps} - 1 exist for horizon N = {self.horizon}",
+                f"{type(self).__name__}: {number} for horizon N = {self.horizon}",
                 f"k = {k}",
                 "Stop here, or make the method with a larger horizon",
             )

@@ -43,7 +43,7 @@ class Status(Enum):
 _UNWANTED = frozenset({Status.RUNNING, Status.DIVERGED, Status.FAILED, Status.INTERRUPTED})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class History:
     """What was recorded on the way, as a tidy table: one line per row of the run and recorded step.
 
@@ -65,6 +65,19 @@ class History:
 
     def __len__(self) -> int:
         return self.row.size
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return "History(0 points)"
+        rows, first = np.unique(self.row, return_index=True)
+        facts = [f"{_number(len(self), 'point')} of {_number(rows.size, 'row')}"]
+        for name, column in (("k", self.k), ("evals", self.evals)):
+            facts.append(f"{name} = {column.min():,} to {column.max():,}")
+        if self.residual.size:
+            last = len(self) - 1 - np.unique(self.row[::-1], return_index=True)[1]
+            begin, end = self.residual[first].mean(), self.residual[last].mean()
+            facts.append(f"{'mean ' if rows.size > 1 else ''}residual = {begin:.4g} to {end:.4g}")
+        return f"History({', '.join(facts)})"
 
     def of(self, row: int) -> History:
         """The lines of one row of the run."""
@@ -320,6 +333,10 @@ def _no_plotter() -> Callable[..., Any]:
 
 plotter: Callable[[], Callable[..., Any]] = _no_plotter
 """Gives the function behind `Result.plot`; the package fills it in, so that core imports no plotting."""
+
+
+def _number(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def _span(values: Any, form: str) -> str:

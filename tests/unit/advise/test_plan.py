@@ -141,6 +141,17 @@ def test_what_is_printed():
     assert "samples: ≤ " in repr(da.plan(eps=1e-7, **UNIT))
 
 
+def test_a_budget_may_be_a_whole_float():
+    plan = da.plan(budget=1e5, **UNIT)
+    assert repr(plan) == repr(da.plan(budget=100_000, **UNIT))
+    assert isinstance(plan.samples, int)
+
+
+def test_one_sample_is_a_sample():
+    text = repr(da.plan(eps=0.1, L=1.0, D=1.0, sigma=0.05))
+    assert "from 1 sample in the first round to " in text
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -149,6 +149,19 @@ def test_citations_name_the_library_and_the_source():
         assert entry.count("{") == entry.count("}"), key
 
 
+def test_the_text_of_a_history_is_a_line():
+    history = da.solve(da.problems.affine(dimension=4), budget=100).history
+    first, last = history.residual[[0, -1]]
+    text = f"65 points of 1 row, k = 0 to 99, evals = 0 to 99, residual = {first:.4g} to {last:.4g}"
+    assert repr(history) == f"History({text})"
+    several = da.solve(da.problems.affine(dimension=4), budget=100, reps=3).history
+    first, last = (np.mean([several.of(row).residual[at] for row in range(3)]) for at in (0, -1))
+    assert repr(several).startswith("History(195 points of 3 rows, k = 0 to 99,")
+    assert repr(several).endswith(f"mean residual = {first:.4g} to {last:.4g})")
+    assert "residual" not in repr(blind().history)
+    assert repr(da.solve(da.problems.affine(), budget=9, record=0).history).startswith("History(")
+
+
 def test_a_history_can_be_cut_into_rows():
     history = many().history
     assert len(history) == 15
