@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import dualanchor
 from dualanchor.cli.app import app
-from dualanchor.cli.bench import checkout
+from dualanchor.cli.bench import checkout, names
 from dualanchor.fast import available
 
 KEYS = {"benchmark", "name", "measured", "against", "ratio", "target", "met"}
@@ -73,9 +73,20 @@ def test_a_table_for_people_has_a_line_for_each_row():
     assert "≤ 0.25" in text
 
 
-def test_an_unknown_name_is_turned_down(capfd):
-    run("--only", "nothing", code=2)
-    assert "invalid choice: 'nothing'" in capfd.readouterr().err
+def test_an_unknown_name_is_turned_down():
+    said = run("--only", "startup", "--only", "zzz", "--json", code=2).output
+    assert said.startswith("Error: bench: --only must be a known name. Got 'zzz'. Choose one of breakdown, ")
+    assert "Did you mean startup?" in run("--only", "startu", code=2).output
+
+
+def test_help_lists_the_benchmarks():
+    assert names(gather.HERE.parent) == gather.names()
+    text = " ".join(run("--help").output.split())
+    assert f"NAME is one of {', '.join(gather.names())}." in text
+
+
+def test_there_are_no_names_without_a_checkout(tmp_path):
+    assert names(tmp_path) == []
 
 
 def test_without_a_checkout_it_says_so(tmp_path):

@@ -222,7 +222,7 @@ def test_names_in_a_file(sampled):
         (["solve", "affine", "--budget", "0"], ("budget", "0", ">= 1")),
         (["solve", "affine"], ("end the run", "neither --budget nor --eps", "Pass --budget or --eps")),
         (["solve", "affine", "-p", "batch_size=2"], ("horizon", "budget None", "Pass horizon")),
-        (["solve", "affine", "-p", "step_size=9", "--budget", "10"], ("2/L = 2", "9", "check=False")),
+        (["solve", "affine", "-p", "step_size=9", "--budget", "10"], ("2/L = 2", "9", "--no-check")),
         (["solve", "nowhere.py:x", "--budget", "10"], ("exist", "nowhere.py", "Check the path")),
         (["solve", "mine.py", "--budget", "10"], ("file.py:name", "mine.py", "Write")),
         (["methods", "sgd"], ("method", "'sgd'", "sgda")),
@@ -269,6 +269,23 @@ def test_ctrl_c_keeps_the_partial_result_and_the_checkpoint(tmp_path):
     assert checkpoint.exists()
 
 
+BLIND = """
+import numpy as np, dualanchor as da
+problem = da.Problem(da.Sampler(lambda x, n, rng: x), np.ones(2), constants=da.Constants(L=1.0))
+"""
+
+
+def test_advice_names_options_of_the_command(tmp_path):
+    (tmp_path / "mine.py").write_text(BLIND)
+    said = run("solve", "affine", "--budget", 500, "-p", "step_size=100", code=2).output
+    assert "Use 2, or add --no-check to run outside the theorem." in " ".join(said.split())
+    run("solve", "affine", "--budget", 500, "-p", "step_size=3", "--no-check")
+    said = run("solve", "affine", "-m", "sgda", "-p", "step_size=0.1", code=2).output
+    assert "Pass --budget or --steps." in said
+    said = run("solve", f"{tmp_path}/mine.py:problem", "-m", "sgda", "-b", 50, "--target", 0.1, code=2).output
+    assert "Use --budget, --steps or --wall-time" in said
+
+
 def test_missing_command_line_extra_is_named(tmp_path):
     (tmp_path / "click.py").write_text("raise ImportError('not here')")
     done = subprocess.run(
@@ -278,7 +295,7 @@ def test_missing_command_line_extra_is_named(tmp_path):
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     assert done.returncode != 0
-    assert "dualanchor[cli]" in done.stderr
+    assert "pip install 'dualanchor[cli]', or '.[cli]' in a checkout" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -286,6 +303,7 @@ def test_missing_command_line_extra_is_named(tmp_path):
 def test_progress_lines_when_not_a_terminal():
     words = ["solve", "worst-case-nonexpansive", "-m", "sgda", "--budget", "100000000", "--wall-time", "3"]
     done = subprocess.run([sys.executable, "-m", "dualanchor", *words], capture_output=True, text=True, check=True)
+    assert "step " in done.stderr
     assert "evaluations" in done.stderr
     assert "time was up" in " ".join(done.stdout.split())
 

@@ -314,6 +314,20 @@ def named_errors(command: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
+_OPTIONS = {
+    "pass check=False": "add --no-check",
+    "Pass budget=... or stop=Steps(k)": "Pass --budget or --steps",
+    "Use Budget, Steps or WallTime": "Use --budget, --steps or --wall-time",
+}
+"""Advice of the library for which the command line has words of its own."""
+
+
+def _in_options(message: str) -> str:
+    for words, option in _OPTIONS.items():
+        message = message.replace(words, option)
+    return message
+
+
 def _said(error: Exception) -> str:
     """The message of an error; of one that a user's function raised, with the line, since no traceback is shown."""
     from dualanchor.core.errors import DualAnchorError, OracleError, explain
@@ -324,7 +338,7 @@ def _said(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.strerror}: {error.filename}"
     if not isinstance(error, OracleError) or cause is None:
-        return str(error)
+        return _in_options(str(error))
     rule, received, _ = error.parts
     frames = traceback.extract_tb(cause.__traceback__)
     return explain(rule, received, f"Mend {frames[-1].filename}, line {frames[-1].lineno}" if frames else "Mend it")

@@ -10,9 +10,26 @@ import click
 
 from dualanchor.cli.arguments import named_errors
 
+HELPERS = ("__init__", "common", "gather")
+"""What in benchmarks/ is no benchmark."""
+
+
+def names(root: Path) -> list[str]:
+    """The benchmarks of a checkout; none where there is no such folder."""
+    return sorted(path.stem for path in (root / "benchmarks").glob("*.py") if path.stem not in HELPERS)
+
+
+def _only_help() -> str:
+    known = ", ".join(names(_root(Path(__file__))))
+    return "Run this one of the scripts only; may be repeated." + (f" NAME is one of {known}." if known else "")
+
+
+def _root(file: Path) -> Path:
+    return file.resolve().parents[3]
+
 
 @click.command()
-@click.option("--only", multiple=True, metavar="NAME", help="Run this one of the scripts only; may be repeated.")
+@click.option("--only", multiple=True, metavar="NAME", help=_only_help())
 @click.option("--quick", is_flag=True, help="Smaller and rougher: about a minute.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @named_errors
@@ -27,7 +44,13 @@ def bench(only: tuple[str, ...], quick: bool, as_json: bool) -> None:
       dualanchor bench --quick
       dualanchor bench --only update --only memory
     """
+    from dualanchor.core.errors import unknown_name
+
     root = checkout(Path(__file__))
+    known = names(root)
+    for name in only:
+        if name not in known:
+            raise unknown_name("bench: --only", name, known)
     words = [word for name in only for word in ("--only", name)]
     words += ["--quick"] * quick + ["--json"] * as_json
     command = [sys.executable, "-m", "benchmarks.gather", *words]
@@ -41,7 +64,7 @@ def checkout(file: Path) -> Path:
     """The source checkout that this file of the package lies in."""
     from dualanchor.core.errors import CapabilityError, explain
 
-    root = file.resolve().parents[3]
+    root = _root(file)
     if not (root / "benchmarks" / "gather.py").is_file():
         raise CapabilityError(
             explain(
