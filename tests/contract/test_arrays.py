@@ -473,6 +473,12 @@ def test_configurations_of_one_array_need_numpy(other: Library) -> None:
         da.solve(problem(other), [da.SGDA(0.1), da.SGDA(0.2)], budget=10)
 
 
+def test_methods_are_tuned_with_numpy(other: Library) -> None:
+    with pytest.raises(da.errors.CapabilityError, match=r"compare: .* need a NumPy start.* sgda\. "):
+        da.compare(problem(other), ["auto", "sgda"], budget=100, seeds=2, jobs=1)
+    assert da.compare(problem(other), ["auto"], budget=100, seeds=2, jobs=1).best == "auto"
+
+
 def test_an_oracle_must_answer_in_the_library_of_x(other: Library) -> None:
     vectorized = da.Sampler(lambda x, n, rngs: np.zeros(x.shape), vectorized=True)
     for oracle in (vectorized, da.Sampler(lambda x, n, rng: np.zeros(D)), da.AdditiveNoise(lambda x: np.zeros(D))):

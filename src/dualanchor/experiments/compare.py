@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, explain, missing_extra
 from dualanchor.core.method import Method
 from dualanchor.core.problem import Problem
@@ -127,12 +128,29 @@ def compare(
         )
     require_count(budget, "compare", "budget", 1)
     entries = _entries(problem, methods, budget)
+    _require_numpy(problem, entries)
     panel = Panel(problem.name, f"Comparison on {problem.name}", problem, budget, tuple(entries))
     keep = folder if type(problem) in named.all().values() else None  # the code of others has no fingerprint
     study = run_study(
         [panel], seeds=seeds, tune_seeds=tune_seeds, folder=keep, fresh=fresh, jobs=jobs, progress=progress
     )
     return Comparison(study)
+
+
+def _require_numpy(problem: Problem, entries: Sequence[Entry]) -> None:
+    """Raise if a grid would run from a start that is no NumPy array."""
+    tuned = [entry.id for entry in entries if len(entry.points()) > 1]
+    if problem.numpy_only or not tuned:
+        return
+    start = problem.instance(Streams(0, np.arange(1), Purpose.INSTANCE)).x0
+    if arrays.is_foreign(start):
+        raise CapabilityError(
+            explain(
+                "compare: methods with parameters to tune need a NumPy start, since a grid runs as one array",
+                f"a problem that starts from a {type(start).__name__}, and {', '.join(tuned)}",
+                "Make the problem with a NumPy x0 and a function of NumPy arrays",
+            )
+        )
 
 
 def _entries(problem: Problem, methods: Sequence[str | Entry] | None, budget: int) -> list[Entry]:
