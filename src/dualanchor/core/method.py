@@ -270,10 +270,9 @@ class Method(Rowwise, ABC):
         return [float(f"{factor * (usual or 1.0):.6g}") for factor in factors]
 
     def _past_horizon(self, k: int) -> HorizonError:
-        number = "1 step exists" if self.steps == 1 else f"{self.steps or 'no'} steps exist"
         return HorizonError(
             explain(
-                f"{type(self).__name__}: {number} for horizon N = {self.horizon}",
+                f"{type(self).__name__}: {steps_exist(self.steps)} for horizon N = {self.horizon}",
                 f"k = {k}",
                 "Stop here, or make the method with a larger horizon",
             )
@@ -318,6 +317,11 @@ class Method(Rowwise, ABC):
             )
         if isinstance(value, np.integer):
             object.__setattr__(self, name, int(value))
+
+
+def steps_exist(count: int | None) -> str:
+    """How many steps there are, in words."""
+    return "1 step exists" if count == 1 else f"{count or 'no'} steps exist"
 
 
 def _single(value: Any) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, HorizonError, explain
+from dualanchor.core.method import steps_exist
 from dualanchor.integrations.torch.field import Each, FieldOptimizer, Group
 
 
@@ -105,7 +106,7 @@ class DualAnchor(FieldOptimizer):
             if k >= N - 1:
                 raise HorizonError(
                     explain(
-                        f"DualAnchor: steps k = 0 .. {N - 1} - 1 exist for horizon N = {N}",
+                        f"DualAnchor: {steps_exist(N - 1)} for horizon N = {N}",
                         f"k = {k}",
                         "Stop here, at the point that the guarantee is for; go on from it with restart(), or use a "
                         "larger horizon",
