@@ -323,3 +323,20 @@ def test_single_precision_resumes_too(copies, tmp_path):
         assert_same_result(whole, resumed)
     with pytest.raises(da.errors.CheckpointError):
         da.solve(problem, method, checkpoint=copies[0], **{**options, "x0": np.zeros(4)})
+
+
+def test_ctrl_c_does_not_wait_for_batches_that_have_become_dear():
+    asked, sizes = [], [1] * 1030 + [100] * 300
+
+    def sample(x, n, rng):
+        asked.append(n)
+        if len(asked) == 1040:
+            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(2e-4 * n)
+        return x - 1
+
+    oracle = da.Sampler(sample)
+    oracle.replayable = True  # so that many steps are taken at once
+    result = da.solve(da.Problem(oracle, np.zeros(3)), da.DualOHM(1.0, len(sizes) + 1, sizes), check=False, record=0)
+    assert result.status is da.Status.INTERRUPTED
+    assert result.nit < 1060

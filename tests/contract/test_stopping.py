@@ -208,3 +208,16 @@ def test_rules_are_values():
     assert (da.Steps(3) | da.Budget(4)) == (da.Steps(3) | da.Budget(4))
     assert repr(da.Target(0.5, 2)) == "Target(eps=0.5, every=2)"
     assert hash(da.WallTime(1.0)) == hash(da.WallTime(1.0))
+
+
+def test_a_batch_beyond_the_budget_is_refused_beside_a_configuration_that_takes_no_step():
+    problem = da.problems.affine()
+    for methods in (da.DualOHM(0.5, 50, 20), [da.DualOHM(0.5, 1), da.DualOHM(0.5, 50, 20)]):
+        with pytest.raises(da.errors.ArgumentError, match="must not be larger than the budget, 5 evaluations"):
+            da.solve(problem, methods, budget=5)
+
+
+@pytest.mark.parametrize("method", [da.DualOHM(0.5, 100, da.Tapered(1e30)), da.AnytimeDualOHM(0.5, 1e30)])
+def test_batches_beyond_all_numbers_are_beyond_the_budget(method):
+    with pytest.raises(da.errors.ArgumentError, match="must not be larger than the budget, 300 evaluations"):
+        da.solve(da.problems.affine(), method, budget=300)

@@ -104,6 +104,29 @@ tell(rank=RANK, x=da.solve(problem, method, engine="mpi").x.tolist(), calls=len(
     assert calls == ({0: 1, 1: 2} if ranks == 2 else {0: 0, 1: 1, 2: 1, 3: 1})
 
 
+def test_rows_with_data_of_their_own_keep_them_when_some_are_evaluated_alone(job):
+    facts, _ = job(
+        2,
+        """
+sums = da.problems.finite_sum_cocoercive(components=40, dimension=20, rank=18)
+engine = da.engines.MPI()
+runs = {"coins": "halpern-page", "sizes": [da.SGDA(.5, 2), da.SGDA(.1, 3)], "ends": [da.SGDA(1e30), da.SGDA(.5)]}
+tell(**{name: da.solve(sums, method, budget=300, reps=2, check=False, engine=engine).residual.ravel().tolist()
+        for name, method in runs.items()})
+""",
+    )
+    sums = da.problems.finite_sum_cocoercive(components=40, dimension=20, rank=18)
+    runs = {
+        "coins": "halpern-page",
+        "sizes": [da.SGDA(0.5, 2), da.SGDA(0.1, 3)],
+        "ends": [da.SGDA(1e30), da.SGDA(0.5)],
+    }
+    for name, method in runs.items():
+        expected = da.solve(sums, method, budget=300, reps=2, check=False).residual.ravel()
+        for one in facts:
+            np.testing.assert_allclose(one[name], expected, rtol=1e-9)
+
+
 def test_front_doors_finite_sums_and_other_decisions_are_made_together(job):
     facts, _ = job(
         2,

@@ -552,3 +552,12 @@ def test_errors_are_in_the_words_of_the_caller():
         ours.ohm("fast")
     with pytest.raises(da.errors.OracleError, match="sample gets a JAX key as third argument, not a Generator"):
         ours.solve_jit(lambda x, n, rng: x + rng.normal(size=3), jnp.zeros(3), step_size=1.0, horizon=10)
+
+
+def test_seeds_of_any_length_are_seeds_of_their_own():
+    def sample(x, n, key):
+        return x + jax.random.normal(key, x.shape)
+
+    seeds = (5, 2**32 + 5, 2**33 + 5, 2**64 + 5, 5 * 2**32)
+    ends = [ours.solve_jit(sample, jnp.zeros(2), step_size=0.5, horizon=4, seed=seed).x.tolist() for seed in seeds]
+    assert len({tuple(end) for end in ends}) == len(seeds)

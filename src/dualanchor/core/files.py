@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import IO, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from dualanchor.core.errors import CheckpointError, explain
 from dualanchor.core.types import Array
 
 _HEADER = "header.json"
+_BINARY = getattr(os, "O_BINARY", 0)  # Windows would turn line ends
 
 
 def write_arrays(path: str | Path, header: dict[str, Any], arrays: dict[str, Array]) -> Path:
@@ -28,25 +29,21 @@ def write_arrays(path: str | Path, header: dict[str, Any], arrays: dict[str, Arr
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of the one at this path when it has been written without an error."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
+    """A file that takes the place of the one at this path when it has been written without an error.
+
+    `mode` is what others may do with it, less what the user's umask takes away.
+    """
+    temporary = path.with_name(f".{path.name}.{token_hex(8)}.part")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, mode), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def read_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -29,6 +29,9 @@ class Schedule(Rowwise, ABC):
         """The size of round k; k may be an array of rounds."""
 
 
+LARGEST = 1 << 50
+"""No batch is larger: sums of sizes stay whole numbers of 64 bits."""
+
 BatchSize: TypeAlias = "int | Schedule | Sequence[int]"
 
 
@@ -86,7 +89,7 @@ class Tapered(Schedule):
 
 def _tapered_sizes(C: Any, k: Any, horizon: Any) -> Any:
     m = np.maximum(np.asarray(horizon - k, dtype=np.float64), 2.0)  # past the last round: its size
-    return _whole(C / np.sqrt(m * (m - 1.0)))
+    return whole(C / np.sqrt(m * (m - 1.0)))
 
 
 @lru_cache(maxsize=32)
@@ -111,7 +114,7 @@ class Growing(Schedule):
         _require_positive(self.c, "Growing: c", "Use a larger c")
 
     def size(self, k: Any, horizon: Any) -> Any:
-        return _whole(self.c * (k + 1))
+        return whole(self.c * (k + 1))
 
 
 @dataclass(frozen=True)
@@ -191,9 +194,9 @@ class Stages(Schedule):
         return sizes
 
 
-def _whole(sizes: Any) -> Any:
-    """Sizes rounded up, at least 1; an int for a single one."""
-    sizes = np.maximum(1, np.ceil(sizes)).astype(np.int64)
+def whole(sizes: Any) -> Any:
+    """Sizes rounded up, from 1 to LARGEST; an int for a single one."""
+    sizes = np.clip(np.ceil(sizes), 1, LARGEST).astype(np.int64)
     return int(sizes) if sizes.ndim == 0 else sizes
 
 

@@ -15,7 +15,7 @@ from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, 
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Engine, Latency, Loaded
-from dualanchor.engines.share import Failure, Ticket, nan_failure, shares, sums_of, too_late
+from dualanchor.engines.share import Failure, Ticket, nan_failure, of_rows, shares, sums_of, too_late
 
 _ASK, _HERE, _VERDICT = 7101, 7102, 7103  # tags of the messages about a rank that does not answer
 _GRACE = 2.0  # seconds in which a rank that is waiting too says so
@@ -96,10 +96,14 @@ class MPI(Engine):
                 )
             )
 
+    def compute(self, loaded: Loaded, x: Array, ticket: Ticket, batch: Batch) -> Array:
+        self._admit()  # the main thread only, so there is nobody to wait for
+        return self.total(loaded, x, ticket, batch)
+
     def total(self, loaded: Loaded, x: Array, ticket: Ticket, batch: Batch) -> Array:
         if self._broken is not None:
             raise OracleError(*self._broken.parts)
-        oracle = loaded.oracle
+        oracle = of_rows(loaded.oracle, ticket)
         mine = shares(oracle.cut(batch), self.workers)[self.rank]
         self._last = oracle, batch, x, mine
         try:

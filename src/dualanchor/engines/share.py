@@ -84,6 +84,11 @@ def drawn(oracle: Shardable, streams: Streams, size: int, rows: IntArray | None)
     return ticket, batch
 
 
+def of_rows(oracle: Shardable, ticket: Ticket) -> Shardable:
+    """The oracle of the rows that a ticket is about."""
+    return oracle if ticket.rows is None else oracle.take(_integers(ticket.rows))
+
+
 def as_bytes(numbers: IntArray | None) -> bytes | None:
     """Integers as bytes, which `_integers` reads."""
     return None if numbers is None else numbers.astype(np.int64).tobytes()
@@ -120,9 +125,7 @@ class Desk:
         return sums_of(oracle, batch, x, mine, rooms)
 
     def _drawn(self, key: int, ticket: Ticket) -> tuple[Shardable, Batch]:
-        oracle = self._oracles[key]
-        if ticket.rows is not None:
-            oracle = oracle.take(_integers(ticket.rows))
+        oracle = of_rows(self._oracles[key], ticket)
         if ticket.size is None:
             return oracle, oracle.full_batch()
         name = (ticket.seed, ticket.replications, ticket.purpose, ticket.dimension, ticket.dtype)

@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 
 from dualanchor.core.files import replacing
 
@@ -14,11 +15,11 @@ _DIGEST = 32  # bytes before the code, by which a damaged file is told
 
 
 def read(name: str) -> bytes | None:
-    """The code of this name, if it is there and whole, in a folder that nobody else can write to."""
+    """The code of this name, if it is there and whole, where nobody else can write to it."""
     with suppress(OSError):
-        if (folder := _folder()) is not None and _is_private(folder):
+        if (folder := _folder()) is not None and _is_private(folder) and _is_private(folder / name):
             data = (folder / name).read_bytes()
-            if sha256(data[_DIGEST:]).digest() == data[:_DIGEST]:
+            if _digest(name, data[_DIGEST:]) == data[:_DIGEST]:
                 return data[_DIGEST:]
     return None
 
@@ -29,8 +30,12 @@ def write(name: str, code: bytes) -> None:
         if (folder := _folder()) is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if _is_private(folder):
-                with replacing(folder / name) as file:
-                    file.write(sha256(code).digest() + code)
+                with replacing(folder / name, mode=0o600) as file:
+                    file.write(_digest(name, code) + code)
+
+
+def _digest(name: str, code: bytes) -> bytes:
+    return sha256(name.encode() + code).digest()
 
 
 def _folder() -> Path | None:
@@ -45,8 +50,11 @@ def _folder() -> Path | None:
     return None
 
 
-def _is_private(folder: Path) -> bool:
+def _is_private(path: Path) -> bool:
+    """Whether this is a folder or a plain file that only its user, who is this one, can write to."""
+    found = path.stat()
+    if not (S_ISDIR(found.st_mode) or S_ISREG(found.st_mode)):
+        return False
     if sys.platform == "win32":
         return True  # the usual place is
-    found = folder.stat()
     return found.st_uid == os.getuid() and not found.st_mode & 0o022

@@ -30,6 +30,7 @@ try:
 except ImportError as error:
     raise missing_extra(error.name or "jax", "jax", "dualanchor.integrations.optax") from None
 
+_WORD = (1 << 32) - 1  # bits of a seed that JAX takes
 __all__ = ["DualAnchorState", "OHMState", "dual_anchor", "ohm", "solve_jit"]
 
 
@@ -224,7 +225,7 @@ def solve_jit(
     spent = np.concatenate([[0], np.cumsum(sizes)])
     points = np.linspace(0, steps, record + 1) if operator and record else np.array([steps])
     points = np.unique(points.round().astype(int))
-    key = jax.random.key(seed)
+    key = _key(int(seed))
     x = jnp.array(np.broadcast_to(start, (reps, *point)))
     keys = jax.vmap(lambda r: jax.random.fold_in(key, r))(jnp.arange(reps))
     noise = noise if noise is None or reps > 1 else jax.tree.map(lambda one: jnp.asarray(one)[None], noise)
@@ -279,6 +280,14 @@ def solve_jit(
     shape = () if reps == 1 else (reps,)
     result = assemble([ended], history, shape, {"problem": problem, "method": described, "seed": int(seed)}, None)
     return replace(result, x=result.x.reshape(shape + point), notes=(*result.notes, *_about(broken)))
+
+
+def _key(seed: int) -> Any:
+    """The key of a seed of any length: JAX takes 32 bits of one."""
+    key = jax.random.key(seed & _WORD)
+    while seed := seed >> 32:
+        key = jax.random.fold_in(key, seed & _WORD)
+    return key
 
 
 def _starts(x0: Any, reps: int) -> Any:

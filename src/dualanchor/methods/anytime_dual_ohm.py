@@ -13,7 +13,7 @@ from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, explain
 from dualanchor.core.method import Estimator, State
 from dualanchor.core.problem import Problem
-from dualanchor.core.schedule import Schedule
+from dualanchor.core.schedule import LARGEST, Schedule, whole
 from dualanchor.core.types import Array
 from dualanchor.estimators.minibatch import Minibatch
 from dualanchor.methods.anchored import Anchored
@@ -46,10 +46,9 @@ class Doubling(Schedule):
         N, inner = self.locate(k)
         if isinstance(N, int) and isinstance(self.scale, float):
             m = N - inner
-            return max(1, ceil(_stage_scale(self.scale, N) / sqrt(m * (m - 1.0))))
+            return min(LARGEST, max(1, ceil(_stage_scale(self.scale, N) / sqrt(m * (m - 1.0)))))
         m = np.asarray(N - inner, dtype=np.float64)
-        sizes = np.ceil(_stage_scale.__wrapped__(self.scale, N) / np.sqrt(m * (m - 1.0)))
-        return np.maximum(1, sizes).astype(np.int64)
+        return whole(_stage_scale.__wrapped__(self.scale, N) / np.sqrt(m * (m - 1.0)))
 
 
 @lru_cache(maxsize=64)

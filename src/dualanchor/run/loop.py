@@ -79,6 +79,7 @@ class Loop:
         self._watching = not lane.repeatable
         self._careful_until = 1  # the first step is looked at in any case
         self._reach = 1
+        self._price = 0.0  # seconds of an evaluation, lately
         self._signalled = False
         self._taken_up: str | None = None
         self._to_be_continued = False  # ended for now, but its checkpoint goes on
@@ -122,6 +123,7 @@ class Loop:
         if steps <= 0:
             self._retire_stopped(allowance <= 0, outlook)
             return
+        reach = min(reach, self._affordable(outlook.ahead.evals))
         if steps > reach:  # which depends on the clock; where rows are checked must not
             steps = reach if reach < lane.every else reach - (lane.k + reach) % lane.every
         if self._period is not None:
@@ -130,18 +132,18 @@ class Loop:
         if watching or not lane.sure:
             steps = min(steps, self._recorder.next_after(lane.k) - lane.k)
         if watching:
-            self._watch(steps, coins)
+            self._watch(steps, outlook, coins)
         else:
             self._leap(steps, outlook, coins)
         self._report()
 
-    def _watch(self, steps: int, coins: Array | None) -> None:
+    def _watch(self, steps: int, outlook: Outlook, coins: Array | None) -> None:
         """Take the steps one by one, looking at all rows after each."""
         lane, clock = self._lane, time.perf_counter()
         lane.session.checking = True
         bounded = lane.watch(steps, coins)
         if bounded.all():
-            self._pace(steps, time.perf_counter() - clock)
+            self._pace(steps, outlook, time.perf_counter() - clock)
         else:
             self._end(lane.diverged(~bounded), bounded)
 
@@ -156,7 +158,7 @@ class Loop:
         if found is None:
             self._careful_until, self._reach = lane.k + steps, 1
             return
-        self._pace(lane.k - outlook.k, time.perf_counter() - clock)
+        self._pace(lane.k - outlook.k, outlook, time.perf_counter() - clock)
         if wanted := wanted[: len(found.residuals)]:
             after = np.array(wanted)[:, None] - outlook.k
             there = (found.gone_after == 0) | (after < found.gone_after)
@@ -171,10 +173,17 @@ class Loop:
                 replace(lane.diverged(gone), k=outlook.k + found.gone_after[gone], draws=draws, evals=evals), ~gone
             )
 
-    def _pace(self, steps: int, seconds: float) -> None:
+    def _pace(self, steps: int, outlook: Outlook, seconds: float) -> None:
         """How many steps to take next, after so many took so long: one, or as many as rows are checked after."""
         every, affordable = self._lane.every, int(_SECONDS * steps / max(seconds, 1e-9))
         self._reach = 1 if affordable < every else min(_REACH, max(every, 4 * steps), affordable)
+        self._price = seconds / max(1.0, float(np.mean(outlook.ahead.evals[..., steps - 1])))
+
+    def _affordable(self, evals: Array) -> int:
+        """How many of the next steps, which take so many evaluations, are likely to end in time: batches may grow."""
+        each = evals if evals.ndim == 1 else evals.mean(axis=0)
+        count = int(np.searchsorted(self._price * each, _SECONDS, side="right"))
+        return count if count >= self._lane.every else 1
 
     # -- rows that end ---------------------------------------------------------------------------------------
 

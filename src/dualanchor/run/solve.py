@@ -23,7 +23,7 @@ from dualanchor.engines import Engine, attach, engine_of, opens_engine
 from dualanchor.fast import installed
 from dualanchor.methods import make
 from dualanchor.run.checkpoint import Checkpoint, Saver
-from dualanchor.run.lane import LONG, Lane
+from dualanchor.run.lane import LONG, Lane, per_row
 from dualanchor.run.loop import Loop, Progress, as_callback, as_progress
 from dualanchor.run.record import DEFAULT_POINTS, Recorder
 from dualanchor.run.stop import Budget, Rule, Steps, Target, require_count, what_decides
@@ -328,9 +328,11 @@ def _check_ends(rule: Rule | None, lane: Lane) -> None:
                 "Use Budget, Steps or WallTime, and look at the residual of the result with fresh samples",
             )
         )
-    largest = int(np.max(lane.costs(1, lane.coins(1)).evals))
     budgets = [leaf.evals for leaf in leaves if isinstance(leaf, Budget)]
-    if budgets and largest > min(budgets) and lane.method.steps != 0:
+    left = lane.steps_left()
+    first = per_row(lane.costs(1, lane.coins(1)).evals[..., 0], lane.rows.size)
+    largest = int(np.max(first if left is None else np.where(per_row(left, lane.rows.size) > 0, first, 0)))
+    if budgets and largest > min(budgets):
         raise ArgumentError(
             explain(
                 f"{name}: the batch size must not be larger than the budget, {min(budgets)} evaluations",

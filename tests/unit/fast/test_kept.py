@@ -51,6 +51,28 @@ def test_a_damaged_file_is_compiled_again(folder):
     assert run(folder) == (0, found)
 
 
+def test_code_under_the_name_of_other_code_is_compiled_again(folder):
+    _, found = run(folder)
+    one, other, *_ = sorted(folder.iterdir())
+    other.write_bytes(one.read_bytes())
+    assert run(folder) == (1, found)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
+def test_a_file_that_others_can_write_to_or_that_is_none_is_not_trusted(folder):
+    mask = os.umask(0)
+    try:
+        kept.write("one", b"code")
+    finally:
+        os.umask(mask)
+    assert (folder / "one").stat().st_mode & 0o077 == 0
+    assert kept.read("one") == b"code"
+    (folder / "one").chmod(0o666)
+    assert kept.read("one") is None
+    os.mkfifo(folder / "pipe", 0o600)
+    assert kept.read("pipe") is None
+
+
 def test_what_is_written_is_read(folder):
     code = np.random.default_rng(0).bytes(1000)
     assert kept.read("one") is None

@@ -548,3 +548,19 @@ def test_settings_of_a_group_that_nothing_reads_are_turned_down():
     with pytest.raises(ValueError, match=r"'weight_decay'. Choose one of foreach, lr, maximize"):
         ExtraGradient([{"params": x, "weight_decay": 0.1}], lr=0.1)
     DualAnchor([{"params": [("x", x)], "name": "player", "initial_lr": 0.1}], lr=0.1, horizon=5)
+
+
+def test_an_extragradient_step_whose_second_gradient_is_refused_has_changed_nothing():
+    a, calls = torch.ones(3, requires_grad=True), []
+    optimizer = ExtraGradient([a], lr=0.1)
+
+    def closure():
+        calls.append(1)
+        a.grad = torch.ones(3) if len(calls) % 2 else torch.ones(3).to_sparse()
+        return torch.tensor(1.0)
+
+    for _ in range(2):
+        with pytest.raises(da.errors.ArgumentTypeError, match="gradients must be dense"):
+            optimizer.step(closure)
+        assert a.tolist() == [1.0, 1.0, 1.0]
+        assert not optimizer.param_groups[0]["ahead"]

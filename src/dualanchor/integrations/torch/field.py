@@ -110,7 +110,7 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         with torch.no_grad():
             gradients = [self._gradients(group) for group in self.param_groups]  # refused before anything has moved
             for group, (x, g) in zip(self.param_groups, gradients, strict=True):
-                update(group, x, g, -group["lr"] if group["maximize"] else group["lr"], _each(group))
+                update(group, x, g, -group["lr"] if group["maximize"] else group["lr"], each_of(group))
 
     def _gradients(self, group: Group) -> tuple[list[Tensor], list[Tensor]]:
         x = [p for p in group["params"] if p.grad is not None]
@@ -137,7 +137,7 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         return buffers
 
 
-def _each(group: Group) -> Each:
+def each_of(group: Group) -> Each:
     """An operation in place on many tensors: `each("add_", xs, ys, alpha=2)` is `x.add_(y, alpha=2)` for each pair."""
     foreach = group["foreach"]
     if foreach is None:  # subclasses of Tensor may not know the operations on lists

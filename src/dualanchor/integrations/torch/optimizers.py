@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, HorizonError, explain
 from dualanchor.core.method import steps_exist
-from dualanchor.integrations.torch.field import Each, FieldOptimizer, Group
+from dualanchor.integrations.torch.field import Each, FieldOptimizer, Group, each_of
 
 
 class DualAnchor(FieldOptimizer):
@@ -257,10 +257,12 @@ class ExtraGradient(FieldOptimizer):
         self.extrapolate()
         try:
             self._evaluate(closure)
-        except BaseException:
-            self._apply(self._go_back)  # a step that fails has changed nothing
+            super().step()
+        except BaseException:  # a step that fails has changed nothing
+            with torch.no_grad():
+                for group in self.param_groups:
+                    self._go_back(group, each_of(group))
             raise
-        super().step()
         return loss
 
     def _require_at_iterate(self) -> None:
@@ -291,12 +293,13 @@ class ExtraGradient(FieldOptimizer):
         each("add_", x, g, alpha=-alpha)
         group["ahead"] = True
 
-    def _go_back(self, group: Group, x: list[Tensor], g: list[Tensor], alpha: float, each: Each) -> None:
-        each("copy_", group["params"], self._buffers(group["params"], "origin", torch.clone))
-        group["ahead"] = False
+    def _go_back(self, group: Group, each: Each) -> None:
+        if group["ahead"]:
+            each("copy_", group["params"], self._buffers(group["params"], "origin", torch.clone))
+            group["ahead"] = False
 
     def _update(self, group: Group, x: list[Tensor], g: list[Tensor], alpha: float, each: Each) -> None:
-        self._go_back(group, x, g, alpha, each)
+        self._go_back(group, each)
         each("add_", x, g, alpha=-alpha)
 
 
