@@ -86,7 +86,8 @@ def solve(
         True for a line on standard error every two seconds, or a function called now and then with a `Progress`.
     fast : bool, optional
         Whether to take compiled steps where there are any (extra `fast`); by default a run of a quarter of a second or
-        more does. They give the same numbers: bit for bit, or to rounding where a batch is a sum over components.
+        more does. They give the same numbers: bit for bit, or to rounding where a batch is a sum over components and in
+        rows of 65,536 coordinates or more.
     checkpoint : path or Checkpoint, optional
         Where the run saves itself; if the file exists and is of this run, the run goes on from it. Method, options,
         data, start and stop are compared, but for the seconds of WallTime; whether a function has changed cannot be
