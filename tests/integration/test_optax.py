@@ -455,7 +455,7 @@ def test_the_start_is_not_given_away():
 
 def test_a_run_keeps_a_few_vectors_whatever_its_length():
     d, horizon = 1_000_000, 100_000
-    compiled = ours._run.lower(
+    compiled = ours.jit._run.lower(
         jnp.zeros((1, d)),
         jax.random.split(jax.random.key(0), 1),
         None,

@@ -15,8 +15,9 @@ from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
-from dualanchor.front.answer import Inside, answer
+from dualanchor.front.answer import answer
 from dualanchor.front.ask import Ask
+from dualanchor.front.claims import Inside
 from dualanchor.oracles.composite import Composite, composite_constants
 from dualanchor.prox import check_prox
 from dualanchor.theory.bounds import composite_modulus

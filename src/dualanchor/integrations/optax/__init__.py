@@ -1,0 +1,17 @@
+"""JAX: Dual-OHM and OHM as optax transformations, and a run that is compiled as a whole.
+
+The arithmetic is that of the methods: `DualOHM.update` and `OHM.update`, called with JAX arrays and a traced step.
+"""
+
+from dualanchor.core.errors import missing_extra
+
+try:
+    import jax as _jax  # noqa: F401
+    import optax as _optax  # noqa: F401
+except ImportError as error:
+    raise missing_extra(error.name or "jax", "jax", "dualanchor.integrations.optax") from None
+
+from dualanchor.integrations.optax.jit import solve_jit
+from dualanchor.integrations.optax.transformations import DualAnchorState, OHMState, dual_anchor, ohm
+
+__all__ = ["DualAnchorState", "OHMState", "dual_anchor", "ohm", "solve_jit"]
