@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -189,7 +190,10 @@ def add(x: Array, rows: Any, value: Any) -> Array:
     """The array with these values added in some rows (indices, no mask), in place where that can be done."""
     if not _writable(x):
         return x + value if _is_all(rows) else x.at[rows].add(value)  # type: ignore[attr-defined]
-    x[rows] += value
+    if _is_all(rows):
+        x += value
+    else:
+        x[rows] += value
     return x
 
 
@@ -237,8 +241,17 @@ def finite_rows(x: Array) -> Array:
 def same(x: Array, y: Array) -> bool:
     """Whether two arrays agree in every number; NaN agrees with NaN."""
     if isinstance(x, np.ndarray):
-        return np.array_equal(x, y, equal_nan=True)
+        return bool((x == y).all()) or np.array_equal(x, y, equal_nan=True)
     return x is y or bool(namespace(x).all((x == y) | ((x != x) & (y != y))))
+
+
+def has_nan(x: Array) -> bool:
+    """Whether there is NaN among the numbers; one pass, since squares are never minus infinity."""
+    if isinstance(x, np.ndarray):
+        flat = x.ravel()
+        return isnan(flat.dot(flat))
+    xp = namespace(x)
+    return bool(xp.isnan(xp.sum(x * x)))
 
 
 def imprint(x: Array) -> Array:

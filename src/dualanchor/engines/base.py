@@ -21,7 +21,7 @@ from dualanchor.core.oracle import Batch, Oracle, Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array, IntArray, Rows
 from dualanchor.engines.data import SHARDS, SumInBlocks
-from dualanchor.engines.share import Ticket, as_bytes, drawn, has_nan
+from dualanchor.engines.share import Ticket, as_bytes, drawn
 from dualanchor.oracles.additive import AdditiveNoise
 from dualanchor.oracles.finite_sum import FiniteSum
 from dualanchor.oracles.sampler import Sampler
@@ -207,7 +207,7 @@ class ShardedSum(Sharded):
 
     def operator(self, x: Array) -> Array:
         value = self.mean(x, self.full_batch())
-        if has_nan(value):
+        if arrays.has_nan(value):
             self.trace_nan()
         return value
 

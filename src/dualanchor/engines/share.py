@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from itertools import chain, pairwise
-from math import isnan
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -220,18 +219,12 @@ def collected(x: Array, shards: int, given: Given, answers: Sequence[Any], name:
         if isinstance(answer, Failure):
             raise answer.error(name(worker), x)
     total = joined(dict(zip(chain(*given), chain(*answers), strict=True)), shards)
-    if has_nan(total):
+    if arrays.has_nan(total):
         for worker, answer in enumerate(answers):
             for value in answer:
                 if (failure := nan_failure(x, value)) is not None:
                     raise failure.error(name(worker), x)
     return total
-
-
-def has_nan(values: Array) -> bool:
-    """Whether there is NaN among them; one pass, since squares are never minus infinity."""
-    flat = values.ravel()
-    return isnan(flat.dot(flat))
 
 
 def nan_failure(x: Array, value: Array) -> Failure | None:

@@ -81,7 +81,8 @@ class Sampler(Shardable):
         return cls(mean, **options)
 
     def draw(self, streams: Streams, size: int) -> Batch:
-        positions = np.broadcast_to(np.asarray(streams.position), (streams.rows,))
+        position = streams.position
+        positions = [position] * streams.rows if isinstance(position, int) else position.tolist()
         return Batch(size, (streams.handles(), positions))
 
     def in_shards(self, shards: int) -> Self:
@@ -104,9 +105,9 @@ class Sampler(Shardable):
             return value * (part / size)
         return np.multiply(value, part / size, out)
 
-    def _part(self, x: Array, n: int, handles: list[Handle], positions: Any, shard: int) -> Array:
+    def _part(self, x: Array, n: int, handles: list[Handle], positions: list[int], shard: int) -> Array:
         if self._vectorized:
-            generators = [handle.generator(int(at), shard) for handle, at in zip(handles, positions, strict=True)]
+            generators = [handle.generator(at, shard) for handle, at in zip(handles, positions, strict=True)]
             value = self._sample(arrays.lent(x), n, generators)
             if value is None:
                 raise OracleError(
@@ -116,7 +117,7 @@ class Sampler(Shardable):
                 )
             return value if arrays.is_foreign(x) else _in_precision_of(x, arrays.to_host(value))
         return each_row(
-            lambda row: self._sample(arrays.lent(x[row]), n, handles[row].generator(int(positions[row]), shard)),
+            lambda row: self._sample(arrays.lent(x[row]), n, handles[row].generator(positions[row], shard)),
             x,
             "Sampler: sample",
         )
