@@ -60,7 +60,7 @@ def rows(quick: bool = False) -> list[Row]:
     additive = da.AdditiveNoise(lambda x: x - 1, sigma=1.0)
     return [
         *recording(100, 20_000 // share, repeat),
-        *recording(10_000, 2_000 // share, min(repeat, 5)),
+        *recording(10_000, 2_000 // share, min(repeat, 15)),
         certificate("additive noise", additive, 100, 100_000, repeat),
         certificate("a sampler", da.Sampler(sampler), 100, 100_000, repeat),
     ]
