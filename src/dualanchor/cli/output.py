@@ -19,7 +19,7 @@ from dualanchor.core.problem import Problem
 from dualanchor.core.registry import Entry
 from dualanchor.core.result import Result, Status, to_json
 from dualanchor.experiments.study import Study
-from dualanchor.run.loop import Progress
+from dualanchor.run.told import Progress
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -17,7 +17,7 @@ from dualanchor.core.types import Array
 from dualanchor.engines import Engine
 from dualanchor.methods import registry
 from dualanchor.run.checkpoint import Checkpoint
-from dualanchor.run.loop import as_callback, as_progress
+from dualanchor.run.told import as_callback, as_progress
 
 FEWEST = 64
 """Samples below which nothing is set aside for a certificate, and nothing spent on a look at the oracle."""

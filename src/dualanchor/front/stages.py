@@ -18,8 +18,8 @@ from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.front.ask import Ask
 from dualanchor.run.checkpoint import Checkpoint
-from dualanchor.run.loop import as_callback
 from dualanchor.run.solve import solve
+from dualanchor.run.told import as_callback
 
 FIRST = 256  # samples of the first stage
 SHARE = 4  # a stage's first certificate takes one sample for so many of the stage

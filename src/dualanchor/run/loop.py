@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentTypeError, CheckpointError, OracleError, explain
+from dualanchor.core.errors import CheckpointError, OracleError, explain
 from dualanchor.core.method import State
 from dualanchor.core.result import History, Result, Status
 from dualanchor.core.streams import shared
@@ -26,29 +24,13 @@ from dualanchor.run.lane import Lane, per_row
 from dualanchor.run.outcome import Ended, assemble
 from dualanchor.run.record import Recorder
 from dualanchor.run.stop import UNLIMITED, Budget, Outlook, Rule, Target
+from dualanchor.run.told import Progress
 
 _REACH = 1024  # steps between two looks at the iterates, at most
 _SECONDS = 0.25  # and about so long
 _SNAPSHOT = 1 << 21  # states with more numbers than this are looked at after every step instead of copied
 _POINTS = 1 << 21  # numbers of iterates that compiled steps keep until their residuals are recorded
 _BUFFER = 128  # numbers; NumPy copies broadcast and strided rows that are shorter than its buffer into it
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run stands: step, part of the way (None if not known), rows under way, evaluations, seconds."""
-
-    k: int
-    fraction: float | None
-    active: int
-    rows: int
-    evals: int
-    elapsed: float
-
-    def line(self, word: str = "step") -> str:
-        """All that in a line; `word` is what k counts."""
-        part = "" if self.fraction is None else f"{self.fraction:4.0%}, "
-        return f"{part}{word} {self.k:,}, {self.evals:,} evaluations, {self.elapsed:.0f} s"
 
 
 class Loop:
@@ -379,50 +361,3 @@ def _piece(i: int, status: list[Status], saved: dict[str, Array], x: Array) -> E
     state = State(**{name: arrays.like(saved[prefix + name], x) for name in names})
     columns = {name: saved[f"{i}/{name}"] for name in ("rows", "k", "draws", "evals")}
     return Ended(state=state, status=status, residual=saved.get(f"{i}/residual"), **columns)
-
-
-def as_progress(progress: Any, owner: str, word: str) -> Callable[[Progress], Any] | None:
-    """A function that is told how far a run is; True stands for lines on standard error, which count in `word`s."""
-    if progress is True:
-        return _lines_on_stderr(word)
-    if progress is None or progress is False:
-        return None
-    if not callable(progress):
-        raise ArgumentTypeError(explain(f"{owner}: progress must be True or a function", repr(progress), "Use True"))
-    return progress
-
-
-def _lines_on_stderr(word: str) -> Callable[[Progress], None]:
-    """A line about the run every two seconds."""
-    last = time.monotonic()
-
-    def show(now: Progress) -> None:
-        nonlocal last
-        if time.monotonic() - last >= 2:
-            last = time.monotonic()
-            sys.stderr.write(f"{now.line(word)}\n")
-
-    return show
-
-
-def as_callback(callback: Callable[..., Any]) -> Callable[[Result], bool]:
-    """A SciPy-style callback: called with x, or with a Result if its parameter is `intermediate_result`."""
-    if not callable(callback):
-        raise ArgumentTypeError(explain("callback must be callable", repr(callback), "Pass a function of x"))
-    try:
-        wants_result = list(inspect.signature(callback).parameters) == ["intermediate_result"]
-    except (TypeError, ValueError):
-        wants_result = False
-
-    def call(result: Result) -> bool:
-        try:
-            answer = callback(intermediate_result=result) if wants_result else callback(result.x)
-        except StopIteration:
-            return True
-        except AttributeError as error:
-            if not wants_result and error.obj is result.x and hasattr(result, error.name or ""):
-                error.add_note("A callback gets x; name its only parameter intermediate_result and it gets the Result.")
-            raise
-        return isinstance(answer, (bool, np.bool_)) and bool(answer)
-
-    return call

@@ -24,10 +24,11 @@ from dualanchor.fast import installed
 from dualanchor.methods import make
 from dualanchor.run.checkpoint import Checkpoint, Saver
 from dualanchor.run.lane import LONG, Lane, per_row
-from dualanchor.run.loop import Loop, Progress, as_callback, as_progress
+from dualanchor.run.loop import Loop
 from dualanchor.run.record import DEFAULT_POINTS, Recorder
 from dualanchor.run.stop import Budget, Rule, Steps, Target, require_count, what_decides
 from dualanchor.run.together import Together
+from dualanchor.run.told import Progress, as_callback, as_progress
 
 DEFAULT_METHOD = "s-dual-ohm"
 
