@@ -43,6 +43,7 @@ class Claims:
     def __init__(self, ask: Ask, oracle: Oracle, x0: Array, inside: Inside | None) -> None:
         self.ask, self.oracle, self.x0, self.inside = ask, oracle, x0, inside
         self.calibration: Calibration | None = None
+        self.start: tuple[float, float] = (0.0, np.inf)  # bounds of the residual at x0
         self.evals = self.draws = 0  # spent on looking
         self.notes: list[str] = []
         self.warnings: list[str] = []
@@ -54,7 +55,7 @@ class Claims:
         if not samples or not (self.ask.check or needed):
             return
         seen = calibrate(self.oracle.take(np.arange(1)), self._one(), samples, seed=self.ask.seed)
-        self.calibration = seen
+        self.calibration, self.start = seen, seen.residual_interval
         self._charge(seen.evals, seen.draws)
         against = contradicted(self.ask, seen, self.inside is None)
         self.doubts = [*seen.defects, *(text for text in seen.warnings if text.startswith("not ")), *against]
@@ -69,10 +70,8 @@ class Claims:
     def _concluded(self, result: Result, why: str, samples: int, chosen: Plan | None, sense: str | None) -> Result:
         """A run's result with its certificate; `sense` is what a theorem claims where nothing speaks against it."""
         eps = self.ask.eps
-        interrupted = Status.INTERRUPTED in np.atleast_1d(result.status)
-        samples, start = (samples, (0.0, np.inf)) if interrupted else self._residual_at_start(samples)
         certificate, result = self._certificate(result, samples)
-        result = self._unless_grown(result, certificate, *start)
+        result = self._unless_grown(result, certificate)
         doubt = None if chosen is None else self._doubt(result, chosen, certificate)
         if doubt is not None:
             sense = f"no theorem applies: {doubt}"
@@ -82,25 +81,25 @@ class Claims:
             result = _only_where(np.asarray(upper) <= eps, result)
         return self._finished(result, why, certificate, chosen, sense)
 
-    def _residual_at_start(self, samples: int) -> tuple[int, tuple[float, float]]:
-        """Bounds of the residual at x0 by the look, or by a few of a certificate's samples, and how many are left."""
-        if self.calibration is not None:
-            lowest, highest = self.calibration.residual_interval
-            return samples, (lowest, highest or np.inf)
-        if not self.ask.check or samples < 2 * FEWEST_SAMPLES:
-            return samples, (0.0, np.inf)
+    def _after_the_start(self, samples: int) -> int:
+        """A certificate's samples, less a few that bound the residual at x0 where no look was taken."""
+        if self.calibration is not None or not self.ask.check or samples < 2 * FEWEST_SAMPLES:
+            return samples
         x = self._one()[None]
         streams = Streams(self.ask.seed, np.zeros(1, int), Purpose.PILOT, x.shape[1], x.dtype)
         made = certificate_from_session(Session(self.oracle.take(np.arange(1)), streams), x, FEWEST_SAMPLES)
         self._charge(made.samples, made.samples)
         self.notes.append(f"{made.samples} samples went into the residual at x0")
-        return samples - made.samples, (0.0, float(made.upper[0]) or np.inf)
+        self.start = (0.0, float(made.upper[0]))
+        return samples - made.samples
 
-    def _unless_grown(self, result: Result, certificate: Certificate | None, lowest: float, start: float) -> Result:
-        """The result, without success where it ended far above its start, whose residual is between these bounds."""
+    def _unless_grown(self, result: Result, certificate: Certificate | None) -> Result:
+        """The result, without success where it ended far above its start."""
         if certificate is None:
             return result
-        kept = np.isfinite(certificate.residual) & (np.asarray(certificate.residual) <= 10 * start)
+        lowest, highest = self.start
+        highest = highest or np.inf
+        kept = np.isfinite(certificate.residual) & (np.asarray(certificate.residual) <= 10 * highest)
         if kept.all() and self.ask.eps is None and lowest > 0 and np.min(certificate.residual) > 0.9 * lowest:
             ends = float(np.min(certificate.residual))
             self.warnings.append(
@@ -147,6 +146,7 @@ class Claims:
         streams = Streams(self.ask.seed, np.arange(len(x)), Purpose.CERTIFICATE, x.shape[1], x.dtype)
         F = Session(self.oracle, streams)
         try:
+            samples = self._after_the_start(samples)
             made = certificate_from_session(
                 F if sound.all() else F.take(sound),
                 arrays.take(x, sound),

@@ -451,3 +451,19 @@ def test_where_samples_show_turning_the_reason_says_so():
         result = da.root(turning, np.ones(2), budget=5000)
     assert result.why.startswith("samples show an F that is not cocoercive")
     assert result.method["id"] == "averaged-iterates"
+
+
+@pytest.mark.parametrize("after", [1, 20])  # in the residual at x0, and in the certificate
+def test_an_interrupt_after_the_run_leaves_its_result(after):
+    usual = da.root(Counted(), np.zeros(2), budget=500, L=1.0)
+
+    class Interrupted(Counted):
+        def __call__(self, x, n, rng):
+            if self.calls == usual.nit + after - 1:
+                raise KeyboardInterrupt
+            return super().__call__(x, n, rng)
+
+    result = da.root(Interrupted(), np.zeros(2), budget=500, L=1.0)
+    np.testing.assert_array_equal(result.x, usual.x)
+    assert result.certificate is None
+    assert "interrupted while the certificate was being made, so there is none" in result.notes
