@@ -17,8 +17,8 @@ from typing import Any
 
 import dualanchor
 from benchmarks.suite import panels
-from dualanchor.experiments.study import run_study
 from dualanchor.fast import available
+from dualanchor.studies.study import run_study
 
 KINDS = ("random numbers", "gather", "arithmetic", "Python")
 HOME = Path(dualanchor.__file__).parent

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from dualanchor.integrations.optax import dual_anchor, ohm
+from dualanchor.integrations.jax import dual_anchor, ohm
 
 PARAMETERS, RATE, TARGET = 1_000_000, 0.01, 1.3
 

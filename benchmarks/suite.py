@@ -24,9 +24,9 @@ import numpy as np
 import dualanchor as da
 from benchmarks.common import Row, at_least, at_most, main, not_measured
 from dualanchor.core.streams import Purpose
-from dualanchor.experiments.panel import PAPER, Panel, paper_panel
-from dualanchor.experiments.study import run_study
 from dualanchor.fast import available
+from dualanchor.studies.panel import PAPER, Panel, paper_panel
+from dualanchor.studies.study import run_study
 
 FASTER = {"compiled": 60.0, "not compiled": 25.0}
 WALL = {"compiled": 6.0, "not compiled": 25.0}

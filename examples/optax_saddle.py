@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from dualanchor.integrations.optax import dual_anchor
+from dualanchor.integrations.jax import dual_anchor
 
 ROUNDS, NOISE = 2000, 0.05
 A = jax.random.normal(jax.random.key(1), (30, 10)) / 6

@@ -11,8 +11,8 @@ from itertools import groupby
 from pathlib import Path
 
 from dualanchor.cli.verified import number, share
-from dualanchor.experiments.verify import Check, verify
-from dualanchor.experiments.verify.complexity import Curve, Fit, measure
+from dualanchor.paper.verify import Check, verify
+from dualanchor.paper.verify.complexity import Curve, Fit, measure
 from dualanchor.report.complexity_figure import draw_complexity
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dualanchor.core.schedule import Growing, Tapered
     from dualanchor.core.streams import Streams
     from dualanchor.estimators import PAGE, Minibatch
-    from dualanchor.experiments.compare import compare
     from dualanchor.front import fixed_point, inclusion, root, saddle
     from dualanchor.methods import list_methods
     from dualanchor.methods.anytime_dual_ohm import AnytimeDualOHM
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from dualanchor.oracles import AdditiveNoise, FiniteSum, Sampler
     from dualanchor.problems import list_problems
     from dualanchor.run import Budget, Checkpoint, Draws, Steps, Target, WallTime, solve
+    from dualanchor.studies.compare import compare
 
 _HOME = {
     # the front doors
@@ -106,7 +106,7 @@ _HOME = {
     "Target": "run",
     "WallTime": "run",
     "Checkpoint": "run",
-    "compare": "experiments.compare",
+    "compare": "studies.compare",
     "certify": "advise.certify",
     "best_of": "advise.certify",
     "calibrate": "advise.calibrate",

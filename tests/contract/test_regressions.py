@@ -139,9 +139,9 @@ def test_a_diverged_configuration_is_never_selected():
 
 
 def test_an_interrupted_piece_is_not_kept(tmp_path, monkeypatch):
-    from dualanchor.experiments import pieces
-    from dualanchor.experiments.panel import parse_panel
-    from dualanchor.experiments.study import run_study
+    from dualanchor.studies import pieces
+    from dualanchor.studies.panel import parse_panel
+    from dualanchor.studies.study import run_study
 
     panel = parse_panel('id = "p"\nproblem = "affine"\nbudget = 50\n[methods.sgda.grid]\nstep_size = [0.1]\n', "p.toml")
     real = pieces.solve
@@ -158,7 +158,7 @@ def test_an_interrupted_piece_is_not_kept(tmp_path, monkeypatch):
 
 
 def test_files_of_others_in_the_store_are_left_alone(tmp_path):
-    from dualanchor.experiments.store import Store
+    from dualanchor.studies.store import Store
 
     (tmp_path / "mydata.npz").write_text("mine")
     (tmp_path / ("0" * 16 + "-" + "1" * 24 + ".npz")).write_text("stale")

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import dualanchor as da
 from dualanchor.cli.app import app
 from dualanchor.core.result import to_json
-from dualanchor.experiments.processes import spread
+from dualanchor.studies.processes import spread
 
 pytestmark = pytest.mark.slow
 

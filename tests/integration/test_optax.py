@@ -528,7 +528,7 @@ def test_the_extra_is_named_when_it_is_missing(package):
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
         "import dualanchor\n"
-        "try:\n    import dualanchor.integrations.optax\n"
+        "try:\n    import dualanchor.integrations.jax\n"
         "except dualanchor.errors.MissingExtraError as error:\n    print(error)\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

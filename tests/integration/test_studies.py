@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 import dualanchor as da
 from dualanchor.cli.app import app
-from dualanchor.experiments.panel import PAPER, load_panel, paper_panel, parse_panel
-from dualanchor.experiments.reproduce import panels_for
+from dualanchor.paper.reproduce import panels_for
+from dualanchor.studies.panel import PAPER, load_panel, paper_panel, parse_panel
 
 SMALL = """
 id = "small"
@@ -58,7 +58,7 @@ def results(folder):
 
 @pytest.mark.parametrize("name", PAPER)
 def test_every_point_of_the_paper_s_grids_makes_a_method(name):
-    text = resources.files("dualanchor.experiments").joinpath(f"paper/{name}.toml").read_text(encoding="utf-8")
+    text = resources.files("dualanchor.paper").joinpath(f"panels/{name}.toml").read_text(encoding="utf-8")
     assert parse_panel(text, name).entries == paper_panel(name).entries
 
 

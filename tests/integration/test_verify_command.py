@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dualanchor.cli.app import app
-from dualanchor.experiments.verify import STATEMENTS, worst_case
+from dualanchor.paper.verify import STATEMENTS, worst_case
 from dualanchor.theory import bounds
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,7 @@ def test_missing_package_is_named_when_asked_for_and_mentioned_otherwise(monkeyp
     monkeypatch.setitem(__import__("sys").modules, "PEPit", None)
     assert "dualanchor[pep]" in run("--only", "lemma-4.2", "--pep", code=2).output
     monkeypatch.setattr(worst_case, "installed", lambda: False)
-    monkeypatch.setattr("dualanchor.experiments.verify.STATEMENTS", {"lemma-4.2": STATEMENTS["lemma-4.2"]})
+    monkeypatch.setattr("dualanchor.paper.verify.STATEMENTS", {"lemma-4.2": STATEMENTS["lemma-4.2"]})
     assert "dualanchor[pep]" in run().output
     assert "dualanchor[pep]" not in run("--quick").output
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from dualanchor.experiments.verify.paths import Operator, Path, exact, follow, inner, norm
+from dualanchor.paper.verify.paths import Operator, Path, exact, follow, inner, norm
 
 __all__ = [
     "Nonexpansive",

@@ -12,7 +12,7 @@ from dualanchor.advise import estimates
 from dualanchor.advise.calibration import Calibration
 from dualanchor.advise.probes import Directions, Pair, Probe
 from dualanchor.advise.sampled import open_samples, require_whole
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.problem import Problem
 from dualanchor.core.streams import Purpose
@@ -100,9 +100,7 @@ def calibrate(
     _require(samples, radius, confidence)
     F, points, _ = open_samples(oracle, x0, seed=seed, purpose=Purpose.PILOT, owner="calibrate")
     if len(points) != 1:
-        raise ArgumentError(
-            explain("calibrate: x0 must be one point (d,)", f"{len(points)} points", "Calibrate at one of them")
-        )
+        raise ArgumentError("calibrate: x0 must be one point (d,)", f"{len(points)} points", "Calibrate at one of them")
     return _Course(Probe(F, points, int(samples), seed), radius, confidence).run(seed)
 
 
@@ -305,7 +303,7 @@ def _require(samples: Any, radius: Any, confidence: Any) -> None:
         if value is None and name == "radius":
             continue
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-            raise ArgumentTypeError(explain(f"calibrate: {name} must be a number", repr(value), "Pass a number"))
+            raise ArgumentTypeError(f"calibrate: {name} must be a number", repr(value), "Pass a number")
         if not 0 < value < largest:
             rule = "positive and finite" if largest == inf else "strictly between 0 and 1"
-            raise ArgumentError(explain(f"calibrate: {name} must be {rule}", value, f"Use another {name}"))
+            raise ArgumentError(f"calibrate: {name} must be {rule}", value, f"Use another {name}")

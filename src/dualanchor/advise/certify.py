@@ -10,7 +10,7 @@ import numpy as np
 
 from dualanchor.advise.sampled import open_samples, require_whole
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain, unknown_name
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, unknown_name
 from dualanchor.core.oracle import Oracle, Session
 from dualanchor.core.problem import Problem
 from dualanchor.core.result import Result, jsonable
@@ -219,7 +219,7 @@ def best_of(
     """
     points = [one.x if isinstance(one, Result) else one for one in candidates]
     if not points:
-        raise ArgumentError(explain("best_of: there must be a candidate", "none", "Pass points or results"))
+        raise ArgumentError("best_of: there must be a candidate", "none", "Pass points or results")
     _require_confidence(confidence)
     _require_samples(samples // len(points))
     level = 1 - (1 - confidence) / len(points)
@@ -341,28 +341,24 @@ def _require_samples(samples: Any) -> None:
 def _require_confidence(confidence: Any) -> None:
     if not _is_number(confidence):
         raise ArgumentTypeError(
-            explain("certify: confidence must be a number between 0 and 1", repr(confidence), "Use for example 0.95")
+            "certify: confidence must be a number between 0 and 1", repr(confidence), "Use for example 0.95"
         )
     if not 0 < confidence < 1:
-        raise ArgumentError(
-            explain("certify: confidence must lie strictly between 0 and 1", confidence, "Use for example 0.95")
-        )
+        raise ArgumentError("certify: confidence must lie strictly between 0 and 1", confidence, "Use for example 0.95")
 
 
 def _require_sigma(sigma: Any, rule: str) -> float:
     if sigma is None:
         raise ArgumentError(
-            explain(
-                f"certify: rule {rule!r} needs sigma, a known bound on the noise of one sample",
-                "no sigma, and no problem that declares one",
-                "Pass sigma=..., or use rule='min', which estimates the noise",
-            )
+            f"certify: rule {rule!r} needs sigma, a known bound on the noise of one sample",
+            "no sigma, and no problem that declares one",
+            "Pass sigma=..., or use rule='min', which estimates the noise",
         )
     if not _is_number(sigma):
-        raise ArgumentTypeError(explain("certify: sigma must be a number", repr(sigma), "Pass a non-negative number"))
+        raise ArgumentTypeError("certify: sigma must be a number", repr(sigma), "Pass a non-negative number")
     if not (np.isfinite(sigma) and sigma >= 0):
         raise ArgumentError(
-            explain("certify: sigma must be non-negative and finite", sigma, "Pass a bound on the noise of one sample")
+            "certify: sigma must be non-negative and finite", sigma, "Pass a bound on the noise of one sample"
         )
     return float(sigma)
 

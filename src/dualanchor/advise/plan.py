@@ -12,7 +12,7 @@ import numpy as np
 
 from dualanchor.advise.candidates import for_accuracy, for_budget, for_private_rounds
 from dualanchor.advise.planned import Plan, refused
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.engines import Engine
 from dualanchor.theory import bounds
 from dualanchor.theory.schedules import Setting
@@ -227,7 +227,7 @@ def _check(asked: dict[str, Any]) -> None:
 
 def _require(name: str, value: Any, positive: bool) -> None:
     if isinstance(value, bool) or not isinstance(value, (numbers.Real, np.floating, np.integer)):
-        raise ArgumentTypeError(explain(f"plan: {name} must be a number", repr(value), "Use a float"))
+        raise ArgumentTypeError(f"plan: {name} must be a number", repr(value), "Use a float")
     sign = "positive" if positive else "non-negative"
     if not isfinite(value) or value < 0 or (positive and value == 0):
         raise refused(f"{name} must be {sign} and finite", value, f"Use a {sign} number")

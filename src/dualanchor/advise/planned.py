@@ -7,7 +7,7 @@ from functools import cached_property
 from math import ceil, isfinite, sqrt
 from typing import Any
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.method import Method
 from dualanchor.core.schedule import Stages, Tapered
 from dualanchor.methods.averaged import AveragedSGDA
@@ -234,4 +234,4 @@ def _samples(value: float) -> str:
 
 def refused(rule: str, received: Any, remedy: str) -> ArgumentError:
     """The error for what cannot be planned."""
-    return ArgumentError(explain(f"plan: {rule}", received, remedy))
+    return ArgumentError(f"plan: {rule}", received, remedy)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.oracle import Oracle, Session, require_dimension
 from dualanchor.core.problem import Problem, as_point
 from dualanchor.core.result import Result
@@ -48,23 +48,19 @@ def open_samples(
         shape = _shape(given)
     elif not isinstance(oracle, Oracle):
         raise ArgumentTypeError(
-            explain(
-                f"{owner}: oracle must be an Oracle, a Problem or a function sample(x, n, rng)",
-                type(oracle).__name__,
-                "Wrap what you have in Sampler, AdditiveNoise or FiniteSum",
-            )
+            f"{owner}: oracle must be an Oracle, a Problem or a function sample(x, n, rng)",
+            type(oracle).__name__,
+            "Wrap what you have in Sampler, AdditiveNoise or FiniteSum",
         )
     if given is None:
         raise ArgumentTypeError(
-            explain(f"{owner}: x can be left out only where the oracle is a Problem", "no point", "Say where: x=...")
+            f"{owner}: x can be left out only where the oracle is a Problem", "no point", "Say where: x=..."
         )
     if len(shape) not in (1, 2) or 0 in shape:
         raise ArgumentError(
-            explain(
-                f"{owner}: x must be a point (d,) or points (rows, d)",
-                f"shape {shape}",
-                "Of several configurations give one, as result.x[0]" if len(shape) == 3 else "Reshape it",
-            )
+            f"{owner}: x must be a point (d,) or points (rows, d)",
+            f"shape {shape}",
+            "Of several configurations give one, as result.x[0]" if len(shape) == 3 else "Reshape it",
         )
     rows = shape[0] if len(shape) == 2 else 1
     width = shape[-1] if dimension is None else dimension
@@ -78,11 +74,9 @@ def open_samples(
 def require_whole(value: Any, owner: str, name: str, least: int) -> None:
     """Raise unless the value is a whole number, at least `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ArgumentTypeError(
-            explain(f"{owner}: {name} must be a whole number", repr(value), f"Use one of at least {least}")
-        )
+        raise ArgumentTypeError(f"{owner}: {name} must be a whole number", repr(value), f"Use one of at least {least}")
     if value < least:
-        raise ArgumentError(explain(f"{owner}: {name} must be at least {least}", value, f"Use {least} or more"))
+        raise ArgumentError(f"{owner}: {name} must be at least {least}", value, f"Use {least} or more")
 
 
 def _shape(value: Any) -> tuple[int, ...]:

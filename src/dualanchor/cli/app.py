@@ -111,7 +111,7 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
       mpiexec -n 4 dualanchor solve mine.py:problem --budget 100000 --engine mpi
     """
     from dualanchor.cli import output
-    from dualanchor.core.errors import ArgumentError, DualAnchorError, explain
+    from dualanchor.core.errors import ArgumentError, DualAnchorError
     from dualanchor.run import Budget
 
     for path in (save, plot):
@@ -126,11 +126,9 @@ def solve(problem: str, as_json: bool, save: Path | None, plot: Path | None, **g
     little = asks_for_little(chosen, given)
     if plot is not None and not little and only_sampled(chosen):
         raise ArgumentError(
-            explain(
-                "--plot shows residuals, or a certificate",
-                "a method for an operator that can only be sampled",
-                "Leave --method and -p out, for a run with a certificate, or leave --plot out",
-            )
+            "--plot shows residuals, or a certificate",
+            "a method for an operator that can only be sampled",
+            "Leave --method and -p out, for a run with a certificate, or leave --plot out",
         )
     with engine_for(given) as engine:
         try:
@@ -213,8 +211,8 @@ def reproduce(panels: tuple[str, ...], out: Path, as_json: bool, **settings: Any
     """
     _one_thread()
     from dualanchor.cli.live import figures_soon, going_on_later, study_progress
-    from dualanchor.experiments.reproduce import Settings, panels_for
-    from dualanchor.experiments.reproduce import reproduce as run
+    from dualanchor.paper.reproduce import Settings, panels_for
+    from dualanchor.paper.reproduce import reproduce as run
 
     chosen = panels_for(panels, settings["quick"])
     with going_on_later(out / "store"), figures_soon(), study_progress(chosen, quiet=as_json) as progress:
@@ -241,7 +239,7 @@ def compare(problem: str, options: Any, methods: str | None, out: Path, as_json:
     """
     _one_thread()
     from dualanchor.cli.live import figures_soon, going_on_later, study_progress
-    from dualanchor.experiments.compare import compare as run
+    from dualanchor.studies.compare import compare as run
 
     chosen = load_problem(problem, dict(options))
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]

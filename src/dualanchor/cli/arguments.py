@@ -80,47 +80,37 @@ def _make(name: str, arguments: str) -> Any:
 def load_problem(spec: str, options: dict[str, Any]) -> Problem:
     """A named problem, or for `file.py:name` the Problem (or a function that makes one) of that name in the file."""
     from dualanchor import problems
-    from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+    from dualanchor.core.errors import ArgumentError, ArgumentTypeError
     from dualanchor.core.problem import Problem
 
     path, colon, name = spec.rpartition(":")
     if not (colon and path.endswith(".py")):
         if spec.endswith(".py"):
-            raise ArgumentError(
-                explain("A problem in a file is named as file.py:name", repr(spec), f"Write {spec}:my_problem")
-            )
+            raise ArgumentError("A problem in a file is named as file.py:name", repr(spec), f"Write {spec}:my_problem")
         return problems.make(spec, options)
     value = _from_file(Path(path), name)
     if callable(value) and not isinstance(value, Problem):
         if _is_sampler(value) and not options:
             raise ArgumentTypeError(
-                explain(
-                    f"{spec} must be a Problem or a function that returns one",
-                    f"a function of {inspect.signature(value)}",
-                    f"A sampler becomes a problem by da.Problem(da.Sampler({name}), x0=...)",
-                )
+                f"{spec} must be a Problem or a function that returns one",
+                f"a function of {inspect.signature(value)}",
+                f"A sampler becomes a problem by da.Problem(da.Sampler({name}), x0=...)",
             )
         try:
             value = value(**options)
         except TypeError as error:
             raise ArgumentTypeError(
-                explain(
-                    f"{spec} must make a Problem from the options given", error, "Set its arguments with -o name=value"
-                )
+                f"{spec} must make a Problem from the options given", error, "Set its arguments with -o name=value"
             ) from error
     elif options:
         raise ArgumentError(
-            explain(
-                f"-o sets options of a function that makes a problem, and {name} is not one", options, "Leave -o out"
-            )
+            f"-o sets options of a function that makes a problem, and {name} is not one", options, "Leave -o out"
         )
     if not isinstance(value, Problem):
         raise ArgumentTypeError(
-            explain(
-                f"{spec} must be a Problem or a function that returns one",
-                type(value).__name__,
-                "An oracle becomes one by da.Problem(oracle, x0=...)",
-            )
+            f"{spec} must be a Problem or a function that returns one",
+            type(value).__name__,
+            "An oracle becomes one by da.Problem(oracle, x0=...)",
         )
     return _named(value, name)
 
@@ -172,13 +162,11 @@ def asks_for_little(problem: Problem, given: dict[str, Any]) -> bool:
 
 def require_end(given: dict[str, Any]) -> None:
     """Raise unless something is said that can end a run."""
-    from dualanchor.core.errors import ArgumentError, explain
+    from dualanchor.core.errors import ArgumentError
 
     said = _rules(given) or given["parameters"]
     if given["budget"] is None and given["eps"] is None and not said:
-        raise ArgumentError(
-            explain("solve: something must end the run", "neither --budget nor --eps", "Pass --budget or --eps")
-        )
+        raise ArgumentError("solve: something must end the run", "neither --budget nor --eps", "Pass --budget or --eps")
 
 
 def _rules(given: dict[str, Any]) -> bool:
@@ -189,9 +177,9 @@ def engine_for(given: dict[str, Any]) -> AbstractContextManager[Engine | None]:
     """The engine that was asked for, to be closed afterwards; None if none was."""
     if given["engine"] is None:
         if given["workers"] is not None:
-            from dualanchor.core.errors import ArgumentError, explain
+            from dualanchor.core.errors import ArgumentError
 
-            raise ArgumentError(explain("--workers is for an engine", given["workers"], "Add --engine local"))
+            raise ArgumentError("--workers is for an engine", given["workers"], "Add --engine local")
         return nullcontext()
     from dualanchor.engines import make
 
@@ -224,24 +212,22 @@ def front_door(problem: Problem, given: dict[str, Any], progress: Any, engine: E
 def plan_for(problem: Problem, eps: float, method: str | None, budget: int | None, parameters: Any) -> Plan:
     """The plan of an accuracy for a problem, from its declared constants."""
     from dualanchor.advise.plan import plan
-    from dualanchor.core.errors import ArgumentError, explain
+    from dualanchor.core.errors import ArgumentError
 
     plans = (None, "dual-ohm", "restarted-dual-ohm", "s-dual-ohm")
     if budget is not None or parameters:
         received = "--budget" if budget is not None else "-p"
-        raise ArgumentError(explain("--eps plans everything itself", received, "Leave it out, or leave --eps out"))
+        raise ArgumentError("--eps plans everything itself", received, "Leave it out, or leave --eps out")
     if method not in plans:
         known = ", ".join(name for name in plans if name)
-        raise ArgumentError(explain(f"--eps plans {known}", repr(method), "Leave --method out, or give a --budget"))
+        raise ArgumentError(f"--eps plans {known}", repr(method), "Leave --method out, or give a --budget")
     constants = problem.constants
     missing = [name for name in ("L", "D", "sigma") if getattr(constants, name) is None]
     if missing:
         raise ArgumentError(
-            explain(
-                "--eps is planned from L, D and sigma",
-                f"{problem.name} without {', '.join(missing)}",
-                "Declare them in Constants(...), or leave --method out, which needs less",
-            )
+            "--eps is planned from L, D and sigma",
+            f"{problem.name} without {', '.join(missing)}",
+            "Declare them in Constants(...), or leave --method out, which needs less",
         )
     batches = "constant" if method == "s-dual-ohm" else "tapered"
     return plan(eps=eps, L=constants.L, D=constants.D, sigma=constants.sigma, mu=constants.mu, batches=batches)
@@ -250,10 +236,10 @@ def plan_for(problem: Problem, eps: float, method: str | None, budget: int | Non
 def _from_file(path: Path, name: str) -> Any:
     import importlib.util
 
-    from dualanchor.core.errors import ArgumentError, explain, unknown_name
+    from dualanchor.core.errors import ArgumentError, unknown_name
 
     if not path.is_file():
-        raise ArgumentError(explain("A problem's file must exist", str(path), "Check the path"))
+        raise ArgumentError("A problem's file must exist", str(path), "Check the path")
     module_spec = importlib.util.spec_from_file_location(f"_problem_{path.stem}", path)
     assert module_spec is not None
     assert module_spec.loader is not None
@@ -285,12 +271,10 @@ def _problems_in(module: Any) -> list[str]:
 
 def require_folder(path: Path | None) -> None:
     """Raise unless a file could be written there: its folder must exist."""
-    from dualanchor.core.errors import ArgumentError, explain
+    from dualanchor.core.errors import ArgumentError
 
     if path is not None and not path.absolute().parent.is_dir():
-        raise ArgumentError(
-            explain("A file is written into a folder that exists", str(path), "Create the folder first")
-        )
+        raise ArgumentError("A file is written into a folder that exists", str(path), "Create the folder first")
 
 
 class _BadInputError(click.ClickException):

@@ -62,15 +62,13 @@ def bench(only: tuple[str, ...], quick: bool, as_json: bool) -> None:
 
 def checkout(file: Path) -> Path:
     """The source checkout that this file of the package lies in."""
-    from dualanchor.core.errors import CapabilityError, explain
+    from dualanchor.core.errors import CapabilityError
 
     root = _root(file)
     if not (root / "benchmarks" / "gather.py").is_file():
         raise CapabilityError(
-            explain(
-                "dualanchor bench runs the scripts in benchmarks/ of a source checkout",
-                "an installed package without them",
-                "Install from a checkout: pip install --editable '.[cli]'",
-            )
+            "dualanchor bench runs the scripts in benchmarks/ of a source checkout",
+            "an installed package without them",
+            "Install from a checkout: pip install --editable '.[cli]'",
         )
     return root

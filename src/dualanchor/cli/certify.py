@@ -61,7 +61,7 @@ def _read_point(path: Path, problem: Problem) -> Any:
     """A saved result, which has to be of this problem, or the array in a file."""
     import numpy as np
 
-    from dualanchor.core.errors import ArgumentError, explain
+    from dualanchor.core.errors import ArgumentError
     from dualanchor.core.problem import Problem
     from dualanchor.core.result import Result, jsonable
 
@@ -70,17 +70,15 @@ def _read_point(path: Path, problem: Problem) -> Any:
             return np.load(path, allow_pickle=False)
         except (ValueError, EOFError) as error:
             raise ArgumentError(
-                explain("--point needs an array of numbers", f"{path}: {error}", "Write it with numpy.save")
+                "--point needs an array of numbers", f"{path}: {error}", "Write it with numpy.save"
             ) from error
     result = Result.load(path)
     described = jsonable(problem.describe())
     nameless = type(problem) is Problem and result.problem["name"] in ("problem", "root")  # as Python code leaves it
     if (result.problem | {"name": problem.name} if nameless else result.problem) != described:
         raise ArgumentError(
-            explain(
-                f"--point must be a result of the problem {described}",
-                f"one of {result.problem}",
-                "Name the same problem with the same -o options, or give the point as an npy file",
-            )
+            f"--point must be a result of the problem {described}",
+            f"one of {result.problem}",
+            "Name the same problem with the same -o options, or give the point as an npy file",
         )
     return result

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from dualanchor.experiments.panel import Panel
-from dualanchor.experiments.study import Event
+from dualanchor.studies.panel import Panel
+from dualanchor.studies.study import Event
 
 _SOON = 1.0  # seconds; a study from the store has ended by then and may have its figures
 

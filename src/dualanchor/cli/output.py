@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, explain, missing_extra
+from dualanchor.core.errors import ArgumentError, missing_extra
 from dualanchor.core.problem import Problem
 from dualanchor.core.registry import Entry
 from dualanchor.core.result import Result, Status, to_json
-from dualanchor.experiments.study import Study
 from dualanchor.run.told import Progress
+from dualanchor.studies.study import Study
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -141,7 +141,7 @@ def require_figure_format(path: Path) -> None:
     formats = FigureCanvasBase.get_supported_filetypes()
     if path.suffix[1:].lower() not in formats:
         raise ArgumentError(
-            explain("--plot needs a file name that ends in a figure format", str(path), "Use for example residual.png")
+            "--plot needs a file name that ends in a figure format", str(path), "Use for example residual.png"
         )
 
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from dualanchor.cli.output import _console, _table
 from dualanchor.core.errors import install_command
-from dualanchor.experiments.verify import HOLDS, Check, worst_case
+from dualanchor.paper.verify import HOLDS, Check, worst_case
 from dualanchor.theory.bounds import OURS, PAPER
 
 if TYPE_CHECKING:
-    from dualanchor.experiments.verify.complexity import Curve, Fit
+    from dualanchor.paper.verify.complexity import Curve, Fit
 
 HEADINGS = ("statement", "kind", "on", "measured", "bound", "ratio", "verdict")
 _TITLES = {PAPER: "The paper", OURS: "Not in the paper"}

@@ -51,8 +51,8 @@ def verify(complexity: bool, out: Path, as_json: bool, **given: Any) -> None:
 def _check(as_json: bool, given: dict[str, Any]) -> None:
     from dualanchor.cli import output
     from dualanchor.cli.verified import print_checks, steps
-    from dualanchor.experiments.verify import FAILS
-    from dualanchor.experiments.verify import verify as run
+    from dualanchor.paper.verify import FAILS
+    from dualanchor.paper.verify import verify as run
 
     names = [name for text in given["only"] for name in text.split(",") if name.strip()]
     with steps(quiet=as_json) as show:
@@ -74,16 +74,16 @@ def _check(as_json: bool, given: dict[str, Any]) -> None:
 def _measure(out: Path, as_json: bool, given: dict[str, Any]) -> None:
     from dualanchor.cli import output
     from dualanchor.cli.verified import print_curves, steps
-    from dualanchor.core.errors import ArgumentError, explain
+    from dualanchor.core.errors import ArgumentError
     from dualanchor.core.result import to_json
-    from dualanchor.experiments.verify import FAILS
-    from dualanchor.experiments.verify.complexity import measure
+    from dualanchor.paper.verify import FAILS
+    from dualanchor.paper.verify.complexity import measure
     from dualanchor.report.complexity_figure import draw_complexity
     from dualanchor.report.write import write_files
 
     if given["only"] or given["pep"]:
         raise ArgumentError(
-            explain("--complexity stands by itself", "--only or --pep beside it", "Run it and the checks one by one")
+            "--complexity stands by itself", "--only or --pep beside it", "Run it and the checks one by one"
         )
     out.mkdir(parents=True, exist_ok=True)
     with steps(quiet=as_json) as show:

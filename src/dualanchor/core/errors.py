@@ -8,7 +8,19 @@ from typing import Any
 
 
 class DualAnchorError(Exception):
-    """Base class of the library's own errors."""
+    """Base class of the library's own errors; a message says the rule, the value received and what to do."""
+
+    def __init__(self, rule: str, received: object, remedy: str) -> None:
+        super().__init__(rule, str(received), remedy)
+
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        """The rule, the value received, what to do."""
+        rule, received, remedy = self.args
+        return rule, received, remedy
+
+    def __str__(self) -> str:
+        return explain(*self.parts)
 
 
 class ArgumentError(DualAnchorError, ValueError):
@@ -42,8 +54,8 @@ class MissingExtraError(DualAnchorError, ImportError):
 class UnsuccessfulError(DualAnchorError, RuntimeError):
     """Raised by `Result.raise_for_status`; the result is at hand as `result`."""
 
-    def __init__(self, message: str, result: Any = None) -> None:
-        super().__init__(message)
+    def __init__(self, rule: str, received: object, remedy: str, result: Any = None) -> None:
+        super().__init__(rule, received, remedy)
         self.result = result
 
 
@@ -65,8 +77,7 @@ class OracleError(DualAnchorError, RuntimeError):
     """
 
     def __init__(self, rule: str, received: str, remedy: str, row: int | None = None) -> None:
-        super().__init__(explain(rule, received, remedy))
-        self.parts = (rule, received, remedy)
+        super().__init__(rule, received, remedy)
         self.row = row
         self.iteration: int | None = None
         self.result: Any = None
@@ -102,7 +113,7 @@ def unknown_name(
     if elsewhere is not None and str(name) in elsewhere:
         close = [elsewhere[str(name)]]
     remedy = f"Did you mean {' or '.join(close)}?" if close else f"Choose one of {', '.join(names)}"
-    return UnknownNameError(explain(f"{kind} must be a known name", repr(name), remedy))
+    return UnknownNameError(f"{kind} must be a known name", repr(name), remedy)
 
 
 def _simple(name: object) -> str:
@@ -117,9 +128,7 @@ def install_command(extra: str) -> str:
 def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:
     """The error for an optional dependency that is not installed."""
     return MissingExtraError(
-        explain(
-            f"{purpose} needs the package {package}",
-            "an environment without it",
-            f"Install it with: {install_command(extra)}",
-        )
+        f"{purpose} needs the package {package}",
+        "an environment without it",
+        f"Install it with: {install_command(extra)}",
     )

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from dualanchor.core.errors import CheckpointError, explain
+from dualanchor.core.errors import CheckpointError
 from dualanchor.core.types import Array
 
 _HEADER = "header.json"
@@ -73,10 +73,8 @@ def read_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
         zipfile.BadZipFile,
     ) as error:  # whatever reading foreign bytes may end in
         raise CheckpointError(
-            explain(
-                "A saved file must be a complete npz with a JSON header, as dualanchor writes it",
-                f"{path}: {type(error).__name__}: {error}",
-                "Give the path of a file that dualanchor wrote; a damaged checkpoint can be deleted to start anew",
-            )
+            "A saved file must be a complete npz with a JSON header, as dualanchor writes it",
+            f"{path}: {type(error).__name__}: {error}",
+            "Give the path of a file that dualanchor wrote; a damaged checkpoint can be deleted to start anew",
         ) from error
     return header, arrays

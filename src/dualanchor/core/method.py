@@ -22,7 +22,6 @@ from dualanchor.core.errors import (
     ArgumentTypeError,
     CapabilityError,
     HorizonError,
-    explain,
     unknown_name,
 )
 from dualanchor.core.oracle import Session, no_full_pass
@@ -211,11 +210,9 @@ class Method(Rowwise, ABC):
             if value is None and name not in parameters and name in ("step_size", "horizon"):
                 remedy = "a budget" if name == "horizon" else "a problem with Constants(L=...)"
                 raise ArgumentError(
-                    explain(
-                        f"{cls.id}: {name} must be given where the problem and the budget do not imply it",
-                        f"problem {problem.name!r} and budget {budget}",
-                        f"Pass {name}, or {remedy}",
-                    )
+                    f"{cls.id}: {name} must be given where the problem and the budget do not imply it",
+                    f"problem {problem.name!r} and budget {budget}",
+                    f"Pass {name}, or {remedy}",
                 )
         return cls(**chosen)
 
@@ -229,23 +226,19 @@ class Method(Rowwise, ABC):
         largest, formula, source = rule
         if np.max(self.step_size) > largest * (1 + 1e-12):
             raise ArgumentError(
-                explain(
-                    f"{type(self).__name__}: step_size must satisfy 0 < step_size <= {formula} = {largest:.6g}"
-                    f" ({source} with L = {constants.L:.6g})",
-                    f"{np.max(self.step_size):.6g}",
-                    f"Use {largest:.6g}, or pass check=False to run outside the theorem",
-                )
+                f"{type(self).__name__}: step_size must satisfy 0 < step_size <= {formula} = {largest:.6g}"
+                f" ({source} with L = {constants.L:.6g})",
+                f"{np.max(self.step_size):.6g}",
+                f"Use {largest:.6g}, or pass check=False to run outside the theorem",
             )
 
     def check_oracle(self, replayable: bool, components: int | None) -> None:
         """Raise if the oracle cannot do what the method needs."""
         if "replay" in self.needs and not replayable:
             raise CapabilityError(
-                explain(
-                    f"{type(self).__name__} needs an oracle whose samples can be evaluated at two points",
-                    "an oracle that is not replayable",
-                    "Draw all randomness from the generator handed over, or use a method such as s-dual-ohm",
-                )
+                f"{type(self).__name__} needs an oracle whose samples can be evaluated at two points",
+                "an oracle that is not replayable",
+                "Draw all randomness from the generator handed over, or use a method such as s-dual-ohm",
             )
         if "full-pass" in self.needs and components is None:
             raise no_full_pass("an oracle that is not a finite sum")
@@ -271,30 +264,22 @@ class Method(Rowwise, ABC):
 
     def _past_horizon(self, k: int) -> HorizonError:
         return HorizonError(
-            explain(
-                f"{type(self).__name__}: {steps_exist(self.steps)} for horizon N = {self.horizon}",
-                f"k = {k}",
-                "Stop here, or make the method with a larger horizon",
-            )
+            f"{type(self).__name__}: {steps_exist(self.steps)} for horizon N = {self.horizon}",
+            f"k = {k}",
+            "Stop here, or make the method with a larger horizon",
         )
 
     def _require_positive(self, name: str) -> None:
         value = np.asarray(getattr(self, name))
         if value.dtype.kind not in "fiu" or not _single(getattr(self, name)):
             raise ArgumentTypeError(
-                explain(
-                    f"{type(self).__name__}: {name} must be a number",
-                    repr(getattr(self, name)),
-                    "Use a positive number",
-                )
+                f"{type(self).__name__}: {name} must be a number", repr(getattr(self, name)), "Use a positive number"
             )
         if not (np.all(value > 0) and np.all(np.isfinite(value))):
             raise ArgumentError(
-                explain(
-                    f"{type(self).__name__}: {name} must be positive and finite",
-                    getattr(self, name),
-                    "Use a positive number",
-                )
+                f"{type(self).__name__}: {name} must be positive and finite",
+                getattr(self, name),
+                "Use a positive number",
             )
         if isinstance(getattr(self, name), np.generic):  # a Python number gives way to arrays of lower precision
             object.__setattr__(self, name, getattr(self, name).item())
@@ -305,16 +290,10 @@ class Method(Rowwise, ABC):
             return
         if np.asarray(value).dtype.kind not in "iu" or not _single(value):
             raise ArgumentTypeError(
-                explain(
-                    f"{type(self).__name__}: {name} must be an integer",
-                    repr(value),
-                    "Use a whole number >= 1",
-                )
+                f"{type(self).__name__}: {name} must be an integer", repr(value), "Use a whole number >= 1"
             )
         if np.min(value) < 1:
-            raise ArgumentError(
-                explain(f"{type(self).__name__}: {name} must be at least 1", value, "Use a whole number >= 1")
-            )
+            raise ArgumentError(f"{type(self).__name__}: {name} must be at least 1", value, "Use a whole number >= 1")
         if isinstance(value, np.integer):
             object.__setattr__(self, name, int(value))
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, CapabilityError, DualAnchorError, OracleError, explain
+from dualanchor.core.errors import ArgumentError, CapabilityError, DualAnchorError, OracleError
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, Counts, IntArray, Rows
 
@@ -369,20 +369,16 @@ def require_dimension(oracle: Oracle, size: int, owner: str) -> None:
     own = oracle.dimension
     if own is not None and size != own:
         raise ArgumentError(
-            explain(
-                f"{owner} must have {own} {'coordinate' if own == 1 else 'coordinates'}, as the oracle does",
-                size,
-                f"Pass a point of length {own}, or check the oracle's data",
-            )
+            f"{owner} must have {own} {'coordinate' if own == 1 else 'coordinates'}, as the oracle does",
+            size,
+            f"Pass a point of length {own}, or check the oracle's data",
         )
 
 
 def no_full_pass(received: str) -> CapabilityError:
     """The error for a full pass over what is not a finite sum."""
     return CapabilityError(
-        explain(
-            "A full pass needs a finite sum",
-            received,
-            "Use FiniteSum, or a method that needs no full pass, such as s-dual-ohm",
-        )
+        "A full pass needs a finite sum",
+        received,
+        "Use FiniteSum, or a method that needs no full pass, such as s-dual-ohm",
     )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.oracle import Oracle, require_dimension
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array
@@ -46,19 +46,17 @@ class Constants:
             if value is None:
                 continue
             if isinstance(value, (str, bool)) or np.ndim(value) != 0:
-                raise ArgumentTypeError(explain(f"Constants: {name} must be a number", repr(value), "Use a float"))
+                raise ArgumentTypeError(f"Constants: {name} must be a number", repr(value), "Use a float")
             if not np.isfinite(value) or value < 0 or (positive and value == 0):
                 sign = "positive" if positive else "non-negative"
                 raise ArgumentError(
-                    explain(f"Constants: {name} must be {sign} and finite", value, f"Leave {name} out if unknown")
+                    f"Constants: {name} must be {sign} and finite", value, f"Leave {name} out if unknown"
                 )
         if self.L is not None and self.mu > self.L:
             raise ArgumentError(
-                explain(
-                    "Constants: mu must be at most L, since 1/L-cocoercive operators are L-Lipschitz",
-                    f"mu = {self.mu}, L = {self.L}",
-                    "Check which of the two is right",
-                )
+                "Constants: mu must be at most L, since 1/L-cocoercive operators are L-Lipschitz",
+                f"mu = {self.mu}, L = {self.L}",
+                "Check which of the two is right",
             )
 
 
@@ -112,15 +110,13 @@ class Problem:
     ) -> None:
         if not isinstance(oracle, Oracle):
             raise ArgumentTypeError(
-                explain(
-                    "Problem: oracle must be an Oracle",
-                    type(oracle).__name__,
-                    "Wrap a function in Sampler, AdditiveNoise or FiniteSum",
-                )
+                "Problem: oracle must be an Oracle",
+                type(oracle).__name__,
+                "Wrap a function in Sampler, AdditiveNoise or FiniteSum",
             )
         if constants is not None and not isinstance(constants, Constants):
             raise ArgumentTypeError(
-                explain("Problem: constants must be Constants", repr(constants), "Use Constants(L=..., sigma=...)")
+                "Problem: constants must be Constants", repr(constants), "Use Constants(L=..., sigma=...)"
             )
         self._oracle = oracle
         self._x0 = as_point(x0, "Problem: x0")
@@ -177,21 +173,19 @@ def as_point(value: Any, owner: str, size: int | None = None, rows: int | None =
     """A vector (or, with `rows`, one per row) of finite floats; integers become floats, float32 stays."""
     point = as_reals(value)
     if point is None:
-        raise ArgumentTypeError(explain(f"{owner} must be an array of real numbers", _kind(value), "Pass floats"))
+        raise ArgumentTypeError(f"{owner} must be an array of real numbers", _kind(value), "Pass floats")
     shapes = [f"({size if size is not None else 'd'},)"] + ([f"({rows}, {size})"] if rows is not None else [])
     shape = tuple(point.shape)
     fits = len(shape) == 1 and shape[0] > 0 and (size is None or shape[0] == size)
     if not (fits or (rows is not None and shape == (rows, size))):
-        raise ArgumentError(explain(f"{owner} must have shape {' or '.join(shapes)}", f"shape {shape}", "Reshape it"))
+        raise ArgumentError(f"{owner} must have shape {' or '.join(shapes)}", f"shape {shape}", "Reshape it")
     if not arrays.finite_rows(point.reshape(-1, shape[-1])).all():
         seen = arrays.to_host(point)
         bad = np.argwhere(~np.isfinite(seen))[0].tolist()
         raise ArgumentError(
-            explain(
-                f"{owner} must be finite",
-                f"{seen[tuple(bad)]} at index {bad if len(bad) > 1 else bad[0]}",
-                "Start from numbers",
-            )
+            f"{owner} must be finite",
+            f"{seen[tuple(bad)]} at index {bad if len(bad) > 1 else bad[0]}",
+            "Start from numbers",
         )
     return point
 

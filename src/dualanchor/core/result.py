@@ -14,7 +14,7 @@ import numpy as np
 
 from dualanchor.core.arrays import to_host
 from dualanchor.core.citations import CITATIONS
-from dualanchor.core.errors import CheckpointError, UnsuccessfulError, explain, missing_extra
+from dualanchor.core.errors import CheckpointError, UnsuccessfulError, missing_extra
 from dualanchor.core.files import read_arrays, write_arrays
 from dualanchor.core.types import Array, IntArray
 
@@ -172,11 +172,9 @@ class Result:
         """Raise if any row did not succeed; otherwise return the result itself."""
         if not np.all(self.success):
             raise UnsuccessfulError(
-                explain(
-                    f"{self.method['id']} on {self.problem['name']} was to end as asked",
-                    f"a run that {self.message}",
-                    "Look at result.status and result.history",
-                ),
+                f"{self.method['id']} on {self.problem['name']} was to end as asked",
+                f"a run that {self.message}",
+                "Look at result.status and result.history",
                 self,
             )
         return self
@@ -234,11 +232,9 @@ class Result:
         header, arrays = read_arrays(path)
         if header.get("format") != _FORMAT:
             raise CheckpointError(
-                explain(
-                    "Result.load reads files written by Result.save",
-                    f"{path} with format {header.get('format')!r}",
-                    "Give the path of a saved result",
-                )
+                "Result.load reads files written by Result.save",
+                f"{path} with format {header.get('format')!r}",
+                "Give the path of a saved result",
             )
         shape = tuple(header["shape"])
         statuses = np.array([Status[name] for name in header["status"]], dtype=object)

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentTypeError
 from dualanchor.core.types import Rows
 
 
@@ -55,9 +55,7 @@ class Rowwise:
             return first
         if any(type(record) is not type(first) for record in records):
             kinds = ", ".join(sorted({type(record).__name__ for record in records}))
-            raise ArgumentTypeError(
-                explain("Configurations of one run must be of one class", kinds, "Run each class by itself")
-            )
+            raise ArgumentTypeError("Configurations of one run must be of one class", kinds, "Run each class by itself")
         changes = {}
         for field in dataclasses.fields(first):  # type: ignore[arg-type]
             values = [getattr(record, field.name) for record in records]
@@ -102,9 +100,7 @@ def _column(owner: str, name: str, values: list[Any]) -> Any:
     if all(isinstance(value, Rowwise) for value in values):
         return type(values[0]).stack(values)
     raise ArgumentTypeError(
-        explain(
-            f"{owner}: configurations of one run may differ in numbers only, and {name} is not one",
-            ", ".join(map(repr, values[:3])),
-            "Run these configurations one by one",
-        )
+        f"{owner}: configurations of one run may differ in numbers only, and {name} is not one",
+        ", ".join(map(repr, values[:3])),
+        "Run these configurations one by one",
     )

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.rowwise import Rowwise
 
 
@@ -76,7 +76,7 @@ class Tapered(Schedule):
     def __post_init__(self) -> None:
         _require_positive(self.C, "Tapered: C", "Use a larger C")
         if np.asarray(self.multiple).dtype.kind not in "iu" or np.min(self.multiple) < 1:
-            raise ArgumentError(explain("Tapered: multiple must be an int >= 1", self.multiple, "Use multiple=1"))
+            raise ArgumentError("Tapered: multiple must be an int >= 1", self.multiple, "Use multiple=1")
 
     def __repr__(self) -> str:
         return f"Tapered(C={self.C}" + (")" if np.all(self.multiple == 1) else f", multiple={self.multiple})")
@@ -127,11 +127,9 @@ class Listed(Schedule):
         if isinstance(k, int):
             if k >= len(self.sizes):
                 raise ArgumentError(
-                    explain(
-                        "A list of batch sizes must have one for each round",
-                        f"{len(self.sizes)} sizes in round {k}",
-                        "Write out all of them, or use a Schedule",
-                    )
+                    "A list of batch sizes must have one for each round",
+                    f"{len(self.sizes)} sizes in round {k}",
+                    "Write out all of them, or use a Schedule",
                 )
             return self.sizes[k]
         return np.array(self.sizes)[np.minimum(k, len(self.sizes) - 1)]
@@ -150,15 +148,13 @@ class Stages(Schedule):
     def __post_init__(self) -> None:
         if not self.horizons or len(self.horizons) != len(self.batch_sizes):
             raise ArgumentError(
-                explain(
-                    "Stages: there must be as many horizons as batch sizes, and at least one",
-                    f"{len(self.horizons)} horizons and {len(self.batch_sizes)} batch sizes",
-                    "Give one of each for every stage",
-                )
+                "Stages: there must be as many horizons as batch sizes, and at least one",
+                f"{len(self.horizons)} horizons and {len(self.batch_sizes)} batch sizes",
+                "Give one of each for every stage",
             )
         for horizon, batch_size in zip(self.horizons, self.batch_sizes, strict=True):
             if not isinstance(horizon, int) or horizon < 2:
-                raise ArgumentError(explain("Stages: each horizon must be an int >= 2", horizon, "Leave the stage out"))
+                raise ArgumentError("Stages: each horizon must be an int >= 2", horizon, "Leave the stage out")
             as_schedule(batch_size, "Stages", horizon)
 
     @cached_property
@@ -203,10 +199,10 @@ def whole(sizes: Any) -> Any:
 def _require_positive(value: Any, name: str, remedy: str) -> None:
     numbers_given = np.asarray(value)
     if numbers_given.dtype.kind not in "iuf":
-        raise ArgumentTypeError(explain(f"{name} must be a number", repr(value), "Use a positive number"))
+        raise ArgumentTypeError(f"{name} must be a number", repr(value), "Use a positive number")
     if not (np.all(numbers_given > 0) and np.all(np.isfinite(numbers_given))):
         end = remedy if np.all(np.isfinite(numbers_given)) else f"Use a finite number for {name[-1]}"
-        raise ArgumentError(explain(f"{name} must be positive and finite", value, end))
+        raise ArgumentError(f"{name} must be positive and finite", value, end)
 
 
 def as_schedule(batch_size: BatchSize, owner: str, horizon: Any = None, rounds: Any = None) -> Schedule:
@@ -219,11 +215,9 @@ def as_schedule(batch_size: BatchSize, owner: str, horizon: Any = None, rounds: 
     if isinstance(batch_size, Schedule):
         if batch_size.needs_horizon and horizon is None:
             raise ArgumentError(
-                explain(
-                    f"{owner}: batch_size={batch_size} needs a horizon",
-                    "horizon=None",
-                    "Pass horizon=N, or use an int or Growing(c)",
-                )
+                f"{owner}: batch_size={batch_size} needs a horizon",
+                "horizon=None",
+                "Pass horizon=N, or use an int or Growing(c)",
             )
         return batch_size
     if isinstance(batch_size, np.ndarray) and batch_size.ndim == 2:  # the column of a stack
@@ -232,31 +226,25 @@ def as_schedule(batch_size: BatchSize, owner: str, horizon: Any = None, rounds: 
         batch_size = batch_size.tolist() if isinstance(batch_size, np.ndarray) else batch_size
         if any(isinstance(size, (Sequence, np.ndarray)) for size in batch_size):
             raise ArgumentTypeError(
-                explain(f"{owner}: a list of batch sizes must be flat", batch_size, "Use one size per round")
+                f"{owner}: a list of batch sizes must be flat", batch_size, "Use one size per round"
             )
         sizes = np.array(batch_size)
         if rounds is not None and sizes.size < np.max(rounds):
             raise ArgumentError(
-                explain(
-                    f"{owner}: a list of batch sizes must have one for each of the {np.max(rounds)} rounds",
-                    f"{sizes.size} sizes",
-                    "Write out all of them, or use a Schedule",
-                )
+                f"{owner}: a list of batch sizes must have one for each of the {np.max(rounds)} rounds",
+                f"{sizes.size} sizes",
+                "Write out all of them, or use a Schedule",
             )
     else:
         sizes = np.array(batch_size)
     if not np.issubdtype(sizes.dtype, np.integer):
         raise ArgumentTypeError(
-            explain(
-                f"{owner}: batch_size must be an int, a Schedule or a list of ints",
-                repr(batch_size),
-                "Use batch_size=1, Tapered(C), Growing(c) or [1, 2, 4]",
-            )
+            f"{owner}: batch_size must be an int, a Schedule or a list of ints",
+            repr(batch_size),
+            "Use batch_size=1, Tapered(C), Growing(c) or [1, 2, 4]",
         )
     if sizes.size == 0 or sizes.min() < 1:
-        raise ArgumentError(
-            explain(f"{owner}: batch_size must be at least 1", batch_size, "Use batch_size=1 or larger")
-        )
+        raise ArgumentError(f"{owner}: batch_size must be at least 1", batch_size, "Use batch_size=1 or larger")
     if isinstance(batch_size, np.ndarray):
         return Constant(batch_size)
     if isinstance(batch_size, Sequence):

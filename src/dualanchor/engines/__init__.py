@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from dualanchor.core.errors import ArgumentTypeError, explain, unknown_name
+from dualanchor.core.errors import ArgumentTypeError, unknown_name
 from dualanchor.engines.base import Engine, Latency, attach, engine_of
 from dualanchor.engines.data import SHARDS, ShardedData
 
@@ -71,11 +71,9 @@ def opened(engine: Engine | str | None) -> Iterator[Engine | None]:
         yield engine
     else:
         raise ArgumentTypeError(
-            explain(
-                "engine must be 'local', 'mpi', 'ray' or an engine",
-                repr(engine),
-                "Use engine='local' or dualanchor.engines.Local(workers=4)",
-            )
+            "engine must be 'local', 'mpi', 'ray' or an engine",
+            repr(engine),
+            "Use engine='local' or dualanchor.engines.Local(workers=4)",
         )
 
 

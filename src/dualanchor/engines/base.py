@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError
 from dualanchor.core.oracle import Batch, Oracle, Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array, IntArray, Rows
@@ -73,7 +73,7 @@ class Engine(ABC):
             isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not isfinite(timeout) or timeout <= 0
         ):
             raise ArgumentError(
-                explain(f"{name}: timeout must be a positive number of seconds", repr(timeout), "Use timeout=60")
+                f"{name}: timeout must be a positive number of seconds", repr(timeout), "Use timeout=60"
             )
         self.timeout = timeout
         arrays.keep_memory()
@@ -164,9 +164,7 @@ class Sharded(Oracle):
     def mean(self, x: Array, batch: Batch) -> Array:
         ticket, drawn = batch.data
         if arrays.is_foreign(x):
-            raise CapabilityError(
-                explain("engine: points must be NumPy arrays", type(x).__name__, "Start from a NumPy array")
-            )
+            raise CapabilityError("engine: points must be NumPy arrays", type(x).__name__, "Start from a NumPy array")
         return self.engine.compute(self._loaded, x, ticket, drawn)
 
     def full_batch(self) -> Batch:
@@ -237,11 +235,9 @@ def attach(oracle: Oracle | Callable[..., Any], engine: Engine) -> Oracle:
         oracle = Sampler(oracle)
     if not isinstance(oracle, Oracle):
         raise ArgumentTypeError(
-            explain(
-                "engine: what is attached must be an Oracle or a function sample(x, n, rng)",
-                f"an object of type {type(oracle).__name__}",
-                "Wrap what you have in Sampler or FiniteSum; a Problem is solved with solve(problem, engine=engine)",
-            )
+            "engine: what is attached must be an Oracle or a function sample(x, n, rng)",
+            f"an object of type {type(oracle).__name__}",
+            "Wrap what you have in Sampler or FiniteSum; a Problem is solved with solve(problem, engine=engine)",
         )
     if isinstance(oracle, Sharded):
         return oracle if oracle.engine is engine else type(oracle)(oracle._inner, engine)
@@ -261,11 +257,9 @@ def attach(oracle: Oracle | Callable[..., Any], engine: Engine) -> Oracle:
     if isinstance(oracle, AdditiveNoise):
         alone = "Leave engine out: with additive noise a batch of any size is one evaluation of F."
     raise CapabilityError(
-        explain(
-            "engine: a batch is computed by several workers only if it can be cut into parts",
-            f"an oracle of type {type(oracle).__name__}",
-            f"{alone} Use Sampler, FiniteSum or engines.ShardedData for samples that cost time",
-        )
+        "engine: a batch is computed by several workers only if it can be cut into parts",
+        f"an oracle of type {type(oracle).__name__}",
+        f"{alone} Use Sampler, FiniteSum or engines.ShardedData for samples that cost time",
     )
 
 

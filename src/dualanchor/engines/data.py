@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.oracle import Batch
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray, Rows
@@ -112,7 +112,7 @@ class ShardedData(_Blocks):
         require_callable(load, "ShardedData: load", "load(first, end)")
         for name, value in (("n", n), ("shards", shards)):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise ArgumentError(explain(f"ShardedData: {name} must be an int >= 1", repr(value), f"Use {name}=32"))
+                raise ArgumentError(f"ShardedData: {name} must be an int >= 1", repr(value), f"Use {name}=32")
         self._component, self._load = component, load
         self._n, self._shards = int(n), min(int(shards), int(n))
         self.components, self.operator_price = self._n, float(self._n)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, CapabilityError, explain
+from dualanchor.core.errors import ArgumentError, CapabilityError
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Engine, Loaded
@@ -57,11 +57,11 @@ class Local(Engine):
         self.workers = require_workers(workers, "Local") or cores()
         if kind not in _KINDS:
             raise ArgumentError(
-                explain("Local: kind must be 'auto', 'threads' or 'processes'", repr(kind), "Choose one of them")
+                "Local: kind must be 'auto', 'threads' or 'processes'", repr(kind), "Choose one of them"
             )
         if kind == "processes" and sys.platform == "win32":
             raise CapabilityError(
-                explain("Local: processes need a system other than Windows", sys.platform, "Use kind='threads'")
+                "Local: processes need a system other than Windows", sys.platform, "Use kind='threads'"
             )
         self.kind = kind
         self._crew: Threads | Processes | None = None
@@ -102,11 +102,9 @@ class Local(Engine):
     def _admit(self) -> None:
         if isinstance(crew := self._crew, Threads) and crew.has(threading.current_thread()):
             raise CapabilityError(
-                explain(
-                    "An engine must not be used by its own workers, who would wait for themselves",
-                    f"a call in {threading.current_thread().name}",
-                    "Use another engine inside the sampler, or none",
-                )
+                "An engine must not be used by its own workers, who would wait for themselves",
+                f"a call in {threading.current_thread().name}",
+                "Use another engine inside the sampler, or none",
             )
 
     def _working(self) -> Threads | Processes:
@@ -155,5 +153,5 @@ def cores() -> int:
 def require_workers(workers: Any, owner: str) -> int | None:
     """Raise unless the number of workers is a whole number, at least 1, or None."""
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, (int, np.integer)) or workers < 1):
-        raise ArgumentError(explain(f"{owner}: workers must be a whole number >= 1", repr(workers), "Use workers=2"))
+        raise ArgumentError(f"{owner}: workers must be a whole number >= 1", repr(workers), "Use workers=2")
     return None if workers is None else int(workers)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, explain, missing_extra
+from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, missing_extra
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Engine, Latency, Loaded
@@ -70,11 +70,9 @@ class MPI(Engine):
         self.rank, self.workers = self.comm.Get_rank(), self.comm.Get_size()
         if workers not in (None, self.workers):
             raise ArgumentError(
-                explain(
-                    f"MPI: workers is the number of ranks, {self.workers}",
-                    workers,
-                    "Start the program with mpiexec -n " + str(workers),
-                )
+                f"MPI: workers is the number of ranks, {self.workers}",
+                workers,
+                "Start the program with mpiexec -n " + str(workers),
             )
         self._broken: OracleError | None = None
         self._last: Any = None  # what the last round was about
@@ -89,11 +87,9 @@ class MPI(Engine):
     def _admit(self) -> None:
         if threading.get_ident() != _MAIN:
             raise CapabilityError(
-                explain(
-                    "MPI: rounds must have the same order on all ranks, so only the main thread may ask for them",
-                    f"a call in {threading.current_thread().name}",
-                    "Call it in the main thread, or use Local in threads",
-                )
+                "MPI: rounds must have the same order on all ranks, so only the main thread may ask for them",
+                f"a call in {threading.current_thread().name}",
+                "Call it in the main thread, or use Local in threads",
             )
 
     def compute(self, loaded: Loaded, x: Array, ticket: Ticket, batch: Batch) -> Array:

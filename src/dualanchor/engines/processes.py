@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import CapabilityError, explain, install_command
+from dualanchor.core.errors import CapabilityError, install_command
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Loaded
 from dualanchor.engines.share import WORKER, Failure, Given, Ticket, too_late
@@ -228,7 +228,7 @@ class _Process:
         except EOFError as error:
             code = self.process.wait()
             raise CapabilityError(
-                explain("Worker processes must start", f"an end with code {code}", "Use Local(kind='threads')")
+                "Worker processes must start", f"an end with code {code}", "Use Local(kind='threads')"
             ) from error
 
     def tell(self, *words: Any) -> None:
@@ -268,11 +268,7 @@ def pickled(value: Any) -> bytes:
         if _pickler() is pickle:  # which knows functions of modules only
             remedy = f"Use Local(kind='threads'), or {install_command('report')}, which brings joblib"
         raise CapabilityError(
-            explain(
-                "An oracle must be picklable to be computed in processes",
-                f"{type(error).__name__}: {error}",
-                remedy,
-            )
+            "An oracle must be picklable to be computed in processes", f"{type(error).__name__}: {error}", remedy
         ) from error
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, explain, missing_extra
+from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, missing_extra
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Engine, Loaded
@@ -109,11 +109,9 @@ class Ray(Engine):
             return self._ray.put(oracle)
         except Exception as error:
             raise CapabilityError(
-                explain(
-                    "An oracle must be picklable to be computed by Ray",
-                    f"{type(error).__name__}: {error}",
-                    "Let its functions make what cannot be sent, or use Local(kind='threads')",
-                )
+                "An oracle must be picklable to be computed by Ray",
+                f"{type(error).__name__}: {error}",
+                "Let its functions make what cannot be sent, or use Local(kind='threads')",
             ) from error
 
     def _call(self, number: int, x: Any, key: int, ticket: tuple[Any, ...], mine: list[Span]) -> Any:
@@ -160,20 +158,16 @@ class Ray(Engine):
         cpus = int(self._ray.cluster_resources().get("CPU", 0))
         if cpus < self.workers:
             raise ArgumentError(
-                explain(
-                    f"Ray: workers must be at most the CPUs of the cluster, {cpus}",
-                    self.workers,
-                    "Use fewer workers, or a larger cluster",
-                )
+                f"Ray: workers must be at most the CPUs of the cluster, {cpus}",
+                self.workers,
+                "Use fewer workers, or a larger cluster",
             )
         taken = sum(len(engine._actors) for engine in _CLUSTER.users)
         if cpus - taken < self.workers:
             raise ArgumentError(
-                explain(
-                    f"Ray: workers must be at most the free CPUs, {cpus - taken} of {cpus}",
-                    f"{self.workers}, with {taken} held by other engines of this program",
-                    "Close those, use fewer workers, or a larger cluster",
-                )
+                f"Ray: workers must be at most the free CPUs, {cpus - taken} of {cpus}",
+                f"{self.workers}, with {taken} held by other engines of this program",
+                "Close those, use fewer workers, or a larger cluster",
             )
 
     def _wait(self, actors: list[Any]) -> None:
@@ -231,11 +225,9 @@ class Ray(Engine):
             self._ray.init(address=self._address, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ArgumentError(
-                explain(
-                    "Ray: address, or RAY_ADDRESS, must be that of a running cluster",
-                    f"{self._address!r} ({str(error).strip().rstrip('.')})",
-                    "Start one with `ray start --head`, or leave both out for workers on this machine",
-                )
+                "Ray: address, or RAY_ADDRESS, must be that of a running cluster",
+                f"{self._address!r} ({str(error).strip().rstrip('.')})",
+                "Start one with `ray start --head`, or leave both out for workers on this machine",
             ) from error
 
 

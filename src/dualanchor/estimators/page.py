@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.method import Cost, Estimator, State
 from dualanchor.core.oracle import Session
 from dualanchor.core.types import Array, Rows
@@ -43,9 +43,9 @@ class PAGE(Estimator):
         for name in ("big_batch", "small_batch"):
             value = np.asarray(getattr(self, name))
             if value.dtype.kind not in "iu":
-                raise ArgumentTypeError(explain(f"PAGE: {name} must be an integer", value, "Use a number >= 1"))
+                raise ArgumentTypeError(f"PAGE: {name} must be an integer", value, "Use a number >= 1")
             if value.min() < 1:
-                raise ArgumentError(explain(f"PAGE: {name} must be at least 1", value, "Use a number >= 1"))
+                raise ArgumentError(f"PAGE: {name} must be at least 1", value, "Use a number >= 1")
 
     def init(self, s: State) -> None:
         s.estimate = arrays.zeros_like(s.x)  # v_{k-1}

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.method import Method
 from dualanchor.core.problem import Constants
 from dualanchor.core.result import Result
@@ -85,7 +85,7 @@ class Ask:
             raise self.bad("confidence must lie between 0 and 1", self.confidence, "Use confidence=0.95")
         if not isinstance(self.method, (str, Method)):
             raise ArgumentTypeError(
-                explain(f"{self.door}: method must be a name or a Method", repr(self.method), "Use method='auto'")
+                f"{self.door}: method must be a name or a Method", repr(self.method), "Use method='auto'"
             )
         if isinstance(self.method, str):
             registry.get(self.method)  # an unknown name is turned down before anything is spent
@@ -141,14 +141,14 @@ class Ask:
 
     def bad(self, rule: str, received: Any, remedy: str) -> ArgumentError:
         """An error that names the door."""
-        return ArgumentError(explain(f"{self.door}: {rule}", received, remedy))
+        return ArgumentError(f"{self.door}: {rule}", received, remedy)
 
     def _number(self, name: str, positive: bool) -> None:
         value = getattr(self, name)
         if value is None:
             return
         if isinstance(value, bool) or not isinstance(value, Real):
-            raise ArgumentTypeError(explain(f"{self.door}: {name} must be a number", repr(value), "Use a float"))
+            raise ArgumentTypeError(f"{self.door}: {name} must be a number", repr(value), "Use a float")
         if not isfinite(value) or value < 0 or (positive and value == 0):
             sign = "positive" if positive else "non-negative"
             raise self.bad(f"{name} must be {sign} and finite", value, f"Use a {sign} number, or leave {name} out")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
 from dualanchor.core.oracle import Batch, Oracle, require_dimension
 from dualanchor.core.problem import Problem, as_reals
 from dualanchor.core.result import Result
@@ -34,12 +34,12 @@ class Layout:
         x0 = x0.x if isinstance(x0, Result) else x0
         if blocks is not None and (not isinstance(x0, (tuple, list)) or len(x0) != blocks):
             raise ArgumentTypeError(
-                explain(f"{owner}: the start must be a tuple of {blocks} arrays", repr(x0)[:80], "Pass (u0, v0)")
+                f"{owner}: the start must be a tuple of {blocks} arrays", repr(x0)[:80], "Pass (u0, v0)"
             )
         parts = [_numbers(part, owner) for part in (x0 if blocks is not None else [x0])]
         if not all(arrays.alike(part, parts[0]) for part in parts):
             kinds = " and ".join(type(part).__name__ for part in parts)
-            raise ArgumentTypeError(explain(f"{owner}: the start must be of one library", kinds, "Convert one of them"))
+            raise ArgumentTypeError(f"{owner}: the start must be of one library", kinds, "Convert one of them")
         flat = arrays.concatenate([part.reshape(-1) for part in parts])
         return cls(tuple(tuple(part.shape) for part in parts), blocks is not None), flat
 
@@ -56,13 +56,11 @@ class Layout:
 def _numbers(value: Any, owner: str) -> Array:
     array = as_reals(value)
     if array is None:
-        raise ArgumentTypeError(
-            explain(f"{owner}: the start must be made of real numbers", repr(value)[:80], "Pass floats")
-        )
+        raise ArgumentTypeError(f"{owner}: the start must be made of real numbers", repr(value)[:80], "Pass floats")
     empty = 0 in array.shape
     if empty or not arrays.finite_rows(array.reshape(1, -1)).all():
         what = "an empty array" if empty else "a start with NaN or infinity"
-        raise ArgumentError(explain(f"{owner}: the start must be finite numbers", what, "Start from numbers"))
+        raise ArgumentError(f"{owner}: the start must be finite numbers", what, "Start from numbers")
     return array
 
 
@@ -74,11 +72,9 @@ def fitting(sample: Any, x0: Any, owner: str) -> Any:
         return x0
     shape = f" of shape {tuple(given.shape)}" if hasattr(given, "shape") else ""
     raise ArgumentTypeError(
-        explain(
-            f"{owner}: this oracle takes a NumPy vector of shape {np.shape(own)}, with all unknowns in it",
-            f"a {type(given).__name__}{shape}",
-            "Start from oracle.x0",
-        )
+        f"{owner}: this oracle takes a NumPy vector of shape {np.shape(own)}, with all unknowns in it",
+        f"a {type(given).__name__}{shape}",
+        "Start from oracle.x0",
     )
 
 
@@ -88,7 +84,7 @@ def require_arguments(function: Any, count: int, form: str, owner: str) -> None:
         remedy = "Pass a function"
         if isinstance(function, Problem):
             remedy = "Use dualanchor.solve for a Problem, or pass its oracle and a start"
-        raise ArgumentTypeError(explain(f"{owner} must be a function {form}", repr(type(function).__name__), remedy))
+        raise ArgumentTypeError(f"{owner} must be a function {form}", repr(type(function).__name__), remedy)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # built-in functions need not tell
@@ -97,14 +93,14 @@ def require_arguments(function: Any, count: int, form: str, owner: str) -> None:
         signature.bind(*range(count))
     except TypeError as error:
         raise ArgumentTypeError(
-            explain(f"{owner} must accept {form}", f"one with {signature}", "Add the missing arguments")
+            f"{owner} must accept {form}", f"one with {signature}", "Add the missing arguments"
         ) from error
 
 
 def _require_tuple(args: Any, door: str) -> None:
     if not isinstance(args, (tuple, list)):
         raise ArgumentTypeError(
-            explain(f"{door}: args must be a tuple", repr(args)[:80], "Write args=(value,) for a single value")
+            f"{door}: args must be a tuple", repr(args)[:80], "Write args=(value,) for a single value"
         )
 
 

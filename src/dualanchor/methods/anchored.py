@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.method import BATCH_SIZES, Estimator, Method
 from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.schedule import Constant, as_schedule
@@ -35,11 +35,9 @@ class Scheduled(Anchored):
             as_schedule(self.batch_size, type(self).__name__, self.horizon)
         elif not isinstance(self.estimator, Estimator):
             raise ArgumentTypeError(
-                explain(
-                    f"{type(self).__name__}: estimator must be an Estimator",
-                    repr(self.estimator),
-                    "Use PAGE(big_batch, small_batch), or leave it out",
-                )
+                f"{type(self).__name__}: estimator must be an Estimator",
+                repr(self.estimator),
+                "Use PAGE(big_batch, small_batch), or leave it out",
             )
 
     @cached_property
@@ -65,11 +63,9 @@ def longest_horizon(batch_size: Any, budget: int, owner: str) -> int:
     if isinstance(schedule, Constant):
         if schedule.value > budget:
             raise ArgumentError(
-                explain(
-                    f"{owner}: batch_size must not be larger than the budget, {budget} evaluations",
-                    schedule.value,
-                    "Use a smaller batch or a larger budget",
-                )
+                f"{owner}: batch_size must not be larger than the budget, {budget} evaluations",
+                schedule.value,
+                "Use a smaller batch or a larger budget",
             )
         return budget // schedule.value
     fits, too_long = 1, budget + 2

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.method import Estimator, State
 from dualanchor.core.problem import Problem
 from dualanchor.core.schedule import LARGEST, Schedule, whole
@@ -131,11 +131,9 @@ class AnytimeDualOHM(Running, Anchored):
         self._require_count("first_stage")
         if np.min(self.first_stage) < SHORTEST:
             raise ArgumentError(
-                explain(
-                    f"{type(self).__name__}: first_stage must be at least {SHORTEST}",
-                    self.first_stage,
-                    f"Use first_stage={SHORTEST}",
-                )
+                f"{type(self).__name__}: first_stage must be at least {SHORTEST}",
+                self.first_stage,
+                f"Use first_stage={SHORTEST}",
             )
 
     @cached_property
@@ -173,11 +171,9 @@ class AnytimeDualOHM(Running, Anchored):
             return {"step_size": step}
         if missing := [name for name in ("sigma", "D") if getattr(known, name) is None]:
             raise ArgumentError(
-                explain(
-                    f"{cls.id}: batch_scale follows from sigma and D",
-                    f"problem {problem.name!r} without {' and '.join(missing)}",
-                    "Declare what is missing, or pass batch_scale; sigma^2 / |F(x0)|^2 is large enough",
-                )
+                f"{cls.id}: batch_scale follows from sigma and D",
+                f"problem {problem.name!r} without {' and '.join(missing)}",
+                "Declare what is missing, or pass batch_scale; sigma^2 / |F(x0)|^2 is large enough",
             )
         assert known.D is not None
         assert known.sigma is not None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.method import Estimator, State
 from dualanchor.core.problem import Problem
 from dualanchor.core.schedule import as_schedule
@@ -27,7 +27,7 @@ def check_weights(weights: Any, owner: str) -> None:
     """Raise unless the weights are known by this name."""
     if weights not in WEIGHTS:
         raise ArgumentError(
-            explain(f"{owner}: weights must be one of {', '.join(WEIGHTS)}", repr(weights), "Use weights='linear'")
+            f"{owner}: weights must be one of {', '.join(WEIGHTS)}", repr(weights), "Use weights='linear'"
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentTypeError
 from dualanchor.core.method import Cost, Method, State
 from dualanchor.core.oracle import Session
 from dualanchor.core.problem import Constants
@@ -78,7 +78,7 @@ class Averaged(Unlisted, Method):
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method):
             raise ArgumentTypeError(
-                explain("averaged: method must be a Method", repr(self.method), "Use averaged(SEG(step_size=0.1))")
+                "averaged: method must be a Method", repr(self.method), "Use averaged(SEG(step_size=0.1))"
             )
         check_weights(self.weights, "averaged")
 

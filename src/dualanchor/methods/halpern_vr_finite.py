@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.method import Cost, Estimator, Method, State
 from dualanchor.core.oracle import Session, no_full_pass
 from dualanchor.core.problem import Constants, Problem
@@ -117,11 +117,9 @@ class HalpernVRFinite(Method):
         super().check_oracle(replayable, components)
         if components != self.components:
             raise ArgumentError(
-                explain(
-                    f"HalpernVRFinite: components must be the number of components of the oracle, {components}",
-                    self.components,
-                    f"Use components={components}",
-                )
+                f"HalpernVRFinite: components must be the number of components of the oracle, {components}",
+                self.components,
+                f"Use components={components}",
             )
 
     @classmethod

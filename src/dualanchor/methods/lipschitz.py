@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.method import Method
 from dualanchor.core.problem import Constants, Problem
 
@@ -23,12 +23,10 @@ class Lipschitz(Method):
         largest, rule = 1 / (self.divisor * M), "1/M" if self.divisor == 1 else f"1/({self.divisor}M)"
         if np.max(self.step_size) > largest * (1 + 1e-12):
             raise ArgumentError(
-                explain(
-                    f"{type(self).__name__}: step_size must satisfy 0 < step_size <= {rule} = {largest:.6g}"
-                    f" ({self.step_rule} with M = {M:.6g})",
-                    f"{np.max(self.step_size):.6g}",
-                    f"Use {largest:.6g}, or pass check=False to run outside the theorem",
-                )
+                f"{type(self).__name__}: step_size must satisfy 0 < step_size <= {rule} = {largest:.6g}"
+                f" ({self.step_rule} with M = {M:.6g})",
+                f"{np.max(self.step_size):.6g}",
+                f"Use {largest:.6g}, or pass check=False to run outside the theorem",
             )
 
     @classmethod

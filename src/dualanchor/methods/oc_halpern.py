@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.method import Method, State
 from dualanchor.core.problem import Problem
 from dualanchor.core.rowwise import number
@@ -35,11 +35,9 @@ def check_contraction(method: Method, factor: Any) -> None:
     """Raise unless the factor, positive by an earlier check, is at most 1."""
     if np.max(factor) > 1:
         raise ArgumentError(
-            explain(
-                f"{type(method).__name__}: contraction must be at most 1",
-                np.max(factor),
-                "Use 1.0 for a map that is merely nonexpansive",
-            )
+            f"{type(method).__name__}: contraction must be at most 1",
+            np.max(factor),
+            "Use 1.0 for a map that is merely nonexpansive",
         )
 
 

@@ -10,7 +10,7 @@ from math import ceil, floor, log2
 from typing import Any, NamedTuple
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.method import Cost, State
 from dualanchor.core.oracle import Session
 from dualanchor.core.problem import Problem
@@ -126,17 +126,13 @@ class RAINDoubleLoop(TwoCall):
             object.__setattr__(self, name, values)
             if not values or not all(isinstance(value, int) and value >= least for value in values):
                 raise ArgumentError(
-                    explain(
-                        f"{type(self).__name__}: {name} must be ints >= {least}, one per stage", values, f"Mend {name}"
-                    )
+                    f"{type(self).__name__}: {name} must be ints >= {least}, one per stage", values, f"Mend {name}"
                 )
         if not len(self.lengths) == len(self.epochs) == len(self.halvings):
             raise ArgumentError(
-                explain(
-                    f"{type(self).__name__}: lengths, epochs and halvings must have one entry per stage",
-                    f"{len(self.lengths)}, {len(self.epochs)} and {len(self.halvings)} entries",
-                    "Give as many of each",
-                )
+                f"{type(self).__name__}: lengths, epochs and halvings must have one entry per stage",
+                f"{len(self.lengths)}, {len(self.epochs)} and {len(self.halvings)} entries",
+                "Give as many of each",
             )
         super().__post_init__()
 
@@ -192,11 +188,9 @@ class RAINDoubleLoop(TwoCall):
             return {**chosen, "anchor_weight": M / 2 ** len(tuple(given["lengths"]))}
         if budget is None:
             raise ArgumentError(
-                explain(
-                    f"{cls.id}: loop lengths follow from a budget",
-                    "no budget",
-                    "Pass one, or lengths, epochs and halvings, perhaps those of loops_for_accuracy",
-                )
+                f"{cls.id}: loop lengths follow from a budget",
+                "no budget",
+                "Pass one, or lengths, epochs and halvings, perhaps those of loops_for_accuracy",
             )
         return {**chosen, **loops_for_budget(budget, M, given.get("batch_size", 1))._asdict()}
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.method import Estimator, State
 from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.schedule import Stages
@@ -117,11 +117,9 @@ class RestartedDualOHM(Anchored):
         step = given.get("step_size", None if known.L is None else 2 / known.L)
         if budget is None or not known.mu or step is None or known.sigma is None or known.D is None:
             raise ArgumentError(
-                explain(
-                    f"{cls.id}: stages follow from a budget and from mu > 0, L, sigma and D",
-                    f"budget {budget} and {known}",
-                    "Pass horizons and batch_sizes, or a problem with these constants, or use dualanchor.plan",
-                )
+                f"{cls.id}: stages follow from a budget and from mu > 0, L, sigma and D",
+                f"budget {budget} and {known}",
+                "Pass horizons and batch_sizes, or a problem with these constants, or use dualanchor.plan",
             )
         runs = stages_for_budget(budget, step, known)
         return {
@@ -140,9 +138,7 @@ def stages_for_budget(budget: int, step_size: float, known: Constants) -> list[R
     low, runs = high, restarts_for_accuracy(high, setting, known.mu)
     if sum(run.samples for run in runs) > budget:
         raise ArgumentError(
-            explain(
-                "restarted-dual-ohm: the budget must pay for a first stage", budget, "Use a larger budget or s-dual-ohm"
-            )
+            "restarted-dual-ohm: the budget must pay for a first stage", budget, "Use a larger budget or s-dual-ohm"
         )
     while low > 1e-12 * high:
         low /= 4

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.method import State
 from dualanchor.core.problem import Problem
 from dualanchor.core.rowwise import number
@@ -87,11 +87,9 @@ class DecreasingSGDA(SGDA):
             return chosen
         if not mu:
             raise ArgumentError(
-                explain(
-                    f"{cls.id}: steps follow from mu > 0",
-                    f"problem {problem.name!r} with mu = {mu:g}",
-                    "Declare mu or pass it, or use sgda",
-                )
+                f"{cls.id}: steps follow from mu > 0",
+                f"problem {problem.name!r} with mu = {mu:g}",
+                "Declare mu or pass it, or use sgda",
             )
         return {**chosen, "mu": mu}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.problem import Problem
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.schedules import Setting, tapered_for_budget
@@ -84,11 +84,9 @@ class TaperedDualOHM(DualOHM):
         needed = {"a budget": budget, "D": known.D, "sigma": known.sigma}
         if missing := [name for name, value in needed.items() if value is None]:
             raise ArgumentError(
-                explain(
-                    f"{cls.id}: horizon and batches follow from a budget, L, D and sigma",
-                    f"problem {problem.name!r} without {' and '.join(missing)}",
-                    "Declare what is missing, or pass horizon and batch_size, or use s-dual-ohm",
-                )
+                f"{cls.id}: horizon and batches follow from a budget, L, D and sigma",
+                f"problem {problem.name!r} without {' and '.join(missing)}",
+                "Declare what is missing, or pass horizon and batch_size, or use s-dual-ohm",
             )
         assert budget is not None
         assert known.D is not None

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
 from dualanchor.core.oracle import Batch, Oracle, Session
 from dualanchor.core.problem import Constants, Instance, Problem
 from dualanchor.core.streams import Purpose, Streams
@@ -65,11 +65,9 @@ class Composite(Oracle):
     def __init__(self, oracle: Oracle, prox: Callable[[Array, Any], Any], step_size: float) -> None:
         if not isinstance(oracle, Oracle):
             raise ArgumentTypeError(
-                explain(
-                    "Composite: oracle must be an Oracle",
-                    type(oracle).__name__,
-                    "Wrap a function in Sampler, AdditiveNoise or FiniteSum",
-                )
+                "Composite: oracle must be an Oracle",
+                type(oracle).__name__,
+                "Wrap a function in Sampler, AdditiveNoise or FiniteSum",
             )
         require_callable(prox, "Composite: prox", "prox(z, step)")
         self.step_size = _require_step(step_size, "Composite")
@@ -187,29 +185,23 @@ class CompositeProblem(Problem):
     ) -> None:
         if not isinstance(problem, Problem):
             raise ArgumentTypeError(
-                explain(
-                    "CompositeProblem: problem must be a Problem", type(problem).__name__, "Use Problem(oracle, x0)"
-                )
+                "CompositeProblem: problem must be a Problem", type(problem).__name__, "Use Problem(oracle, x0)"
             )
         require_callable(prox, "CompositeProblem: prox", "prox(z, step)")
         if step_size is None and (L := problem.constants.L) is not None:
             step_size = 2 / L
         if step_size is None:
             raise ArgumentError(
-                explain(
-                    "CompositeProblem: step_size must be given where L is not known",
-                    f"problem {problem.name!r} without L",
-                    "Pass step_size, or a problem with Constants(L=...)",
-                )
+                "CompositeProblem: step_size must be given where L is not known",
+                f"problem {problem.name!r} without L",
+                "Pass step_size, or a problem with Constants(L=...)",
             )
         self._composite_step = _require_step(
             2 / L if step_size is None and L is not None else step_size, "CompositeProblem"
         )
         if isinstance(first_batch, bool) or not isinstance(first_batch, (int, np.integer)) or first_batch < 1:
             raise ArgumentError(
-                explain(
-                    "CompositeProblem: first_batch must be an int >= 1", repr(first_batch), "Use a number of samples"
-                )
+                "CompositeProblem: first_batch must be an int >= 1", repr(first_batch), "Use a number of samples"
             )
         self._problem, self._prox, self.first_batch = problem, prox, int(first_batch)
 
@@ -284,9 +276,7 @@ def composite_constants(constants: Constants, step_size: float, first_batch: flo
 def _require_step(step_size: Any, owner: str) -> float:
     step = np.asarray(step_size)
     if step.ndim or step.dtype.kind not in "fiu":
-        raise ArgumentTypeError(
-            explain(f"{owner}: step_size must be a number", repr(step_size), "Use a positive number")
-        )
+        raise ArgumentTypeError(f"{owner}: step_size must be a number", repr(step_size), "Use a positive number")
     if not (np.isfinite(step) and step > 0):
-        raise ArgumentError(explain(f"{owner}: step_size must be positive and finite", step_size, "Use 2/L or less"))
+        raise ArgumentError(f"{owner}: step_size must be positive and finite", step_size, "Use 2/L or less")
     return float(step)

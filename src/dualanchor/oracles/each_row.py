@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
 from dualanchor.core.types import Array
 
 
@@ -54,11 +54,11 @@ def require_callable(function: Any, name: str, signature: str) -> None:
     """Raise unless `function` can be called."""
     if not callable(function):
         raise ArgumentTypeError(
-            explain(f"{name} must be a function {signature}", repr(type(function).__name__), "Pass a function")
+            f"{name} must be a function {signature}", repr(type(function).__name__), "Pass a function"
         )
 
 
 def require_non_negative(value: Any, name: str) -> None:
     """Raise unless `value` is a finite number that is not negative."""
     if not (np.ndim(value) == 0 and np.isreal(value) and np.isfinite(value) and value >= 0):
-        raise ArgumentError(explain(f"{name} must be a finite number >= 0", value, "Use 0 for no noise"))
+        raise ArgumentError(f"{name} must be a finite number >= 0", value, "Use 0 for no noise")

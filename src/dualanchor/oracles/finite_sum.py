@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.oracle import Batch, Oracle, Recipe
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray, Rows
@@ -131,11 +131,9 @@ class FiniteSum(Oracle):
         lengths = {len(array) for array in arrays}
         if len(lengths) != 1:
             raise ArgumentError(
-                explain(
-                    "FiniteSum.from_data: all arrays must have the same number of rows",
-                    f"{sorted(lengths)} rows",
-                    "Pass arrays of the same length",
-                )
+                "FiniteSum.from_data: all arrays must have the same number of rows",
+                f"{sorted(lengths)} rows",
+                "Pass arrays of the same length",
             )
         oracle = cls._from_kernel(Data(component, arrays), lengths.pop())
         oracle.operator_price = float(oracle._n)
@@ -195,7 +193,7 @@ class FiniteSum(Oracle):
 
     def _set_size(self, n: int) -> None:
         if not _is_int(n) or n < 1:
-            raise ArgumentError(explain("FiniteSum: n must be an int >= 1", repr(n), "Pass the number of components"))
+            raise ArgumentError("FiniteSum: n must be an int >= 1", repr(n), "Pass the number of components")
         self._n = self.components = int(n)
 
     def draw(self, streams: Streams, size: int) -> Batch:
@@ -257,34 +255,28 @@ def _counts(rng: np.random.Generator, n: int, size: int, block: int) -> IntArray
 def _checked_blocks(sampling: str, block: int | None, shuffle: int | None, n: int) -> _Blocks | None:
     if sampling not in ("rows", "blocks"):
         raise ArgumentError(
-            explain("FiniteSum.from_data: sampling must be 'rows' or 'blocks'", repr(sampling), "Choose one of them")
+            "FiniteSum.from_data: sampling must be 'rows' or 'blocks'", repr(sampling), "Choose one of them"
         )
     if sampling == "rows":
         if block is not None:
             raise ArgumentError(
-                explain(
-                    "FiniteSum.from_data: block goes with sampling='blocks'",
-                    f"block={block!r} with sampling='rows'",
-                    "Pass sampling='blocks' as well, or leave block out",
-                )
+                "FiniteSum.from_data: block goes with sampling='blocks'",
+                f"block={block!r} with sampling='rows'",
+                "Pass sampling='blocks' as well, or leave block out",
             )
         return None
     block = _BLOCK if block is None else block
     if not _is_int(block) or not 1 <= block <= n:
         raise ArgumentError(
-            explain(
-                f"FiniteSum.from_data: block must be an int from 1 to the number of rows, {n}",
-                repr(block),
-                "Use at most a hundredth of the rows, or sampling='rows'",
-            )
+            f"FiniteSum.from_data: block must be an int from 1 to the number of rows, {n}",
+            repr(block),
+            "Use at most a hundredth of the rows, or sampling='rows'",
         )
     if shuffle is not None and (not _is_int(shuffle) or shuffle < 0):
         raise ArgumentError(
-            explain(
-                "FiniteSum.from_data: shuffle must be an int >= 0 or None",
-                repr(shuffle),
-                "Pass a seed, or None for data in random order",
-            )
+            "FiniteSum.from_data: shuffle must be an int >= 0 or None",
+            repr(shuffle),
+            "Pass a seed, or None for data in random order",
         )
     return _Blocks(int(block), None if shuffle is None else int(shuffle))
 
@@ -296,18 +288,14 @@ def _is_int(value: Any) -> bool:
 def _stacked(value: Any, ndim: int, name: str) -> Array:
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
-        raise ArgumentTypeError(
-            explain(f"FiniteSum: {name} must be real numbers", f"dtype {array.dtype}", "Pass floats")
-        )
+        raise ArgumentTypeError(f"FiniteSum: {name} must be real numbers", f"dtype {array.dtype}", "Pass floats")
     if array.dtype.kind != "f":
         array = array.astype(np.float64)
     if array.ndim not in (ndim, ndim + 1):
         raise ArgumentError(
-            explain(
-                f"FiniteSum: {name} must have {ndim} axes, or {ndim + 1} with one set per instance",
-                f"shape {array.shape}",
-                "Reshape it",
-            )
+            f"FiniteSum: {name} must have {ndim} axes, or {ndim + 1} with one set per instance",
+            f"shape {array.shape}",
+            "Reshape it",
         )
     return array[None] if array.ndim == ndim else array
 
@@ -316,11 +304,7 @@ def _same_shape(**arrays: Array) -> None:
     (first, a), (second, b) = arrays.items()
     if a.shape != b.shape:
         raise ArgumentError(
-            explain(
-                f"FiniteSum: {second} must go with {first}",
-                f"shapes {b.shape} and {a.shape}",
-                "Check the sizes",
-            )
+            f"FiniteSum: {second} must go with {first}", f"shapes {b.shape} and {a.shape}", "Check the sizes"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
 from dualanchor.core.oracle import Batch, Session
 from dualanchor.core.streams import Handle, Streams
 from dualanchor.core.types import Array
@@ -60,7 +60,7 @@ class Sampler(Shardable):
         require_callable(sample, "Sampler: sample", "sample(x, n, rng)")
         _require_arguments(sample, 3, "Sampler: sample must accept (x, n, rng)", "use Sampler.from_single for (x, rng)")
         if shards is not None and (not isinstance(shards, int) or shards < 1):
-            raise ArgumentError(explain("Sampler: shards must be an int >= 1", repr(shards), "Use shards=1"))
+            raise ArgumentError("Sampler: shards must be an int >= 1", repr(shards), "Use shards=1")
         self._sample, self._vectorized, self._shards = sample, vectorized, shards
         self.replayable = replayable
 
@@ -153,4 +153,4 @@ def _require_arguments(function: Callable[..., Any], count: int, rule: str, reme
     try:
         signature.bind(*range(count))
     except TypeError as error:
-        raise ArgumentTypeError(explain(rule, f"one with {signature}", f"Change it, or {remedy}")) from error
+        raise ArgumentTypeError(rule, f"one with {signature}", f"Change it, or {remedy}") from error

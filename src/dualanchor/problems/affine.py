@@ -7,7 +7,7 @@ from math import sqrt
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.problem import Constants, Instance
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array
@@ -53,11 +53,9 @@ class Affine(NamedProblem):
         super().__post_init__()
         if not (self.L > 0 and self.mu <= self.L and self.rotation <= 1):
             raise ArgumentError(
-                explain(
-                    f"{self.id}: L > 0, mu <= L and rotation <= 1 are needed",
-                    f"L = {self.L}, mu = {self.mu}, rotation = {self.rotation}",
-                    "Choose constants in that order",
-                )
+                f"{self.id}: L > 0, mu <= L and rotation <= 1 are needed",
+                f"L = {self.L}, mu = {self.mu}, rotation = {self.rotation}",
+                "Choose constants in that order",
             )
 
     @property

@@ -7,7 +7,7 @@ from math import sqrt
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.problem import Constants, Instance
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.oracles.finite_sum import FiniteSum
@@ -49,11 +49,7 @@ class FiniteSumCocoercive(NamedProblem):
         super().__post_init__()
         if self.rank > self.dimension:
             raise ArgumentError(
-                explain(
-                    f"{self.id}: rank must be at most dimension = {self.dimension}",
-                    self.rank,
-                    "Use a smaller rank",
-                )
+                f"{self.id}: rank must be at most dimension = {self.dimension}", self.rank, "Use a smaller rank"
             )
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.oracle import Recipe
 from dualanchor.core.problem import Constants, Instance
 from dualanchor.core.streams import Purpose, Streams
@@ -52,19 +52,13 @@ class HuberMinimax(NamedProblem):
         super().__post_init__()
         if self.dimension % 2:
             raise ArgumentError(
-                explain(
-                    f"{self.id}: dimension must be even, since z = (x, y)",
-                    self.dimension,
-                    "Use an even number",
-                )
+                f"{self.id}: dimension must be even, since z = (x, y)", self.dimension, "Use an even number"
             )
         if not (self.mu > 0 and self.delta <= 1):
             raise ArgumentError(
-                explain(
-                    f"{self.id}: mu must be positive and delta at most 1",
-                    f"mu = {self.mu}, delta = {self.delta}",
-                    "Use the paper's mu=0.1, delta=0.01",
-                )
+                f"{self.id}: mu must be positive and delta at most 1",
+                f"mu = {self.mu}, delta = {self.delta}",
+                "Use the paper's mu=0.1, delta=0.01",
             )
 
     @property

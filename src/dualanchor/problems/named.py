@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.problem import Constants, Instance, Problem
 from dualanchor.core.streams import Streams
 
@@ -34,10 +34,10 @@ class NamedProblem(Problem):
             number = np.asarray(value)
             if number.ndim != 0 or number.dtype.kind not in ("iu" if whole else "iuf"):
                 kind = "a whole number" if whole else "a number"
-                raise ArgumentTypeError(explain(f"{self.id}: {name} must be {kind}", repr(value), "Pass a number"))
+                raise ArgumentTypeError(f"{self.id}: {name} must be {kind}", repr(value), "Pass a number")
             if not np.isfinite(value) or value < (1 if whole else 0):
                 least = "at least 1" if whole else "at least 0 and finite"
-                raise ArgumentError(explain(f"{self.id}: {name} must be {least}", value, f"Use a valid {name}"))
+                raise ArgumentError(f"{self.id}: {name} must be {least}", value, f"Use a valid {name}")
 
     @property
     @abstractmethod

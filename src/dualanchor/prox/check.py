@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.problem import as_point
 from dualanchor.core.types import Array
 
@@ -110,4 +110,4 @@ def _far(value: Array, expected: Array, scale: Array) -> float:
 
 
 def _wrong(rule: str, received: str, remedy: str) -> ArgumentError:
-    return ArgumentError(explain(f"the prox given {rule}", received, remedy))
+    return ArgumentError(f"the prox given {rule}", received, remedy)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
 from dualanchor.core.types import Array
 from dualanchor.prox.resolvent import Resolvent, name_of
 
@@ -100,7 +100,7 @@ class from_function(Resolvent):  # noqa: N801
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise ArgumentTypeError(
-                explain("from_function: function must be a function (z, step)", repr(self.function), "Pass a function")
+                "from_function: function must be a function (z, step)", repr(self.function), "Pass a function"
             )
         object.__setattr__(self, "rowwise", not self.vectorized)
 
@@ -129,7 +129,7 @@ def _listed(blocks: Any) -> list[Any]:
     listed = list(blocks) if isinstance(blocks, Iterable) else []
     if not listed:
         raise ArgumentTypeError(
-            explain("product: blocks must be a list of pairs (size, prox)", repr(blocks), "Use [(2, box(0, 1)), ...]")
+            "product: blocks must be a list of pairs (size, prox)", repr(blocks), "Use [(2, box(0, 1)), ...]"
         )
     return listed
 
@@ -138,15 +138,13 @@ def _block(pair: Any) -> tuple[int, Callable[[Any, Any], Array]]:
     size, prox = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else (None, None)
     if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not callable(prox):
         raise ArgumentTypeError(
-            explain("product: each block must be a pair (size, prox)", repr(pair), "Use for example (2, box(0, 1))")
+            "product: each block must be a pair (size, prox)", repr(pair), "Use for example (2, box(0, 1))"
         )
     needed = getattr(prox, "size", None)
     if size < 1 or (needed is not None and needed != size):
         raise ArgumentError(
-            explain(
-                "product: the size of a block must be at least 1 and that of its prox",
-                f"size {size} for {prox}",
-                "Check the sizes",
-            )
+            "product: the size of a block must be at least 1 and that of its prox",
+            f"size {size} for {prox}",
+            "Check the sizes",
         )
     return int(size), prox

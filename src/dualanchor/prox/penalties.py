@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.types import Array
 from dualanchor.prox.resolvent import Resolvent, as_parameter, common_size, like
 
@@ -36,7 +36,7 @@ class l1(Resolvent):  # noqa: N801  called like a function, and named so
         weight = as_parameter(self.weight, "l1: weight")
         if not (np.all(np.isfinite(weight)) and np.all(np.greater_equal(weight, 0))):
             raise ArgumentError(
-                explain("l1: weight must be non-negative and finite", self.weight, "Use 0 where nothing is penalised")
+                "l1: weight must be non-negative and finite", self.weight, "Use 0 where nothing is penalised"
             )
         object.__setattr__(self, "weight", weight)
         object.__setattr__(self, "size", common_size("l1: weight", weight))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core.arrays import is_foreign
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError
 from dualanchor.core.types import Array
 
 _SHOWN = 6  # numbers of an array that a repr writes out
@@ -45,20 +45,16 @@ class Resolvent(ABC):
         """J(z) for each row: z of shape (..., d) gives an array of the same shape and, for floats, the same dtype."""
         if is_foreign(z):
             raise ArgumentTypeError(
-                explain(
-                    f"{self} works with NumPy arrays",
-                    f"points of type {type(z).__name__}",
-                    "Pass a function prox(z, step) that works with theirs",
-                )
+                f"{self} works with NumPy arrays",
+                f"points of type {type(z).__name__}",
+                "Pass a function prox(z, step) that works with theirs",
             )
         z = np.asarray(z)
         if z.dtype.kind != "f":
             z = z.astype(np.float64)
         if z.ndim == 0 or (self.size is not None and z.shape[-1] != self.size):
             wanted = "..., d" if self.size is None else f"..., {self.size}"
-            raise ArgumentError(
-                explain(f"{self}: points must have shape ({wanted})", f"shape {z.shape}", "Check the sizes")
-            )
+            raise ArgumentError(f"{self}: points must have shape ({wanted})", f"shape {z.shape}", "Check the sizes")
         return self.apply(z, step)
 
     def diameter(self, dimension: int) -> float | None:
@@ -69,7 +65,7 @@ class Resolvent(ABC):
         """Whether x, or each row of it, is in the set: within `tol` of it, relative to 1 + |x|."""
         if not self.is_projection:
             raise CapabilityError(
-                explain("contains needs a projection onto a set", self, "Compare x with prox(x, step) in your own way")
+                "contains needs a projection onto a set", self, "Compare x with prox(x, step) in your own way"
             )
         x = np.asarray(x)
         inside = np.linalg.norm(x - self(x), axis=-1) <= tol * (1 + np.linalg.norm(x, axis=-1))
@@ -96,17 +92,13 @@ def as_parameter(value: Any, name: str) -> Any:
     except ValueError:
         array = np.asarray(None)
     if array.dtype.kind not in "fiu" or isinstance(value, bool):
-        raise ArgumentTypeError(
-            explain(f"{name} must be a number or an array of numbers", _kind(value, array), "Pass floats")
-        )
+        raise ArgumentTypeError(f"{name} must be a number or an array of numbers", _kind(value, array), "Pass floats")
     if array.ndim == 0:
         return float(array)
     if array.ndim != 1 or array.size == 0:
-        raise ArgumentError(
-            explain(f"{name} must be a number or an array of shape (d,)", f"shape {array.shape}", "Reshape it")
-        )
+        raise ArgumentError(f"{name} must be a number or an array of shape (d,)", f"shape {array.shape}", "Reshape it")
     if np.isnan(array).any():
-        raise ArgumentError(explain(f"{name} must be numbers", "nan", "Leave no entry undefined"))
+        raise ArgumentError(f"{name} must be numbers", "nan", "Leave no entry undefined")
     array = array.astype(np.float64)
     array.flags.writeable = False
     return array
@@ -117,7 +109,7 @@ def require_one(value: Any, name: str, *, positive: bool = False) -> float:
     number = as_parameter(value, name)
     sign = "positive" if positive else "non-negative"
     if np.ndim(number) or not np.isfinite(number) or number < 0 or (positive and number == 0):
-        raise ArgumentError(explain(f"{name} must be one {sign} finite number", value, "Use such a number"))
+        raise ArgumentError(f"{name} must be one {sign} finite number", value, "Use such a number")
     return float(number)
 
 
@@ -125,7 +117,7 @@ def common_size(name: str, *parameters: Any) -> int | None:
     """The length that array parameters agree on; None if all are single numbers."""
     sizes = sorted({parameter.size for parameter in parameters if np.ndim(parameter)})
     if len(sizes) > 1:
-        raise ArgumentError(explain(f"{name} must have one length", " and ".join(map(str, sizes)), "Check the sizes"))
+        raise ArgumentError(f"{name} must have one length", " and ".join(map(str, sizes)), "Check the sizes")
     return sizes[0] if sizes else None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.types import Array
 from dualanchor.prox.resolvent import Resolvent, as_parameter, common_size, like, require_one
 
@@ -43,11 +43,9 @@ class box(Resolvent):  # noqa: N801
         object.__setattr__(self, "size", common_size("box: lower and upper", lower, upper))
         if not (np.all(lower <= upper) and np.all(lower < np.inf) and np.all(upper > -np.inf)):
             raise ArgumentError(
-                explain(
-                    "box: lower must be at most upper, with a number between them",
-                    f"lower = {self.lower}, upper = {self.upper}",
-                    "Use -inf and inf for bounds that do not exist",
-                )
+                "box: lower must be at most upper, with a number between them",
+                f"lower = {self.lower}, upper = {self.upper}",
+                "Use -inf and inf for bounds that do not exist",
             )
 
     def apply(self, z: Array, step: Any) -> Array:
@@ -103,7 +101,7 @@ class ball(Resolvent):  # noqa: N801
     def __post_init__(self) -> None:
         center = as_parameter(self.center, "ball: center")
         if not np.all(np.isfinite(center)):
-            raise ArgumentError(explain("ball: center must be finite", self.center, "Use a point"))
+            raise ArgumentError("ball: center must be finite", self.center, "Use a point")
         object.__setattr__(self, "radius", require_one(self.radius, "ball: radius"))
         object.__setattr__(self, "center", center)
         object.__setattr__(self, "size", common_size("ball: center", center))
@@ -190,24 +188,18 @@ class affine_subspace(Resolvent):  # noqa: N801
     def __post_init__(self) -> None:
         A = np.array(self.A)
         if A.dtype.kind not in "fiu":
-            raise ArgumentTypeError(
-                explain("affine_subspace: A must be real numbers", f"dtype {A.dtype}", "Pass floats")
-            )
+            raise ArgumentTypeError("affine_subspace: A must be real numbers", f"dtype {A.dtype}", "Pass floats")
         if A.ndim != 2 or 0 in A.shape:
-            raise ArgumentError(
-                explain("affine_subspace: A must have shape (m, d)", f"shape {A.shape}", "One row per equation")
-            )
+            raise ArgumentError("affine_subspace: A must have shape (m, d)", f"shape {A.shape}", "One row per equation")
         A = A.astype(np.float64)
         given = as_parameter(self.b, "affine_subspace: b")
         if np.ndim(given) and given.size != len(A):
             raise ArgumentError(
-                explain(
-                    f"affine_subspace: b must have length {len(A)}, one per row of A", given.size, "Check the sizes"
-                )
+                f"affine_subspace: b must have length {len(A)}, one per row of A", given.size, "Check the sizes"
             )
         b = np.array(np.broadcast_to(given, (len(A),)), dtype=np.float64)
         if not (np.isfinite(A).all() and np.isfinite(b).all()):
-            raise ArgumentError(explain("affine_subspace: A and b must be finite", "inf or nan", "Pass numbers"))
+            raise ArgumentError("affine_subspace: A and b must be finite", "inf or nan", "Pass numbers")
         U, s, V = np.linalg.svd(A, full_matrices=False)
         rank = int(np.count_nonzero(s > s.max() * max(A.shape) * np.finfo(np.float64).eps))
         basis = V[:rank]  # orthonormal, of the rows of A
@@ -215,11 +207,9 @@ class affine_subspace(Resolvent):  # noqa: N801
         left = float(np.linalg.norm(A @ (offset @ basis) - b))
         if left > 1e-9 * (np.linalg.norm(b) + s.max() * np.linalg.norm(offset)):
             raise ArgumentError(
-                explain(
-                    "affine_subspace: some x must satisfy A x = b",
-                    f"equations that contradict each other (the best x misses b by {left:.3g})",
-                    "Drop or mend equations; for least squares use A.T @ A and A.T @ b",
-                )
+                "affine_subspace: some x must satisfy A x = b",
+                f"equations that contradict each other (the best x misses b by {left:.3g})",
+                "Drop or mend equations; for least squares use A.T @ A and A.T @ b",
             )
         for array in (A, b, basis, offset):
             array.flags.writeable = False

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core.errors import missing_extra
-from dualanchor.experiments.verify.complexity import Curve
+from dualanchor.paper.verify.complexity import Curve
 from dualanchor.report.figures import _DPI, _STYLE, _saved
 from dualanchor.report.looks import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION, Look
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, explain, missing_extra
+from dualanchor.core.errors import ArgumentError, missing_extra
 from dualanchor.core.result import Result
 from dualanchor.core.types import Array
 from dualanchor.report.views import View
@@ -197,11 +197,9 @@ def plot_result(result: Result, ax: Any = None) -> Any:
     history = result.history
     if not history.residual.size and result.certificate is None:
         raise ArgumentError(
-            explain(
-                "Result.plot shows recorded residuals, or a certificate",
-                "a result without any",
-                "Solve a problem whose operator is known, with record=64, or use a front door such as root",
-            )
+            "Result.plot shows recorded residuals, or a certificate",
+            "a result without any",
+            "Solve a problem whose operator is known, with record=64, or use a front door such as root",
         )
     if ax is None:
         _, ax = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")

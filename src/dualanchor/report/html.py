@@ -10,14 +10,14 @@ from typing import Any
 
 from dualanchor.core.citations import CITATIONS
 from dualanchor.core.result import jsonable
-from dualanchor.experiments.panel import PAPER
-from dualanchor.experiments.study import Study
 from dualanchor.methods import registry
 from dualanchor.report import formats, tables
 from dualanchor.report.charts import chart, image
 from dualanchor.report.interactive import figure
 from dualanchor.report.markup import Markup, element, embedded_json, joined
 from dualanchor.report.views import View, appendix
+from dualanchor.studies.panel import PAPER
+from dualanchor.studies.study import Study
 
 _SAME_SEEDS = (
     "Parameters were selected on the seeds that are reported, as in the paper. "

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dualanchor.core.errors import CheckpointError, explain
-from dualanchor.experiments.study import Curve, Study
+from dualanchor.core.errors import CheckpointError
+from dualanchor.studies.study import Curve, Study
 
 _COLUMNS = ("panel", "method", "seed", "k", "evals", "residual")
 
@@ -104,9 +104,7 @@ def _text(path: Path) -> str:
 
 def _refuse(path: Path, received: str) -> NoReturn:
     raise CheckpointError(
-        explain(
-            "A report is made from results.json and curves.csv as `dualanchor reproduce --out DIR` writes them",
-            f"{path}: {received}",
-            "Give the folder of a finished study, or run it again",
-        )
+        "A report is made from results.json and curves.csv as `dualanchor reproduce --out DIR` writes them",
+        f"{path}: {received}",
+        "Give the folder of a finished study, or run it again",
     )

@@ -11,8 +11,8 @@ import numpy as np
 
 from dualanchor.core.result import jsonable
 from dualanchor.core.types import Array
-from dualanchor.experiments.study import APPENDIX, Curve, Study
 from dualanchor.report.looks import Look, looks
+from dualanchor.studies.study import APPENDIX, Curve, Study
 
 GRID_POINTS = 200
 _HEADROOM = 100.0  # a curve that grows beyond so many times the start leaves the figure

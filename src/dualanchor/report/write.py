@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.result import to_json
-from dualanchor.experiments.processes import spread
-from dualanchor.experiments.study import Study
 from dualanchor.report.figures import draw
 from dualanchor.report.html import interactive_figures, page
 from dualanchor.report.interactive import plotly_script
 from dualanchor.report.views import View, appendix, views
+from dualanchor.studies.processes import spread
+from dualanchor.studies.study import Study
 
 Figures: TypeAlias = "dict[str, tuple[list[View], int]]"
 
@@ -115,9 +115,7 @@ def _make_folder(folder: Path) -> None:
 
 def _refusal(folder: Path, error: OSError) -> ArgumentError:
     return ArgumentError(
-        explain(
-            "A report needs a folder that it can write to, with room for about 8 MB",
-            f"{folder}: {error.strerror or error}",
-            "Make room or give another folder; files that were there are unchanged",
-        )
+        "A report needs a folder that it can write to, with room for about 8 MB",
+        f"{folder}: {error.strerror or error}",
+        "Make room or give another folder; files that were there are unchanged",
     )

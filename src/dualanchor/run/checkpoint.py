@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CheckpointError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from dualanchor.core.files import read_arrays, write_arrays
 from dualanchor.core.types import Array
 
@@ -29,22 +29,16 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, (str, PathLike)):
-            raise ArgumentTypeError(explain("Checkpoint: path must be a path", repr(self.path), "Use a file name"))
+            raise ArgumentTypeError("Checkpoint: path must be a path", repr(self.path), "Use a file name")
         parent = Path(self.path).absolute().parent
         if not parent.is_dir():
-            raise ArgumentError(
-                explain("Checkpoint: path must lie in an existing folder", self.path, f"Create {parent} first")
-            )
+            raise ArgumentError("Checkpoint: path must lie in an existing folder", self.path, f"Create {parent} first")
         if Path(self.path).is_dir():
-            raise ArgumentError(
-                explain("Checkpoint: path must be a file", f"the folder {self.path}", "Add a file name")
-            )
+            raise ArgumentError("Checkpoint: path must be a file", f"the folder {self.path}", "Add a file name")
         if isinstance(self.seconds, bool) or not isinstance(self.seconds, (int, float)):
-            raise ArgumentTypeError(
-                explain("Checkpoint: seconds must be a number", repr(self.seconds), "Use seconds=30")
-            )
+            raise ArgumentTypeError("Checkpoint: seconds must be a number", repr(self.seconds), "Use seconds=30")
         if not self.seconds >= 0:
-            raise ArgumentError(explain("Checkpoint: seconds must be at least 0", self.seconds, "Use seconds=30"))
+            raise ArgumentError("Checkpoint: seconds must be at least 0", self.seconds, "Use seconds=30")
 
 
 class Saver:
@@ -73,11 +67,9 @@ class Saver:
         header, arrays = read_arrays(path)
         if header.get("format") != _FORMAT:
             raise CheckpointError(
-                explain(
-                    "A checkpoint must be a file written by a run",
-                    f"{path} with format {header.get('format')!r}",
-                    "Give another path, or delete the file",
-                )
+                "A checkpoint must be a file written by a run",
+                f"{path} with format {header.get('format')!r}",
+                "Give another path, or delete the file",
             )
         theirs = header.get("run", {})
         differ = [
@@ -86,11 +78,9 @@ class Saver:
         if differ:
             same = ", or pass the same stop and budget" if theirs.get("stop") != self._fingerprint.get("stop") else ""
             raise CheckpointError(
-                explain(
-                    f"A checkpoint must belong to the run that goes on from it: {path}",
-                    ", ".join(differ),
-                    f"Give another path, or delete the file{same}",
-                )
+                f"A checkpoint must belong to the run that goes on from it: {path}",
+                ", ".join(differ),
+                f"Give another path, or delete the file{same}",
             )
         return header, arrays
 

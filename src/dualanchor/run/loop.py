@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import CheckpointError, OracleError, explain
+from dualanchor.core.errors import CheckpointError, OracleError
 from dualanchor.core.method import State
 from dualanchor.core.result import History, Result, Status
 from dualanchor.core.streams import shared
@@ -336,11 +336,9 @@ class Loop:
             )
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise CheckpointError(
-                explain(
-                    "A checkpoint must hold everything that the run had written",
-                    f"a file without {error}",
-                    "Delete it to start anew",
-                )
+                "A checkpoint must hold everything that the run had written",
+                f"a file without {error}",
+                "Delete it to start anew",
             ) from error
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.result import History
 from dualanchor.core.types import Array, IntArray
 
@@ -84,9 +84,7 @@ def _chosen_steps(record: Any, lengths: Iterable[int]) -> tuple[list[int], bool]
     """Steps known in advance, and whether more follow at growing distances because no end is known."""
     if isinstance(record, str):
         if record != "all":
-            raise ArgumentError(
-                explain("record must be a number of points, steps or 'all'", repr(record), "Use record='all'")
-            )
+            raise ArgumentError("record must be a number of points, steps or 'all'", repr(record), "Use record='all'")
         return [], False
     if record is None or record is True:
         points = DEFAULT_POINTS
@@ -99,13 +97,13 @@ def _chosen_steps(record: Any, lengths: Iterable[int]) -> tuple[list[int], bool]
             steps = sorted({int(k) for k in record})
         except (TypeError, ValueError):
             raise ArgumentTypeError(
-                explain("record must be a number of points, steps or 'all'", repr(record), "Use record=64")
+                "record must be a number of points, steps or 'all'", repr(record), "Use record=64"
             ) from None
         if steps and steps[0] < 0:
-            raise ArgumentError(explain("record: steps must be at least 0", steps[0], "Use steps k >= 0"))
+            raise ArgumentError("record: steps must be at least 0", steps[0], "Use steps k >= 0")
         return steps, False
     if points < 0:
-        raise ArgumentError(explain("record must be at least 0", points, "Use record=0 to record the end only"))
+        raise ArgumentError("record must be at least 0", points, "Use record=0 to record the end only")
     if points == 0:
         return [], False
     known = list(lengths)

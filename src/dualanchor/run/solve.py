@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, explain, missing_extra
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, missing_extra
 from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle, Session
 from dualanchor.core.problem import Problem, as_point
@@ -116,11 +116,9 @@ def solve(
     """
     if not isinstance(problem, Problem):
         raise ArgumentTypeError(
-            explain(
-                "solve: problem must be a Problem",
-                repr(type(problem).__name__),
-                "Use Problem(oracle, x0) or one of dualanchor.problems",
-            )
+            "solve: problem must be a Problem",
+            repr(type(problem).__name__),
+            "Use Problem(oracle, x0) or one of dualanchor.problems",
         )
     require_count(seed, "solve", "seed", 0)
     replications = _replications(reps)
@@ -133,7 +131,7 @@ def solve(
 
     progress = as_progress(progress, "solve", "step")
     if fast is not None and not isinstance(fast, (bool, np.bool_)):
-        raise ArgumentTypeError(explain("solve: fast must be True, False or None", repr(fast), "Use fast=True"))
+        raise ArgumentTypeError("solve: fast must be True, False or None", repr(fast), "Use fast=True")
     if fast and not installed():
         raise missing_extra("llvmlite", "fast", "solve(fast=True)")
 
@@ -144,11 +142,9 @@ def solve(
     start = _start(x0, instance.x0, problem.dimension, count)
     if problem.numpy_only and arrays.is_foreign(start):
         raise CapabilityError(
-            explain(
-                f"{problem.name} computes with NumPy",
-                f"a start of type {type(start).__name__}",
-                "Start from a NumPy array, or write an oracle that computes with that library",
-            )
+            f"{problem.name} computes with NumPy",
+            f"a start of type {type(start).__name__}",
+            "Start from a NumPy array, or write an oracle that computes with that library",
         )
     lane = _lane(stacked, instance.oracle, start, seed, replications, len(configurations))
     _check_ends(rule, lane)
@@ -239,7 +235,7 @@ def _worth_compiling(lane: Lane, steps: int) -> bool:
 def _combine(budget: int | None, stop: Rule | None) -> Rule | None:
     if stop is not None and not isinstance(stop, Rule):
         raise ArgumentTypeError(
-            explain("solve: stop must be a stopping rule", repr(stop), "Use Steps(k), Target(eps) or WallTime(s)")
+            "solve: stop must be a stopping rule", repr(stop), "Use Steps(k), Target(eps) or WallTime(s)"
         )
     if budget is None:
         return stop
@@ -256,11 +252,9 @@ def _configurations(problem: Problem, method: Any, budget: int | None) -> list[M
     configurations = list(method) if isinstance(method, Sequence) else []
     if not configurations or not all(isinstance(one, Method) for one in configurations):
         raise ArgumentTypeError(
-            explain(
-                "solve: method must be a Method, a name, or a list of Methods of one class",
-                repr(method),
-                "Use DualOHM(...), 's-dual-ohm' or [SGDA(0.1), SGDA(1.0)]",
-            )
+            "solve: method must be a Method, a name, or a list of Methods of one class",
+            repr(method),
+            "Use DualOHM(...), 's-dual-ohm' or [SGDA(0.1), SGDA(1.0)]",
         )
     return configurations
 
@@ -278,7 +272,7 @@ def _replications(reps: Any) -> IntArray:
             require_count(number, "solve", "each of reps", 0)
         if len(reps) == 0 or len(set(reps)) < len(reps):
             raise ArgumentError(
-                explain("solve: reps must name at least one replication, each once", list(reps), "Use reps=[0, 1, 2]")
+                "solve: reps must name at least one replication, each once", list(reps), "Use reps=[0, 1, 2]"
             )
         return np.array(reps, dtype=np.int64)
     require_count(reps, "solve", "reps", 1)
@@ -294,11 +288,9 @@ def _lane(method: Method, oracle: Oracle, start: Array, seed: int, replications:
     if configurations > 1:
         if arrays.is_foreign(start):
             raise ArgumentTypeError(
-                explain(
-                    "solve: several configurations run as one array with NumPy only",
-                    f"{configurations} methods and a start of type {type(start).__name__}",
-                    "Run them one by one, or start from a NumPy array",
-                )
+                "solve: several configurations run as one array with NumPy only",
+                f"{configurations} methods and a start of type {type(start).__name__}",
+                "Run them one by one, or start from a NumPy array",
             )
         rows = np.tile(np.arange(count), configurations)
         method = method.take(np.repeat(np.arange(configurations), count))
@@ -316,19 +308,15 @@ def _check_ends(rule: Rule | None, lane: Lane) -> None:
     name = type(lane.method).__name__
     if rule is None and lane.method.horizon is None:
         raise ArgumentError(
-            explain(
-                f"solve: {name} has no horizon, so something must end the run",
-                "neither budget nor stop",
-                "Pass budget=... or stop=Steps(k)",
-            )
+            f"solve: {name} has no horizon, so something must end the run",
+            "neither budget nor stop",
+            "Pass budget=... or stop=Steps(k)",
         )
     if any(isinstance(leaf, Target) for leaf in leaves) and lane.residual() is None:
         raise ArgumentError(
-            explain(
-                "Target needs a problem whose operator is known",
-                "an oracle that can only be sampled",
-                "Use Budget, Steps or WallTime, and look at the residual of the result with fresh samples",
-            )
+            "Target needs a problem whose operator is known",
+            "an oracle that can only be sampled",
+            "Use Budget, Steps or WallTime, and look at the residual of the result with fresh samples",
         )
     budgets = [leaf.evals for leaf in leaves if isinstance(leaf, Budget)]
     left = lane.steps_left()
@@ -336,11 +324,9 @@ def _check_ends(rule: Rule | None, lane: Lane) -> None:
     largest = int(np.max(first if left is None else np.where(per_row(left, lane.rows.size) > 0, first, 0)))
     if budgets and largest > min(budgets):
         raise ArgumentError(
-            explain(
-                f"{name}: the batch size must not be larger than the budget, {min(budgets)} evaluations",
-                f"a first step of {largest} evaluations",
-                "Use a smaller batch or a larger budget",
-            )
+            f"{name}: the batch size must not be larger than the budget, {min(budgets)} evaluations",
+            f"a first step of {largest} evaluations",
+            "Use a smaller batch or a larger budget",
         )
 
 

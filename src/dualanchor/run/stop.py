@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.result import Status
 from dualanchor.core.types import Array, IntArray
 
@@ -130,7 +130,7 @@ class Target(Rule):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.eps, (int, float)) and np.isfinite(self.eps) and self.eps > 0):
-            raise ArgumentError(explain("Target: eps must be a positive number", repr(self.eps), "Use eps > 0"))
+            raise ArgumentError("Target: eps must be a positive number", repr(self.eps), "Use eps > 0")
         require_count(self.every, "Target", "every", 1)
 
     def allowance(self, outlook: Outlook) -> int | IntArray:
@@ -150,9 +150,7 @@ class WallTime(Rule):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.seconds, (int, float)) and self.seconds >= 0):
-            raise ArgumentError(
-                explain("WallTime: seconds must be a number >= 0", repr(self.seconds), "Use seconds > 0")
-            )
+            raise ArgumentError("WallTime: seconds must be a number >= 0", repr(self.seconds), "Use seconds > 0")
 
     def allowance(self, outlook: Outlook) -> int | IntArray:
         return 0 if outlook.elapsed >= self.seconds else UNLIMITED
@@ -202,11 +200,9 @@ def _affordable(limit: int, spent: Any, ahead: Array) -> IntArray:
 def _as_rule(value: Any) -> Rule:
     if not isinstance(value, Rule):
         raise ArgumentTypeError(
-            explain(
-                "A stopping rule combines with another rule",
-                repr(value),
-                "Use Budget(q), Steps(k), Target(eps) or WallTime(s)",
-            )
+            "A stopping rule combines with another rule",
+            repr(value),
+            "Use Budget(q), Steps(k), Target(eps) or WallTime(s)",
         )
     return value
 
@@ -214,10 +210,6 @@ def _as_rule(value: Any) -> Rule:
 def require_count(value: Any, owner: str, name: str, least: int) -> None:
     """Raise unless the value is a whole number, at least `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ArgumentTypeError(
-            explain(f"{owner}: {name} must be an integer", repr(value), f"Use a whole number >= {least}")
-        )
+        raise ArgumentTypeError(f"{owner}: {name} must be an integer", repr(value), f"Use a whole number >= {least}")
     if value < least:
-        raise ArgumentError(
-            explain(f"{owner}: {name} must be at least {least}", value, f"Use a whole number >= {least}")
-        )
+        raise ArgumentError(f"{owner}: {name} must be at least {least}", value, f"Use a whole number >= {least}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentTypeError
 from dualanchor.core.result import Result
 
 
@@ -39,7 +39,7 @@ def as_progress(progress: Any, owner: str, word: str) -> Callable[[Progress], An
     if progress is None or progress is False:
         return None
     if not callable(progress):
-        raise ArgumentTypeError(explain(f"{owner}: progress must be True or a function", repr(progress), "Use True"))
+        raise ArgumentTypeError(f"{owner}: progress must be True or a function", repr(progress), "Use True")
     return progress
 
 
@@ -59,7 +59,7 @@ def _lines_on_stderr(word: str) -> Callable[[Progress], None]:
 def as_callback(callback: Callable[..., Any]) -> Callable[[Result], bool]:
     """A SciPy-style callback: called with x, or with a Result if its parameter is `intermediate_result`."""
     if not callable(callback):
-        raise ArgumentTypeError(explain("callback must be callable", repr(callback), "Pass a function of x"))
+        raise ArgumentTypeError("callback must be callable", repr(callback), "Pass a function of x")
     try:
         wants_result = list(inspect.signature(callback).parameters) == ["intermediate_result"]
     except (TypeError, ValueError):

@@ -178,7 +178,7 @@ def test_an_infinite_value_passes():
 
 def test_errors_of_the_library_pass_unchanged():
     def answer(x):
-        raise da.errors.CapabilityError("mine")
+        raise da.errors.CapabilityError("mine", "it", "Use another")
 
     F = session(oracle=Bad(answer))
     with pytest.raises(da.errors.CapabilityError, match="mine"):

@@ -8,10 +8,10 @@ import pytest
 
 import dualanchor as da
 from dualanchor.core.schedule import Tapered
-from dualanchor.experiments.compare import _entries
 from dualanchor.methods import make
 from dualanchor.methods.anytime_dual_ohm import Doubling
 from dualanchor.methods.rain_double_loop import loops_for_accuracy, loops_for_budget
+from dualanchor.studies.compare import _entries
 from dualanchor.theory import bounds
 from dualanchor.theory.schedules import Setting, tapered_for_budget
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dualanchor.experiments.panel import parse_panel
-from dualanchor.experiments.study import run_study
+from dualanchor.studies.panel import parse_panel
+from dualanchor.studies.study import run_study
 
 WORST_CASE = """
 id = "exp1"

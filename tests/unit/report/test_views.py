@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from dualanchor.experiments.study import Curve, Study, final_statistics
 from dualanchor.report import charts, interactive
 from dualanchor.report.figures import draw
 from dualanchor.report.interactive import figure
 from dualanchor.report.looks import KNOWN, looks
 from dualanchor.report.views import appendix, band, views
+from dualanchor.studies.study import Curve, Study, final_statistics
 
 
 def curve(residual, seeds=4, steps=20, end=100):

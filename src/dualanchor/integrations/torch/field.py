@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain, unknown_name
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, unknown_name
 
 _ANY_GROUP = ("params", "param_names", "name", "initial_lr")  # what PyTorch and its schedulers know
 _OWN_COUNTS = ("k", "ahead")  # where a run stands, which a saved state brings back
@@ -47,11 +47,9 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         if any(p.is_complex() for p in self.param_groups[-1]["params"]):
             self.param_groups.pop()
             raise ArgumentTypeError(
-                explain(
-                    f"{type(self).__name__}: parameters must be real",
-                    "a complex one",
-                    "Make its real and its imaginary part two parameters",
-                )
+                f"{type(self).__name__}: parameters must be real",
+                "a complex one",
+                "Make its real and its imaginary part two parameters",
             )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -62,11 +60,9 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
             if missing or foreign:
                 without = f"without {', '.join(missing)}" if missing else f"with {', '.join(foreign)}"
                 raise ArgumentError(
-                    explain(
-                        f"{type(self).__name__}: load_state_dict takes what a {type(self).__name__} saved",
-                        f"groups {without}, as of another optimiser",
-                        "Load it into an optimiser of the kind that saved it, or begin anew without it",
-                    )
+                    f"{type(self).__name__}: load_state_dict takes what a {type(self).__name__} saved",
+                    f"groups {without}, as of another optimiser",
+                    "Load it into an optimiser of the kind that saved it, or begin anew without it",
                 )
         super().load_state_dict(state_dict)
 
@@ -93,13 +89,13 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         """The numbers of a group, checked, as Python's own: a saved state holds nothing else beside tensors."""
         lr, name = group["lr"], type(self).__name__
         if not isinstance(lr, Real) or isinstance(lr, bool):
-            raise ArgumentTypeError(explain(f"{name}: lr must be a number", repr(lr), "Use a positive float"))
+            raise ArgumentTypeError(f"{name}: lr must be a number", repr(lr), "Use a positive float")
         if not 0 < float(lr) < inf:
-            raise ArgumentError(explain(f"{name}: lr must be positive and finite", lr, "Use a positive float"))
+            raise ArgumentError(f"{name}: lr must be positive and finite", lr, "Use a positive float")
         for switch in ("maximize", "foreach"):
             value = group[switch]
             if not isinstance(value, (bool, np.bool_)) and not (switch == "foreach" and value is None):
-                raise ArgumentTypeError(explain(f"{name}: {switch} must be True or False", repr(value), "Use a bool"))
+                raise ArgumentTypeError(f"{name}: {switch} must be True or False", repr(value), "Use a bool")
         return {"lr": float(lr), "maximize": bool(group["maximize"])}
 
     def _evaluate(self, closure: Callable[[], Any]) -> Any:
@@ -118,11 +114,9 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         for one in g:
             if one.layout is not torch.strided:
                 raise ArgumentTypeError(
-                    explain(
-                        f"{type(self).__name__}: gradients must be dense",
-                        f"a gradient of layout {one.layout}",
-                        "Use sparse=False in embeddings",
-                    )
+                    f"{type(self).__name__}: gradients must be dense",
+                    f"a gradient of layout {one.layout}",
+                    "Use sparse=False in embeddings",
                 )
         return x, g
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, HorizonError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, HorizonError
 from dualanchor.core.method import steps_exist
 from dualanchor.integrations.torch.field import Each, FieldOptimizer, Group, each_of
 
@@ -105,12 +105,10 @@ class DualAnchor(FieldOptimizer):
             N, k = group["horizon"], group["k"]
             if k >= N - 1:
                 raise HorizonError(
-                    explain(
-                        f"DualAnchor: {steps_exist(N - 1)} for horizon N = {N}",
-                        f"k = {k}",
-                        "Stop here, at the point that the guarantee is for; go on from it with restart(), or use a "
-                        "larger horizon",
-                    )
+                    f"DualAnchor: {steps_exist(N - 1)} for horizon N = {N}",
+                    f"k = {k}",
+                    "Stop here, at the point that the guarantee is for; go on from it with restart(), or use a "
+                    "larger horizon",
                 )
 
     def _update(self, group: Group, x: list[Tensor], g: list[Tensor], alpha: float, each: Each) -> None:
@@ -125,12 +123,10 @@ class DualAnchor(FieldOptimizer):
 def _as_horizon(horizon: Any) -> int:
     if not isinstance(horizon, Integral) or isinstance(horizon, bool):
         raise ArgumentTypeError(
-            explain("DualAnchor: horizon must be an int", repr(horizon), "Use one more than the number of steps")
+            "DualAnchor: horizon must be an int", repr(horizon), "Use one more than the number of steps"
         )
     if horizon < 1:
-        raise ArgumentError(
-            explain("DualAnchor: horizon must be at least 1", horizon, "Use one more than the number of steps")
-        )
+        raise ArgumentError("DualAnchor: horizon must be at least 1", horizon, "Use one more than the number of steps")
     return int(horizon)
 
 
@@ -268,21 +264,17 @@ class ExtraGradient(FieldOptimizer):
     def _require_at_iterate(self) -> None:
         if self._is_ahead():
             raise ArgumentError(
-                explain(
-                    "ExtraGradient: extrapolate() and step(closure) begin a step",
-                    "parameters that are at the point ahead already",
-                    "End the step that was begun: zero_grad(), backward(), step()",
-                )
+                "ExtraGradient: extrapolate() and step(closure) begin a step",
+                "parameters that are at the point ahead already",
+                "End the step that was begun: zero_grad(), backward(), step()",
             )
 
     def _before_step(self) -> None:
         if not self._is_ahead():
             raise ArgumentError(
-                explain(
-                    "ExtraGradient: step() without a closure ends a step that extrapolate() began",
-                    "no step begun",
-                    "Call extrapolate() first and compute the gradients again, or pass a closure",
-                )
+                "ExtraGradient: step() without a closure ends a step that extrapolate() began",
+                "no step begun",
+                "Call extrapolate() first and compute the gradients again, or pass a closure",
             )
 
     def _is_ahead(self) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
 from dualanchor.core.streams import Handle
 from dualanchor.core.types import Array
 from dualanchor.front.shapes import require_arguments
@@ -64,11 +64,9 @@ class SaddleOracle(Sampler):
     def _require_point(self, shape: tuple[int, ...]) -> None:
         if shape[-1:] != self.x0.shape:
             raise ArgumentError(
-                explain(
-                    f"saddle_oracle: a point must have {self.x0.size} coordinates, those of u and then those of v",
-                    f"shape {shape}",
-                    "Use the x of a result, oracle.x0, or oracle.flatten(u, v)",
-                )
+                f"saddle_oracle: a point must have {self.x0.size} coordinates, those of u and then those of v",
+                f"shape {shape}",
+                "Use the x of a result, oracle.x0, or oracle.flatten(u, v)",
             )
 
     def _part(self, x: Array, n: int, handles: list[Handle], positions: Any, shard: int) -> Array:
@@ -102,7 +100,7 @@ def _no_player(leaf: Any) -> ArgumentTypeError:
             "torch.func.functional_call(module, u, inputs)"
         )
     received = f"a tensor of {leaf.dtype}" if isinstance(leaf, Tensor) else type(leaf).__name__
-    return ArgumentTypeError(explain(rule, received, remedy))
+    return ArgumentTypeError(rule, received, remedy)
 
 
 def saddle_oracle(phi: Callable[..., Any], u0: Any, v0: Any) -> SaddleOracle:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 
 from dualanchor.core.errors import unknown_name
 from dualanchor.core.method import Method
-from dualanchor.experiments.verify import beyond, identities, paper, worst_case  # noqa: F401, they register statements
-from dualanchor.experiments.verify.check import FAILS, HOLDS, STATEMENTS, Check, Statement, identifier
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.ohm import OHM
+from dualanchor.paper.verify import beyond, identities, paper, worst_case  # noqa: F401, they register statements
+from dualanchor.paper.verify.check import FAILS, HOLDS, STATEMENTS, Check, Statement, identifier
 
 __all__ = ["Check", "Statement", "STATEMENTS", "HOLDS", "FAILS", "verify", "selected"]
 
@@ -53,7 +53,7 @@ def verify(
 
     Examples
     --------
-    >>> from dualanchor.experiments.verify import verify
+    >>> from dualanchor.paper.verify import verify
     >>> [check.verdict for check in verify(["Lemma 4.2", "h-duality"])]
     ['holds', 'holds']
     """

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, explain, missing_extra
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, missing_extra
 from dualanchor.core.method import Method
 from dualanchor.core.problem import Problem
 from dualanchor.core.streams import Purpose, Streams
-from dualanchor.experiments.panel import Entry, Panel
-from dualanchor.experiments.study import Event, Study, run_study
 from dualanchor.methods import registry
 from dualanchor.problems import registry as named
 from dualanchor.run.stop import require_count
+from dualanchor.studies.panel import Entry, Panel
+from dualanchor.studies.study import Event, Study, run_study
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def compare(
     """
     if not isinstance(problem, Problem):
         raise ArgumentTypeError(
-            explain("compare: problem must be a Problem", repr(type(problem).__name__), "Use Problem(oracle, x0)")
+            "compare: problem must be a Problem", repr(type(problem).__name__), "Use Problem(oracle, x0)"
         )
     require_count(budget, "compare", "budget", 1)
     entries = _entries(problem, methods, budget)
@@ -145,18 +145,16 @@ def _require_numpy(problem: Problem, entries: Sequence[Entry]) -> None:
     start = problem.instance(Streams(0, np.arange(1), Purpose.INSTANCE)).x0
     if arrays.is_foreign(start):
         raise CapabilityError(
-            explain(
-                "compare: methods with parameters to tune need a NumPy start, since a grid runs as one array",
-                f"a problem that starts from a {type(start).__name__}, and {', '.join(tuned)}",
-                "Make the problem with a NumPy x0 and a function of NumPy arrays",
-            )
+            "compare: methods with parameters to tune need a NumPy start, since a grid runs as one array",
+            f"a problem that starts from a {type(start).__name__}, and {', '.join(tuned)}",
+            "Make the problem with a NumPy x0 and a function of NumPy arrays",
         )
 
 
 def _entries(problem: Problem, methods: Sequence[str | Entry] | None, budget: int) -> list[Entry]:
     if isinstance(methods, (str, Method)) or (methods is not None and len(methods) == 0):
         raise ArgumentTypeError(
-            explain("compare: methods must be a list of names or entries", repr(methods), "Use ['s-dual-ohm', 'sgda']")
+            "compare: methods must be a list of names or entries", repr(methods), "Use ['s-dual-ohm', 'sgda']"
         )
     if methods is not None:
         return [
@@ -174,11 +172,9 @@ def _entries(problem: Problem, methods: Sequence[str | Entry] | None, budget: in
         able.append(Entry(name, name, cls.grid(problem, budget)))
     if not able:
         raise ArgumentError(
-            explain(
-                "compare: a method must be able to run on the problem",
-                repr(problem),
-                "Declare Constants(L=...); calibrate estimates L",
-            )
+            "compare: a method must be able to run on the problem",
+            repr(problem),
+            "Declare Constants(L=...); calibrate estimates L",
         )
     return able
 
@@ -191,4 +187,4 @@ def _try_out(problem: Problem, cls: type[Method], budget: int) -> None:
     replayable = "replay" not in method.needs or instance.oracle.is_replayable(instance.x0, streams)
     method.check_oracle(replayable, instance.oracle.components)
     if np.max(method.cost(0, None, True).evals) > budget:
-        raise ArgumentError(explain(f"{cls.id}: the first step must fit into the budget", budget, "Use a larger one"))
+        raise ArgumentError(f"{cls.id}: the first step must fit into the budget", budget, "Use a larger one")

@@ -10,7 +10,7 @@ import numpy as np
 
 from dualanchor.core.errors import missing_extra
 from dualanchor.core.method import Method, State
-from dualanchor.experiments.verify.check import RATE, Finding, Lab, checks, equal
+from dualanchor.paper.verify.check import RATE, Finding, Lab, checks, equal
 from dualanchor.theory import bounds
 from dualanchor.theory.bounds import PAPER
 

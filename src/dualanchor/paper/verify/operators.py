@@ -11,8 +11,8 @@ from dualanchor.core.oracle import Batch, Oracle
 from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array
-from dualanchor.experiments.verify.paths import Operator, norm
 from dualanchor.oracles.additive import AdditiveNoise
+from dualanchor.paper.verify.paths import Operator, norm
 
 
 @dataclass(frozen=True)

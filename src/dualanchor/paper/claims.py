@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dualanchor.experiments.criteria import (
+from dualanchor.paper.criteria import (
     CALM,
     COMPARABLE,
     CONVERGED,
@@ -35,7 +35,7 @@ from dualanchor.experiments.criteria import (
     steadier,
     steady,
 )
-from dualanchor.experiments.study import Study
+from dualanchor.studies.study import Study
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import bdtr, stdtr, stdtrit
 
 from dualanchor.core.types import Array
-from dualanchor.experiments.study import Study
+from dualanchor.studies.study import Study
 
 Verdict = Literal["reproduced", "not reproduced", "depends"]
 

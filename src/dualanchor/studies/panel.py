@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dualanchor import problems
-from dualanchor.core.errors import ArgumentError, DualAnchorError, explain, unknown_name
+from dualanchor.core.errors import ArgumentError, DualAnchorError, unknown_name
 from dualanchor.core.method import Method
 from dualanchor.core.problem import Problem
 from dualanchor.methods import make, registry
@@ -112,7 +112,7 @@ def paper_panel(name: str) -> Panel:
     """One of the paper's four panels."""
     if name not in PAPER:
         raise unknown_name("panel", name, (*PAPER, "appendix"))
-    text = resources.files("dualanchor.experiments").joinpath(f"paper/{name}.toml").read_text(encoding="utf-8")
+    text = resources.files("dualanchor.paper").joinpath(f"panels/{name}.toml").read_text(encoding="utf-8")
     return parse_panel(text, f"{name}.toml", check=False)  # these are known to be right
 
 
@@ -121,9 +121,7 @@ def load_panel(path: str | Path) -> Panel:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError(
-            explain("A panel file must be readable text", f"{path}: {error}", "Check the path")
-        ) from None
+        raise ArgumentError("A panel file must be readable text", f"{path}: {error}", "Check the path") from None
     return parse_panel(text, str(path))
 
 
@@ -132,7 +130,7 @@ def parse_panel(text: str, name: str, check: bool = True) -> Panel:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ArgumentError(explain(f"Panel file {name} must be valid TOML", error, "Mend that line")) from None
+        raise ArgumentError(f"Panel file {name} must be valid TOML", error, "Mend that line") from None
     reader = _Reader(text, name, data)
     panel = reader.panel()
     if check:
@@ -226,6 +224,4 @@ class _Reader:
         pattern = re.compile(rf"^\s*(\[.*\b{re.escape(key)}\b.*\]|(?:[\w\"-]+\.)*\"?{re.escape(key)}\"?\s*=)")
         lines = [number for number, line in enumerate(self._text.splitlines(), 1) if pattern.match(line)]
         where = f"line {lines[0]}" if lines else "no line"
-        raise ArgumentError(
-            explain(f"Panel file {self._name}, {where}: field {key} {rule}", received, remedy or "Mend it")
-        )
+        raise ArgumentError(f"Panel file {self._name}, {where}: field {key} {rule}", received, remedy or "Mend it")

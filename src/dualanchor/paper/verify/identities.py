@@ -8,9 +8,9 @@ import numpy as np
 
 from dualanchor.core.method import Method
 from dualanchor.core.types import Array
-from dualanchor.experiments.verify.check import IDENTITY, Finding, Lab, checks, equal, zero
-from dualanchor.experiments.verify.operators import Case, Wild, flip, turn
-from dualanchor.experiments.verify.paths import Path, exact, follow, inner, norm, square
+from dualanchor.paper.verify.check import IDENTITY, Finding, Lab, checks, equal, zero
+from dualanchor.paper.verify.operators import Case, Wild, flip, turn
+from dualanchor.paper.verify.paths import Path, exact, follow, inner, norm, square
 from dualanchor.theory.bounds import OURS, PAPER
 from dualanchor.theory.weights import anchor_multipliers, convex_weights, dual_multipliers
 

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
 from dualanchor.core.method import State
 from dualanchor.core.problem import as_point, as_reals
 from dualanchor.core.result import History, Result, Status, jsonable
 from dualanchor.core.schedule import BatchSize, Constant, as_schedule
 from dualanchor.front.shapes import require_arguments
-from dualanchor.integrations.optax.transformations import dual_anchor, no_steps
+from dualanchor.integrations.jax.transformations import dual_anchor, no_steps
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.run.outcome import Ended, assemble
 from dualanchor.run.record import DEFAULT_POINTS
@@ -79,7 +79,7 @@ def solve_jit(
     Examples
     --------
     >>> import jax, jax.numpy as jnp
-    >>> from dualanchor.integrations.optax import solve_jit
+    >>> from dualanchor.integrations.jax import solve_jit
     >>> def sample(x, n, key):
     ...     return x - 1 + 0.1 * jax.random.normal(key, x.shape) / n**0.5
     >>> result = solve_jit(sample, jnp.zeros(3), step_size=1.0, horizon=100, batch_size=4, reps=5)
@@ -173,22 +173,18 @@ def _starts(x0: Any, reps: int) -> Any:
     x = x0.x if isinstance(x0, Result) else x0
     if as_reals(x) is None:
         raise ArgumentTypeError(
-            explain(
-                "solve_jit: x0 must be an array of real numbers",
-                repr(type(x).__name__),
-                "Pass an array of floats; jax.flatten_util.ravel_pytree makes one of a pytree",
-            )
+            "solve_jit: x0 must be an array of real numbers",
+            repr(type(x).__name__),
+            "Pass an array of floats; jax.flatten_util.ravel_pytree makes one of a pytree",
         )
     start = as_point(np.ravel(x), "solve_jit: x0").reshape(np.shape(x))
     if not isinstance(x0, Result) or x0.shape == ():
         return start[None]
     if x0.shape != (reps,):
         raise ArgumentError(
-            explain(
-                f"solve_jit: a Result to start from must have one replication, or reps = {reps} of them",
-                f"one of shape {x0.shape}",
-                "Pass as many reps, or one of its points",
-            )
+            f"solve_jit: a Result to start from must have one replication, or reps = {reps} of them",
+            f"one of shape {x0.shape}",
+            "Pass as many reps, or one of its points",
         )
     return start
 
@@ -308,9 +304,7 @@ def _check_noise(noise: Any, axes: tuple[int, ...]) -> None:
     for leaf in jax.tree.leaves(noise):
         if np.shape(leaf)[: len(axes)] != axes:
             raise ArgumentError(
-                explain(
-                    f"solve_jit: noise must have the leading axes {axes}, one entry for each step",
-                    f"shape {np.shape(leaf)}",
-                    "Pass reps and horizon to match",
-                )
+                f"solve_jit: noise must have the leading axes {axes}, one entry for each step",
+                f"shape {np.shape(leaf)}",
+                "Pass reps and horizon to match",
             )

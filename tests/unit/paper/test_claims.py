@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 
 from dualanchor.core.result import jsonable
-from dualanchor.experiments import criteria
-from dualanchor.experiments.claims import CLAIMS, judge
-from dualanchor.experiments.criteria import Finding, Seen, all_of, log_ratio, tails
-from dualanchor.experiments.study import Curve, Study, final_statistics
+from dualanchor.paper import criteria
+from dualanchor.paper.claims import CLAIMS, judge
+from dualanchor.paper.criteria import Finding, Seen, all_of, log_ratio, tails
+from dualanchor.studies.study import Curve, Study, final_statistics
 
 IDS = [
     "exp1-smallest",

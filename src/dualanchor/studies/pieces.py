@@ -14,11 +14,11 @@ from dualanchor.core.result import Result, Status, jsonable
 from dualanchor.core.streams import Purpose, Streams, remember
 from dualanchor.core.types import Array
 from dualanchor.estimators.residual import debiased_squared_residual
-from dualanchor.experiments.panel import Entry, Panel
-from dualanchor.experiments.processes import spread
-from dualanchor.experiments.store import Store
 from dualanchor.fast import available as fast_is_available
 from dualanchor.run import Draws, solve
+from dualanchor.studies.panel import Entry, Panel
+from dualanchor.studies.processes import spread
+from dualanchor.studies.store import Store
 
 CURVE_POINTS = 100
 EVALUATION_SAMPLES = 4096

@@ -13,7 +13,9 @@ from dualanchor.core.schedule import Tapered
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.estimators.residual import GROUPS, debiased_squared_residual
-from dualanchor.experiments.verify.check import (
+from dualanchor.methods.sgda import SGDA
+from dualanchor.oracles.additive import AdditiveNoise
+from dualanchor.paper.verify.check import (
     IDENTITY,
     INEQUALITY,
     RATE,
@@ -24,7 +26,7 @@ from dualanchor.experiments.verify.check import (
     mean_at_most,
     mean_equal,
 )
-from dualanchor.experiments.verify.operators import (
+from dualanchor.paper.verify.operators import (
     Case,
     flip,
     fold,
@@ -35,10 +37,8 @@ from dualanchor.experiments.verify.operators import (
     still,
     turn,
 )
-from dualanchor.experiments.verify.paper import apart, cross_terms
-from dualanchor.experiments.verify.paths import Answer, follow, inner, noisy, square
-from dualanchor.methods.sgda import SGDA
-from dualanchor.oracles.additive import AdditiveNoise
+from dualanchor.paper.verify.paper import apart, cross_terms
+from dualanchor.paper.verify.paths import Answer, follow, inner, noisy, square
 from dualanchor.run import solve
 from dualanchor.theory import bounds
 from dualanchor.theory.bounds import OURS

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, explain
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.method import Method, State
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.ohm import OHM
@@ -52,7 +52,7 @@ def dual_anchor(learning_rate: float, horizon: int) -> Any:
     Examples
     --------
     >>> import jax, optax, jax.numpy as jnp
-    >>> from dualanchor.integrations.optax import dual_anchor
+    >>> from dualanchor.integrations.jax import dual_anchor
     >>> x, optimizer = jnp.ones(3), dual_anchor(learning_rate=1.0, horizon=100)
     >>> state = optimizer.init(x)
     >>> for _ in range(99):
@@ -110,11 +110,9 @@ def ohm(learning_rate: float) -> Any:
     def update(updates: Any, state: OHMState, params: Any = None) -> tuple[Any, OHMState]:
         if params is None:
             raise ArgumentError(
-                explain(
-                    "ohm: update needs the present parameters, since each step pulls them towards the start",
-                    "params=None",
-                    "Call update(gradients, state, params)",
-                )
+                "ohm: update needs the present parameters, since each step pulls them towards the start",
+                "params=None",
+                "Call update(gradients, state, params)",
             )
 
         def one(G: Any, x: Any, anchor: Any) -> Any:
@@ -133,8 +131,10 @@ def _checked(kind: Any, owner: str, *parameters: Any) -> Any:
     try:
         return kind(*parameters)
     except (ArgumentError, ArgumentTypeError) as error:
-        said = str(error).replace(f"{kind.__name__}:", f"{owner}:").replace("step_size", "learning_rate")
-        raise type(error)(said) from None
+        said = (
+            part.replace(f"{kind.__name__}:", f"{owner}:").replace("step_size", "learning_rate") for part in error.parts
+        )
+        raise type(error)(*said) from None
 
 
 def _updated(method: Method, count: Any, G: Any, **memory: Any) -> State:

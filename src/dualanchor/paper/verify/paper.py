@@ -9,10 +9,10 @@ import numpy as np
 
 from dualanchor.core.schedule import Growing
 from dualanchor.core.types import Array
-from dualanchor.experiments.verify.check import INEQUALITY, RATE, Finding, Lab, at_most, checks, equal, mean_at_most
-from dualanchor.experiments.verify.identities import end
-from dualanchor.experiments.verify.operators import Case, flip, location, reflections, scalar, spiral, still, turn
-from dualanchor.experiments.verify.paths import exact, follow, inner, noisy, norm, square
+from dualanchor.paper.verify.check import INEQUALITY, RATE, Finding, Lab, at_most, checks, equal, mean_at_most
+from dualanchor.paper.verify.identities import end
+from dualanchor.paper.verify.operators import Case, flip, location, reflections, scalar, spiral, still, turn
+from dualanchor.paper.verify.paths import exact, follow, inner, noisy, norm, square
 from dualanchor.problems import worst_case_nonexpansive
 from dualanchor.run import solve
 from dualanchor.theory import bounds

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dualanchor.core.errors import ArgumentError, explain, unknown_name
-from dualanchor.experiments.panel import PAPER, Panel, load_panel, paper_panel
-from dualanchor.experiments.store import Store
-from dualanchor.experiments.study import APPENDIX, QUICK_SEEDS, Event, Study, quick, run_study
+from dualanchor.core.errors import ArgumentError, unknown_name
+from dualanchor.studies.panel import PAPER, Panel, load_panel, paper_panel
+from dualanchor.studies.store import Store
+from dualanchor.studies.study import APPENDIX, QUICK_SEEDS, Event, Study, quick, run_study
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def panels_for(names: Sequence[str], coarse: bool) -> list[Panel]:
             panel = load_panel(name)
             if panel.id in panels:
                 raise ArgumentError(
-                    explain("Panels of one run must have different ids", repr(panel.id), "Change the id in one file")
+                    "Panels of one run must have different ids", repr(panel.id), "Change the id in one file"
                 )
             panels[panel.id] = panel
         elif name in PAPER:
@@ -87,9 +87,9 @@ def reproduce(
 def _claims(study: Study, run: Callable[..., Study], readings: bool) -> list[dict[str, Any]]:
     # Imported here: what judges needs SciPy, which a run without claims does not wait for.
     if readings:
-        from dualanchor.experiments.readings import with_readings
+        from dualanchor.paper.readings import with_readings
 
         return with_readings(study, run)
-    from dualanchor.experiments.claims import judge
+    from dualanchor.paper.claims import judge
 
     return judge(study)

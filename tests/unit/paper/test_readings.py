@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dualanchor.experiments import readings as module
-from dualanchor.experiments.claims import judge
-from dualanchor.experiments.panel import PAPER, paper_panel, parse_panel
-from dualanchor.experiments.readings import AS_DECIDED, READINGS, TUNING, readings, with_readings
-from dualanchor.experiments.study import run_study
 from dualanchor.methods import registry
+from dualanchor.paper import readings as module
+from dualanchor.paper.claims import judge
+from dualanchor.paper.readings import AS_DECIDED, READINGS, TUNING, readings, with_readings
+from dualanchor.studies.panel import PAPER, paper_panel, parse_panel
+from dualanchor.studies.study import run_study
 
 FRESH, ONCE, SINGLE = (reading.name for reading in READINGS)
 

@@ -13,7 +13,7 @@ import pytest
 
 import dualanchor as da
 from dualanchor.core.method import State
-from dualanchor.experiments.verify import STATEMENTS, check, complexity, identifier, selected, verify, worst_case
+from dualanchor.paper.verify import STATEMENTS, check, complexity, identifier, selected, verify, worst_case
 from dualanchor.theory import bounds
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ import numpy as np
 
 import dualanchor
 from dualanchor._version import __version__
-from dualanchor.core.errors import ArgumentError, CheckpointError, explain
+from dualanchor.core.errors import ArgumentError, CheckpointError
 from dualanchor.core.files import read_arrays, write_arrays
 from dualanchor.core.types import Array
 
@@ -27,7 +27,7 @@ def code_fingerprint() -> str:
     root = Path(dualanchor.__file__).parent
     digest = hashlib.sha256(f"{__version__} {np.__version__}".encode())
     sources = [path for package in _NUMERICAL for path in sorted((root / package).glob("*.py"))]
-    for path in (*sources, root / "experiments" / "pieces.py"):
+    for path in (*sources, root / "studies" / "pieces.py"):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -41,7 +41,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ArgumentError(
-                explain("The folder of results must be one that can be written", f"{folder}: {error}", "Give another")
+                "The folder of results must be one that can be written", f"{folder}: {error}", "Give another"
             ) from None
 
     def prune(self) -> int:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from dualanchor._version import __version__
-from dualanchor.core.errors import ArgumentError, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
-from dualanchor.experiments.panel import Entry, Panel
-from dualanchor.experiments.pieces import CURVE_POINTS, Piece, run_all
 from dualanchor.run.stop import require_count
+from dualanchor.studies.panel import Entry, Panel
+from dualanchor.studies.pieces import CURVE_POINTS, Piece, run_all
 
 APPENDIX = ("s-dual-ohm", "s-ohm", "s-ohm-tuned")
 QUICK_SEEDS = 3
@@ -125,7 +125,7 @@ def run_study(
     """
     reported = _seeds(seeds)
     if tune_seeds not in ("same", "disjoint"):
-        raise ArgumentError(explain("tune_seeds must be same or disjoint", repr(tune_seeds), "Use tune_seeds='same'"))
+        raise ArgumentError("tune_seeds must be same or disjoint", repr(tune_seeds), "Use tune_seeds='same'")
     tuned_on = reported if tune_seeds == "same" else tuple(max(reported) + 1 + i for i in range(len(reported)))
     jobs = jobs or os.cpu_count() or 1
     runner = _Runner(folder, fresh, jobs, progress)

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from dualanchor.core.errors import OracleError
-from dualanchor.experiments import processes
-from dualanchor.experiments.processes import spread
+from dualanchor.studies import processes
+from dualanchor.studies.processes import spread
 
 KIN = ["a", "a", "b", "b", "c"]
 

@@ -18,13 +18,13 @@ import numpy as np
 from dualanchor.core.method import Method
 from dualanchor.core.schedule import Growing
 from dualanchor.core.types import Array
-from dualanchor.experiments.verify.check import FAILS, HOLDS, Z
-from dualanchor.experiments.verify.operators import Case, flip, turn
-from dualanchor.experiments.verify.paper import growing_plan
-from dualanchor.experiments.verify.paths import norm
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.ohm import OHM
 from dualanchor.methods.sgda import SGDA
+from dualanchor.paper.verify.check import FAILS, HOLDS, Z
+from dualanchor.paper.verify.operators import Case, flip, turn
+from dualanchor.paper.verify.paper import growing_plan
+from dualanchor.paper.verify.paths import norm
 from dualanchor.run import Steps, solve
 from dualanchor.theory import bounds, schedules
 from dualanchor.theory.schedules import Setting

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from dualanchor.experiments.claims import CLAIMS, Claim, as_record
-from dualanchor.experiments.criteria import Finding
-from dualanchor.experiments.panel import Entry, Panel
-from dualanchor.experiments.study import Study
 from dualanchor.methods import registry
+from dualanchor.paper.claims import CLAIMS, Claim, as_record
+from dualanchor.paper.criteria import Finding
+from dualanchor.studies.panel import Entry, Panel
+from dualanchor.studies.study import Study
 
 AS_DECIDED = "as decided"
 """The name under which the study itself stands beside the readings."""

@@ -9,9 +9,9 @@ try:
     import jax as _jax  # noqa: F401
     import optax as _optax  # noqa: F401
 except ImportError as error:
-    raise missing_extra(error.name or "jax", "jax", "dualanchor.integrations.optax") from None
+    raise missing_extra(error.name or "jax", "jax", "dualanchor.integrations.jax") from None
 
-from dualanchor.integrations.optax.jit import solve_jit
-from dualanchor.integrations.optax.transformations import DualAnchorState, OHMState, dual_anchor, ohm
+from dualanchor.integrations.jax.jit import solve_jit
+from dualanchor.integrations.jax.transformations import DualAnchorState, OHMState, dual_anchor, ohm
 
 __all__ = ["DualAnchorState", "OHMState", "dual_anchor", "ohm", "solve_jit"]
