@@ -1,0 +1,69 @@
+"""Validators: each returns the value in its plain form, or raises an error in three parts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection
+from math import inf, isfinite
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
+
+
+def count(value: Any, name: str, least: int = 1) -> int:
+    """A whole number >= `least`; whole floats such as 1e6 are taken."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ArgumentTypeError(f"{name} must be an integer", repr(value), f"Use a whole number >= {least}")
+    if value < least:
+        raise ArgumentError(f"{name} must be at least {least}", value, f"Use a whole number >= {least}")
+    return int(value)
+
+
+def number(
+    value: Any, name: str, *, positive: bool = False, least: float = 0.0, below: float = inf, remedy: str = ""
+) -> float:
+    """A finite number: > 0 if `positive`, else >= `least`; and < `below`."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (Real, np.floating, np.integer)):
+        raise ArgumentTypeError(f"{name} must be a number", repr(value), remedy or "Use a float")
+    low = value > 0 if positive else value >= least
+    if not (isfinite(value) and low and value < below):
+        rule = "positive" if positive else "non-negative" if least == 0 else f"at least {least:g}"
+        rule = f"{rule} and finite" if below == inf else f"strictly between 0 and {below:g}" if positive else rule
+        raise ArgumentError(f"{name} must be {rule}", value, remedy or f"Use a number that is {rule}")
+    return float(value)
+
+
+def probability(value: Any, name: str) -> float:
+    """A number strictly between 0 and 1."""
+    return number(value, name, positive=True, below=1.0, remedy="Use for example 0.95")
+
+
+def choice(value: Any, name: str, options: Collection[str]) -> str:
+    """One of a few words."""
+    if not isinstance(value, str) or value not in options:
+        words = ", ".join(map(repr, options))
+        raise ArgumentError(f"{name} must be one of {words}", repr(value), "Choose one of them")
+    return value
+
+
+def function(value: Any, name: str, form: str, arguments: int | None = None, remedy: str = "Pass a function") -> None:
+    """Something callable and, as far as its signature tells, with so many positional arguments."""
+    if not callable(value):
+        raise ArgumentTypeError(f"{name} must be a function {form}", repr(type(value).__name__), remedy)
+    if arguments is None:
+        return
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # built-in functions need not tell
+        return
+    try:
+        signature.bind(*range(arguments))
+    except TypeError as error:
+        raise ArgumentTypeError(
+            f"{name} must accept {form}", f"one with {signature}", "Change its arguments"
+        ) from error
