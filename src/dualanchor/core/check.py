@@ -30,12 +30,13 @@ def number(
     """A finite number: > 0 if `positive`, else >= `least`; and < `below`."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (Real, np.floating, np.integer)):
         raise ArgumentTypeError(f"{name} must be a number", repr(value), remedy or "Use a float")
-    low = value > 0 if positive else value >= least
-    if not (isfinite(value) and low and value < below):
+    given = float(value)
+    low = given > 0 if positive else given >= least
+    if not (isfinite(given) and low and given < below):
         rule = "positive" if positive else "non-negative" if least == 0 else f"at least {least:g}"
         rule = f"{rule} and finite" if below == inf else f"strictly between 0 and {below:g}" if positive else rule
         raise ArgumentError(f"{name} must be {rule}", value, remedy or f"Use a number that is {rule}")
-    return float(value)
+    return given
 
 
 def probability(value: Any, name: str) -> float:

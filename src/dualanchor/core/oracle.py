@@ -70,6 +70,8 @@ class Oracle(ABC):
 
     Attributes
     ----------
+    knows_operator : bool
+        Whether `operator` gives the true F(x); residuals can then be recorded.
     replayable : bool or None
         Whether one batch can be evaluated at two points (None: not known yet).
     components : int or None
@@ -85,6 +87,7 @@ class Oracle(ABC):
         keeps; a run then works on blocks of rows that fit the cache.
     """
 
+    knows_operator: bool = False
     replayable: bool | None = True
     components: int | None = None
     dimension: int | None = None

@@ -66,6 +66,8 @@ class AdditiveNoise(Oracle):
     >>> oracle = da.AdditiveNoise(lambda x: A @ x, sigma=0.5)
     """
 
+    knows_operator = True
+
     def __init__(
         self,
         operator: Callable[[Array], Any],

@@ -73,6 +73,7 @@ class FiniteSum(Oracle):
     True
     """
 
+    knows_operator = True
     rowwise = True  # what is multiplied is multiplied row by row
     _blocks: _Blocks | None = None  # None: rows are drawn one by one
 
