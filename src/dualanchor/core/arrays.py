@@ -1,11 +1,10 @@
 """What a run does with arrays beyond arithmetic, for NumPy, PyTorch, JAX and CuPy alike.
 
 A run works with the library of its start: state and iterates keep its type, dtype and device. NumPy comes first
-everywhere and pays for nothing else. JAX arrays cannot be written to, so whatever writes returns the array to go on
-with: `s.x = put(s.x, rows, values)`. Only `to_host`, and what is built on it, brings numbers to the host.
+everywhere and pays for nothing else; other libraries go through array-api-compat and array-api-extra. JAX arrays are
+read-only, so whatever writes returns the array to continue with: `s.x = put(s.x, rows, values)`. Only `to_host`, and
+what is built on it, copies numbers to the host.
 """
-
-from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
@@ -18,10 +17,10 @@ from dualanchor.core.errors import missing_extra
 from dualanchor.core.types import Array, Rows
 
 LARGE = 1 << 21
-"""Numbers of an array, from which on no copies are made that can be avoided."""
+"""The size of an array from which on avoidable copies are avoided."""
 
-_PIECE = 1 << 14
-_HEAP = (1 << 22) - 1024  # numbers: 32 MB, the largest piece of memory that glibc keeps once it was given back
+_PIECE = 1 << 16
+_vecdot = getattr(np, "vecdot", None) or (lambda x, y: np.einsum("ij,ij->i", x, y))  # NumPy 1 has none
 _NAMESPACES: dict[type, Any] = {np.ndarray: np}
 
 
@@ -59,12 +58,9 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
 
 def is_real(x: Array) -> bool:
     """Whether the array has real floating-point numbers."""
-    return np.issubdtype(x.dtype, np.floating) if isinstance(x, np.ndarray) else _is_kind(x, "real floating")
-
-
-def keep_memory() -> None:
-    """Have this process keep the memory of arrays for the next ones, which would get fresh pages again and again."""
-    np.empty(_HEAP)  # never touched, and given back at once
+    if isinstance(x, np.ndarray):
+        return np.issubdtype(x.dtype, np.floating)
+    return bool(namespace(x).isdtype(x.dtype, "real floating"))
 
 
 def form(value: Any) -> str:
@@ -84,18 +80,15 @@ def quiet() -> np.errstate:
     return np.errstate(over="ignore", invalid="ignore", divide="ignore")
 
 
-def copy(x: Array, into: Array | None = None) -> Array:
-    """An independent copy, in an array that is no more needed where one fits; one that is read-only is its own."""
+def copy(x: Array) -> Array:
+    """An independent copy; a JAX array, which is read-only, is its own."""
     if isinstance(x, np.ndarray):
-        if into is None or into.shape != x.shape or into.dtype != x.dtype:
-            return x.copy()
-        into[...] = x
-        return into
-    return namespace(x).asarray(detached(x), copy=True) if _writable(x) else x
+        return x.copy()
+    return x if _is_jax(x) else namespace(x).asarray(_detached(x), copy=True)
 
 
-def lent(x: Array) -> Array:
-    """The array for a user's function: a copy, or a view that cannot be written to if it is very long."""
+def user_copy(x: Array) -> Array:
+    """The array for a user's function: a copy, or a read-only view of one that is very long."""
     if not isinstance(x, np.ndarray) or x.size < LARGE:
         return copy(x)
     view = x.view()
@@ -109,21 +102,21 @@ def zeros_like(x: Array) -> Array:
 
 
 def tile(x: Array, rows: int) -> Array:
-    """A point (d,) as so many rows, or rows as they are; a copy."""
+    """A point (d,) repeated in rows (rows, d), or rows as they are; a copy."""
     if isinstance(x, np.ndarray):
         return np.array(np.broadcast_to(x, (rows, x.shape[-1])), order="C")
     return copy(namespace(x).broadcast_to(x, (rows, x.shape[-1])))
 
 
 def empty(shape: tuple[int, ...], x: Array) -> Array:
-    """An array of this shape with library, dtype and device of x, not filled."""
+    """An uninitialised array of this shape, with library, dtype and device of x."""
     if isinstance(x, np.ndarray):
         return np.empty(shape, x.dtype)
     return namespace(x).empty(shape, dtype=x.dtype, device=x.device)
 
 
 def in_double(x: Array) -> Array:
-    """A copy in double precision, or in single where the library has no other: JAX, unless told otherwise."""
+    """A copy in double precision, or in single where the library has no other: JAX outside of its 64-bit mode."""
     if isinstance(x, np.ndarray):
         return x.astype(np.float64)
     known = namespace(x).__array_namespace_info__().dtypes(kind="real floating")
@@ -146,18 +139,13 @@ def like(values: Any, x: Array) -> Array:
     return namespace(x).asarray(values, dtype=x.dtype, device=x.device, copy=True)
 
 
-def detached(x: Any) -> Any:
-    """The numbers alone: without the graph that PyTorch would draw through all steps."""
-    return x.detach() if getattr(x, "requires_grad", False) else x
-
-
-def settled(value: Any, x: Array) -> Any:
-    """What an oracle returned as x has it: without a graph, in x's precision, and on the host where x is there."""
+def as_library_of(value: Any, x: Array) -> Any:
+    """What an oracle returned in the library and precision of x, detached from its graph; unchanged if it cannot be."""
     if not is_foreign(value):
         return value
     if isinstance(x, np.ndarray):
         return to_host(value)
-    return like(detached(value), x) if alike(value, x) and is_real(value) else value
+    return like(_detached(value), x) if alike(value, x) and is_real(value) else value
 
 
 # -- rows --------------------------------------------------------------------------------------------------------
@@ -170,50 +158,61 @@ def take(x: Array, rows: Rows | slice) -> Array:
     return x[np.flatnonzero(rows) if rows.dtype == bool else rows]
 
 
-def assign(x: Array, value: Any) -> Array:
-    """The array with these values, written into it where that can be done."""
-    if not _writable(x):
-        return namespace(x).broadcast_to(like(value, x), x.shape)
-    x[...] = value
-    return x
-
-
 def put(x: Array, rows: Any, value: Any) -> Array:
-    """The array with these values in some rows (indices, no mask), written into it where that can be done."""
-    if not _writable(x):
-        return assign(x, value) if _is_all(rows) else x.at[rows].set(value)  # type: ignore[attr-defined]
-    x[rows] = value
-    return x
+    """The array with these values in some rows (indices or a slice, no mask), in place where it can be written to."""
+    if isinstance(x, np.ndarray):
+        x[rows] = value
+        return x
+    return _at(x)[rows].set(value)
 
 
 def add(x: Array, rows: Any, value: Any) -> Array:
-    """The array with these values added in some rows (indices, no mask), in place where that can be done."""
-    if not _writable(x):
-        return x + value if _is_all(rows) else x.at[rows].add(value)  # type: ignore[attr-defined]
-    if _is_all(rows):
-        x += value
-    else:
+    """The array with these values added in some rows, as in `put`; no index stands there twice."""
+    if isinstance(x, np.ndarray):
         x[rows] += value
-    return x
+        return x
+    return _at(x)[rows].add(value)
+
+
+def assign(x: Array, value: Any) -> Array:
+    """The array with these values, in place where it can be written to."""
+    return put(x, slice(None), value if isinstance(x, np.ndarray) else like(value, x))
 
 
 def row_squares(x: Array) -> Array:
     """The squared norm of each row."""
-    return np.einsum("ij,ij->i", x, x) if isinstance(x, np.ndarray) else namespace(x).vecdot(x, x)
+    return _vecdot(x, x) if isinstance(x, np.ndarray) else namespace(x).vecdot(x, x)
+
+
+def add_multiple(target: Array, scale: Any, source: Array) -> None:
+    """Add scale * source to rows (rows, d) of NumPy in place, in pieces that fit the cache.
+
+    The source may have fewer rows, (period, d), which are then repeated; scale is a number or (rows, 1).
+    """
+    rows, d = target.shape
+    each = (-1, len(source), 1)
+    scale = scale if np.ndim(scale) == 0 else scale.reshape(each)
+    width = max(1, _PIECE // rows)
+    if len(source) in (1, rows) and np.ndim(scale) == 0 and width >= d:
+        target += scale * source
+        return
+    grouped = target.reshape(-1, len(source), d)  # a view: rows are contiguous
+    for start in range(0, d, width):
+        grouped[..., start : start + width] += scale * source[:, start : start + width]
 
 
 # -- to the host -------------------------------------------------------------------------------------------------
 
 
 def to_host(x: Any) -> Any:
-    """The array as NumPy has it: the one place where numbers leave a device."""
+    """The array as one of NumPy: the one place where numbers leave a device."""
     if isinstance(x, np.ndarray) or not is_foreign(x):
         return np.asarray(x)
     if _is_torch(x):
         x = x.detach()
         return x.to(getattr(sys.modules["torch"], numpy_dtype(x.dtype).name)).cpu().numpy()
-    if (jax := sys.modules.get("jax")) is not None and isinstance(x, jax.Array):
-        return np.asarray(jax.device_get(x), dtype=numpy_dtype(x.dtype))
+    if _is_jax(x):
+        return np.asarray(sys.modules["jax"].device_get(x), dtype=numpy_dtype(x.dtype))
     return x.get() if hasattr(x, "get") else np.asarray(x)
 
 
@@ -254,18 +253,18 @@ def has_nan(x: Array) -> bool:
     return bool(xp.isnan(xp.sum(x * x)))
 
 
-def imprint(x: Array) -> Array:
-    """What tells whether x is changed: a copy, or sums where that would take much memory."""
+def snapshot(x: Array) -> Array:
+    """What shows later whether x was changed: a copy, or its row sums where a copy would take much memory."""
     return x.sum(axis=1) if isinstance(x, np.ndarray) and x.size >= LARGE else copy(x)
 
 
-def restored(x: Array, imprint: Array) -> bool:
-    """Whether x is as it was; if not, and there is a copy, it is put back."""
-    if imprint.ndim < x.ndim:
-        return same(imprint, x.sum(axis=1))
-    if same(imprint, x):
+def unchanged_since(x: Array, snapshot: Array) -> bool:
+    """Whether x is as it was; if not, and there is a copy, its values are restored."""
+    if snapshot.ndim < x.ndim:
+        return same(snapshot, x.sum(axis=1))
+    if same(snapshot, x):
         return True
-    assign(x, imprint)
+    assign(x, snapshot)
     return False
 
 
@@ -273,20 +272,27 @@ def restored(x: Array, imprint: Array) -> bool:
 
 
 def _is_torch(value: Any) -> bool:
-    torch = sys.modules.get("torch")  # nobody has a tensor before torch is imported
+    torch = sys.modules.get("torch")  # without the import there are no tensors
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _writable(x: Array) -> bool:
-    return isinstance(x, np.ndarray) or not hasattr(x, "at")  # JAX arrays are not, and have `at` instead
+def _is_jax(value: Any) -> bool:
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, jax.Array)
 
 
-def _is_all(rows: Any) -> bool:
-    return isinstance(rows, slice) and rows == slice(None)
+def _detached(x: Any) -> Any:
+    """The numbers alone, without PyTorch's graph, which would grow through all steps."""
+    return x.detach() if getattr(x, "requires_grad", False) else x
 
 
-def _is_kind(x: Array, kind: str) -> bool:
-    return bool(namespace(x).isdtype(x.dtype, kind))
+def _at(x: Any) -> Any:
+    """The rows of an array of another library than NumPy, to be written: array-api-extra's `at`."""
+    try:
+        from array_api_extra import at
+    except ImportError:
+        raise missing_extra("array-api-extra", "jax" if _is_jax(x) else "torch", "A run on other arrays") from None
+    return at(x)
 
 
 def _other_namespace(x: Any) -> Any:

@@ -1,7 +1,5 @@
 """Validators: each returns the value in its plain form, or raises an error in three parts."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Collection
 from math import inf, isfinite
@@ -13,24 +11,27 @@ import numpy as np
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 
 
-def count(value: Any, name: str, least: int = 1) -> int:
-    """A whole number >= `least`; whole floats such as 1e6 are taken."""
+def count(value: Any, name: str, least: int = 1, *, most: float = inf, remedy: str = "") -> int:
+    """A whole number from `least` to `most`; whole floats such as 1e6 are taken."""
+    remedy = remedy or f"Use a whole number >= {least}"
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ArgumentTypeError(f"{name} must be an integer", repr(value), f"Use a whole number >= {least}")
-    if value < least:
-        raise ArgumentError(f"{name} must be at least {least}", value, f"Use a whole number >= {least}")
-    return int(value)
+        raise ArgumentTypeError(f"{name} must be an integer", repr(value), remedy)
+    if not least <= (whole := int(value)) <= most:
+        rule = f"at least {least}" if most == inf else f"from {least} to {most}"
+        raise ArgumentError(f"{name} must be {rule}", value, remedy)
+    return whole
 
 
 def number(
     value: Any, name: str, *, positive: bool = False, least: float = 0.0, below: float = inf, remedy: str = ""
 ) -> float:
     """A finite number: > 0 if `positive`, else >= `least`; and < `below`."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (Real, np.floating, np.integer)):
+    plain = value.item() if getattr(value, "ndim", None) == 0 else value  # scalars of any array library
+    if isinstance(plain, (bool, np.bool_)) or not isinstance(plain, Real):
         raise ArgumentTypeError(f"{name} must be a number", repr(value), remedy or "Use a float")
-    given = float(value)
+    given = float(plain)
     low = given > 0 if positive else given >= least
     if not (isfinite(given) and low and given < below):
         rule = "positive" if positive else "non-negative" if least == 0 else f"at least {least:g}"
@@ -44,6 +45,13 @@ def probability(value: Any, name: str) -> float:
     return number(value, name, positive=True, below=1.0, remedy="Use for example 0.95")
 
 
+def switch(value: Any, name: str) -> bool:
+    """True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(f"{name} must be True or False", repr(value), "Use a bool")
+    return bool(value)
+
+
 def choice(value: Any, name: str, options: Collection[str]) -> str:
     """One of a few words."""
     if not isinstance(value, str) or value not in options:
@@ -53,7 +61,7 @@ def choice(value: Any, name: str, options: Collection[str]) -> str:
 
 
 def function(value: Any, name: str, form: str, arguments: int | None = None, remedy: str = "Pass a function") -> None:
-    """Something callable and, as far as its signature tells, with so many positional arguments."""
+    """Something callable and, as far as its signature tells, with this number of positional arguments."""
     if not callable(value):
         raise ArgumentTypeError(f"{name} must be a function {form}", repr(type(value).__name__), remedy)
     if arguments is None:

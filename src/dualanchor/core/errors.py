@@ -66,20 +66,15 @@ class AssumptionWarning(UserWarning):
 class OracleError(DualAnchorError, RuntimeError):
     """The user's oracle raised, or returned what is not F_B(x).
 
-    Attributes
-    ----------
-    row : int or None
-        Row of the array in which it happened (configuration-major), None if it concerns all of them.
-    iteration : int or None
-        The step k that was being taken.
-    result : Result or None
-        Everything up to that step.
+    `iteration` is the step k that was being taken, `row` where it happened (configuration-major, None if in all rows),
+    and `result` has everything up to that step.
     """
+
+    iteration: int | None
 
     def __init__(self, rule: str, received: str, remedy: str, row: int | None = None) -> None:
         super().__init__(rule, received, remedy)
-        self.row = row
-        self.iteration: int | None = None
+        self.row, self.iteration = row, None
         self.result: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -103,21 +98,15 @@ def explain(rule: str, received: object, remedy: str) -> str:
 def unknown_name(
     kind: str, name: object, known: Iterable[str], elsewhere: Mapping[str, str] | None = None
 ) -> UnknownNameError:
-    """The error for a name that nothing has, with the close matches or else all names.
-
-    `elsewhere` has names that other libraries use, each with what stands for it here.
-    """
+    """The error for a name that nothing has, with close matches; `elsewhere` maps other libraries' names to ours."""
     names = sorted(known)
-    alike = {_simple(one): one for one in names}
-    close = [alike[one] for one in difflib.get_close_matches(_simple(name), alike, n=3, cutoff=0.5)]
+    alike = {one.lower().replace("_", "-"): one for one in names}
+    word = str(name).lower().replace("_", "-")
+    close = [alike[one] for one in difflib.get_close_matches(word, alike, n=3, cutoff=0.5)]
     if elsewhere is not None and str(name) in elsewhere:
         close = [elsewhere[str(name)]]
     remedy = f"Did you mean {' or '.join(close)}?" if close else f"Choose one of {', '.join(names)}"
     return UnknownNameError(f"{kind} must be a known name", repr(name), remedy)
-
-
-def _simple(name: object) -> str:
-    return str(name).lower().replace("_", "-")
 
 
 def install_command(extra: str) -> str:
@@ -127,8 +116,5 @@ def install_command(extra: str) -> str:
 
 def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:
     """The error for an optional dependency that is not installed."""
-    return MissingExtraError(
-        f"{purpose} needs the package {package}",
-        "an environment without it",
-        f"Install it with: {install_command(extra)}",
-    )
+    remedy = f"Install it with: {install_command(extra)}"
+    return MissingExtraError(f"{purpose} needs the package {package}", "an environment without it", remedy)

@@ -1,12 +1,11 @@
-"""Arrays and a JSON header in one file: npz without pickle, written atomically."""
-
-from __future__ import annotations
+"""Plain JSON values, and arrays with a JSON header in one file: npz without pickle, written atomically."""
 
 import json
 import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any
@@ -60,21 +59,34 @@ def read_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
             raise ValueError("the header is not an object")
     except FileNotFoundError:
         raise
-    except (
-        OSError,
-        ArithmeticError,
-        AttributeError,
-        EOFError,
-        LookupError,
-        RuntimeError,
-        SyntaxError,
-        TypeError,
-        ValueError,
-        zipfile.BadZipFile,
-    ) as error:  # whatever reading foreign bytes may end in
+    except Exception as error:  # whatever reading foreign bytes may end in
         raise CheckpointError(
             "A saved file must be a complete npz with a JSON header, as dualanchor writes it",
             f"{path}: {type(error).__name__}: {error}",
             "Give the path of a file that dualanchor wrote; a damaged checkpoint can be deleted to start anew",
         ) from error
     return header, arrays
+
+
+def jsonable(value: Any) -> Any:
+    """The value with arrays as lists, records by their `to_dict` or as text, and non-finite numbers as null."""
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return jsonable(value.tolist())
+    if isinstance(value, np.generic):
+        return jsonable(value.item())
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    if isinstance(value, Enum):
+        return value.name
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return value.to_dict() if hasattr(value, "to_dict") else repr(value)
+
+
+def to_json(value: Any, **options: Any) -> str:
+    """JSON text in which a non-finite number is null."""
+    return json.dumps(jsonable(value), allow_nan=False, ensure_ascii=False, **options)

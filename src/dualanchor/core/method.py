@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from copy import copy
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from dualanchor.core import arrays
+from dualanchor.core import arrays, check
 from dualanchor.core.errors import (
     ArgumentError,
-    ArgumentTypeError,
     CapabilityError,
     HorizonError,
     unknown_name,
 )
-from dualanchor.core.oracle import Session, no_full_pass
+from dualanchor.core.oracle import no_full_pass
 from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.rowwise import Column, Rowwise
+from dualanchor.core.session import Session
 from dualanchor.core.types import Array, Rows
 
 BATCH_SIZES = (1, 10, 20, 50, 100)
@@ -36,7 +34,8 @@ STEP_SIZES = (0.005, 0.01, 0.05, 0.1, 1.0)
 """Step sizes that a comparison tries: the paper's, in units of the problem's own step where that is known."""
 
 
-_PIECE = 1 << 19  # bytes of each array that are worked on at a time in long rows
+_LONG = 1 << 16  # coordinates; the arrays of a step on one such row leave the cache
+_PIECE = 1 << 19  # bytes of each array that are updated at a time in long rows
 
 
 class State(SimpleNamespace):
@@ -48,9 +47,9 @@ class State(SimpleNamespace):
         """The state of a selection of the rows; a copy."""
         return State(**{name: arrays.take(value, rows) for name, value in vars(self).items()})
 
-    def copy(self, into: State | None = None) -> State:
-        """An independent copy, in the arrays of a state that is no more needed where they fit."""
-        return State(**{name: arrays.copy(value, getattr(into, name, None)) for name, value in vars(self).items()})
+    def copy(self) -> State:
+        """An independent copy."""
+        return State(**{name: arrays.copy(value) for name, value in vars(self).items()})
 
 
 class Cost(NamedTuple):
@@ -73,7 +72,7 @@ class Estimator(Rowwise, ABC):
         """Add what the estimator remembers to the state."""
 
     def check_rounds(self, horizon: Any, rounds: int | None, owner: str) -> None:
-        """Raise if there is no batch size for one of so many rounds (None: as many as there will be)."""
+        """Raise if there is no batch size for one of the first `rounds` rounds (None: of as many as there will be)."""
 
     def probability(self, k: Any) -> Any:
         """Probability of heads in round k, or None where the estimator tosses no coin."""
@@ -102,6 +101,8 @@ class Method(Rowwise, ABC):
     citation: ClassVar[str]
     anytime: ClassVar[bool] = True  # whether stopping early is as good as stopping at the horizon
     compared: ClassVar[bool] = True  # whether a comparison takes it up unasked
+    positive: ClassVar[tuple[str, ...]] = ("step_size",)  # parameters that must be positive numbers
+    counts: ClassVar[tuple[str, ...]] = ()  # parameters that must be whole numbers >= 1
 
     step_size: Any
     horizon: Any = None
@@ -110,11 +111,14 @@ class Method(Rowwise, ABC):
         sizes = getattr(self, "batch_size", None)
         if isinstance(sizes, np.ndarray) and sizes.ndim == 1:  # a column is (rows, 1): this is a list of sizes
             object.__setattr__(self, "batch_size", sizes.tolist())
-        self._require_positive("step_size")
+        for name in self.positive:
+            self._require_positive(name)
+        for name in self.counts:
+            self._require_count(name)
         self._require_count("horizon", optional=True)
 
     def check_rounds(self, rounds: int | None) -> None:
-        """Raise if the method has no batch size for one of so many rounds (None: as many as there will be)."""
+        """Raise if the method has no batch size for one of the first `rounds` rounds (None: of all there will be)."""
         if (estimator := self.estimator_in_use) is not None:
             estimator.check_rounds(self.horizon, rounds, type(self).__name__)
 
@@ -147,32 +151,27 @@ class Method(Rowwise, ABC):
         """Take step k in place, from x_k to x_{k+1}."""
         if self.steps is not None and k >= self.steps:
             raise self._past_horizon(k)
-        estimator = self.estimator_in_use
-        assert estimator is not None
-        self.update(k, s, estimator.estimate(k, s, F, self.horizon, coin))
+        estimator: Any = self.estimator_in_use
+        self.update_rows(k, s, estimator.estimate(k, s, F, self.horizon, coin))
 
     def update(self, k: int, s: State, G: Array) -> None:
         """The elementwise part of a step, given the estimate G of F(x_k)."""
         raise NotImplementedError(f"{type(self).__name__} has no single-evaluation update")
 
-    def with_update(self, update: Callable[[int, State, Array], None]) -> Self:
-        """The same method with another way to compute its elementwise update."""
-        part = copy(self)
-        object.__setattr__(part, "update", update)
-        return part
-
-    def update_in_pieces(self, k: int, s: State, G: Array) -> None:
-        """`update`, in pieces of the coordinates that fit the cache: what takes no part in it stays in memory once."""
-        rows, d = G.shape
-        width = max(1, _PIECE // (rows * G.itemsize))
-        for start in range(0, d, width):
-            part = (slice(None), slice(start, start + width))
-            views = {name: value[part] for name, value in vars(s).items()}
-            piece = State(**views)
-            self.update(k, piece, G[part])
-            for name, value in vars(piece).items():
+    def update_rows(self, k: int, s: State, G: Array) -> None:
+        """`update`; long rows in pieces of the coordinates that fit the cache."""
+        if G.shape[1] < _LONG or not isinstance(G, np.ndarray):
+            self.update(k, s, G)
+            return
+        width = max(1, _PIECE // (len(G) * G.itemsize))
+        for start in range(0, G.shape[1], width):
+            piece = (slice(None), slice(start, start + width))
+            views = {name: value[piece] for name, value in vars(s).items()}
+            part = State(**views)
+            self.update(k, part, G[piece])
+            for name, value in vars(part).items():
                 if value is not views[name]:  # the method put a new array in its place
-                    getattr(s, name)[part] = value
+                    getattr(s, name)[piece] = value
 
     def probability(self, k: Any) -> Any:
         """Probability of heads of the coin that the run tosses before step k, or None."""
@@ -226,8 +225,7 @@ class Method(Rowwise, ABC):
         largest, formula, source = rule
         if np.max(self.step_size) > largest * (1 + 1e-12):
             raise ArgumentError(
-                f"{type(self).__name__}: step_size must satisfy 0 < step_size <= {formula} = {largest:.6g}"
-                f" ({source} with L = {constants.L:.6g})",
+                f"{type(self).__name__}: step_size must satisfy 0 < step_size <= {formula} = {largest:.6g} ({source})",
                 f"{np.max(self.step_size):.6g}",
                 f"Use {largest:.6g}, or pass check=False to run outside the theorem",
             )
@@ -252,6 +250,12 @@ class Method(Rowwise, ABC):
         """Names of the hyper-parameters."""
         return [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
 
+    def describe(self) -> dict[str, Any]:
+        """Name, source and hyper-parameters, for results."""
+        name = type(self).__name__
+        facts = {"id": name, "title": name, "citation": "dualanchor", "anytime": self.anytime}
+        return {key: getattr(self, key, value) for key, value in facts.items()} | {"parameters": self.parameters()}
+
     def with_changes(self, **changes: Any) -> Self:
         """A copy with some hyper-parameters changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
@@ -270,39 +274,24 @@ class Method(Rowwise, ABC):
         )
 
     def _require_positive(self, name: str) -> None:
-        value = np.asarray(getattr(self, name))
-        if value.dtype.kind not in "fiu" or not _single(getattr(self, name)):
-            raise ArgumentTypeError(
-                f"{type(self).__name__}: {name} must be a number", repr(getattr(self, name)), "Use a positive number"
-            )
-        if not (np.all(value > 0) and np.all(np.isfinite(value))):
-            raise ArgumentError(
-                f"{type(self).__name__}: {name} must be positive and finite",
-                getattr(self, name),
-                "Use a positive number",
-            )
-        if isinstance(getattr(self, name), np.generic):  # a Python number gives way to arrays of lower precision
-            object.__setattr__(self, name, getattr(self, name).item())
+        value = getattr(self, name)
+        for one in np.ravel(value) if isinstance(value, Column) else [value]:
+            check.number(one, f"{type(self).__name__}: {name}", positive=True, remedy="Use a positive number")
+        if not isinstance(value, (int, Column)):  # a Python number gives way to arrays of lower precision
+            object.__setattr__(self, name, float(value))
 
     def _require_count(self, name: str, optional: bool = False) -> None:
         value = getattr(self, name)
         if value is None and optional:
             return
-        if np.asarray(value).dtype.kind not in "iu" or not _single(value):
-            raise ArgumentTypeError(
-                f"{type(self).__name__}: {name} must be an integer", repr(value), "Use a whole number >= 1"
-            )
-        if np.min(value) < 1:
-            raise ArgumentError(f"{type(self).__name__}: {name} must be at least 1", value, "Use a whole number >= 1")
-        if isinstance(value, np.integer):
-            object.__setattr__(self, name, int(value))
+        label = f"{type(self).__name__}: {name}"
+        if isinstance(value, Column):
+            for one in value.ravel():
+                check.count(one, label)
+        else:
+            object.__setattr__(self, name, check.count(value, label))
 
 
 def steps_exist(count: int | None) -> str:
     """How many steps there are, in words."""
     return "1 step exists" if count == 1 else f"{count or 'no'} steps exist"
-
-
-def _single(value: Any) -> bool:
-    """Whether a hyper-parameter is one number, or the column of a stack."""
-    return np.ndim(value) == 0 or isinstance(value, Column)

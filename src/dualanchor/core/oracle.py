@@ -1,4 +1,4 @@
-"""What is sampled, and the Session through which a method sees it.
+"""What is sampled.
 
 An oracle is pure: it holds no generator and no counter. `draw` turns a position in the streams into a batch,
 a value that can be evaluated at several points; `mean` evaluates it. Counting lives in the Session only.
@@ -7,16 +7,13 @@ a value that can be evaluated at several points; `mean` evaluates it. Counting l
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-import numpy as np
-
-from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, CapabilityError, DualAnchorError, OracleError
+from dualanchor.core.errors import ArgumentError, CapabilityError
 from dualanchor.core.streams import Streams
-from dualanchor.core.types import Array, Counts, IntArray, Rows
+from dualanchor.core.types import Array, Counts, Rows
 
 
 @dataclass(slots=True)
@@ -28,45 +25,18 @@ class Batch:
     size : int or array of int
         What one evaluation of the batch costs, for all rows or per row.
     data : object
-        Private to the oracle that made it: a mean noise vector, component indices, positions, ...
+        Private to the oracle that made it: component indices, positions in the streams, ...
     """
 
     size: Counts
     data: Any
 
 
-class Recipe(NamedTuple):
-    """What compiled steps need to know of an oracle.
-
-    Attributes
-    ----------
-    operator : str
-        The name of its compiled operator.
-    data : array, (instances, m, d)
-        Vectors that the operator uses.
-    which : array of int
-        The instance that each row uses.
-    constants : tuple of float
-        Numbers that the operator uses.
-    sigma : float
-        Root mean square norm of additive Gaussian noise.
-    components : int or None
-        Below which number indices are drawn, where a batch is a list of these.
-    """
-
-    operator: str
-    data: Array
-    which: IntArray
-    constants: tuple[float, ...] = ()
-    sigma: float = 0.0
-    components: int | None = None
-
-
 class Oracle(ABC):
     """An operator that can only be sampled: F(x) = E[F̂(x; xi)].
 
     A subclass gives `draw` and `mean`, both for all rows at once: x is (rows, d). One that keeps data of its
-    own per row also gives `take`.
+    own per row also gives `take`. What it can do it declares:
 
     Attributes
     ----------
@@ -77,14 +47,15 @@ class Oracle(ABC):
     components : int or None
         The number n of components of a finite sum, which makes full passes possible.
     dimension : int or None
-        The number d of coordinates, where only points with so many can be asked about.
+        The number d of coordinates, where only points of this dimension can be evaluated.
     operator_price : float
-        How many evaluations computing the true operator is worth; recording is kept in proportion to it.
+        How many evaluations computing the true operator is worth; recording is in proportion to it.
     mixed_sizes : bool
         Whether `draw` takes one batch size per row; if not, the Session draws rows of one size together.
     rowwise : bool
-        Whether a row's value is the same to the last bit whatever rows are beside it, and in an array that nobody else
-        keeps; a run then works on blocks of rows that fit the cache.
+        Whether a row's value is the same to the last bit whatever rows are beside it, in a newly allocated array.
+    inner : Oracle or None
+        The oracle that a wrapper evaluates.
     """
 
     knows_operator: bool = False
@@ -94,6 +65,12 @@ class Oracle(ABC):
     operator_price: float = 1.0
     mixed_sizes: bool = False
     rowwise: bool = False
+    inner: Oracle | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "operator" in vars(cls) and "knows_operator" not in vars(cls):
+            cls.knows_operator = True  # whoever gives the operator knows it, unless declared otherwise
 
     @abstractmethod
     def draw(self, streams: Streams, size: Any) -> Batch:
@@ -103,16 +80,15 @@ class Oracle(ABC):
     def mean(self, x: Array, batch: Batch) -> Array:
         """F_B(x) for each row, shaped like x."""
 
-    def draw_many(self, streams: Streams, size: int, count: int) -> Iterator[Batch] | None:
-        """The batches that the next `count` calls of `draw` would give; None where that is no quicker.
-
-        Each may be the same object, and is to be used before the next one is asked for.
-        """
-        return None
-
     def take(self, rows: Rows) -> Self:
         """The oracle of a selection of its rows."""
         return self
+
+    def with_inner(self, inner: Oracle) -> Self:
+        """The same oracle built on another one, such as its `inner` on an engine."""
+        outer = copy(self)
+        outer.inner, outer.replayable, outer.mixed_sizes, outer.rowwise = inner, inner.replayable, False, False
+        return outer
 
     def full_batch(self) -> Batch:
         """All n components of a finite sum, as a batch of size n that costs no draws."""
@@ -120,10 +96,6 @@ class Oracle(ABC):
 
     def operator(self, x: Array) -> Array | None:
         """The true F(x) where the oracle knows it. For recording and for checks, never seen by a method."""
-        return None
-
-    def recipe(self, rows: int) -> Recipe | None:
-        """How compiled steps evaluate this oracle for so many rows, where they can."""
         return None
 
     def describe(self) -> dict[str, Any]:
@@ -136,235 +108,38 @@ class Oracle(ABC):
 
     def trace_nan(self) -> None:
         """Called when the last value was NaN: raise what is known of where that came from, beyond the point."""
-        inner = getattr(self, "_inner", None)
-        if isinstance(inner, Oracle):
-            inner.trace_nan()
+        if self.inner is not None:
+            self.inner.trace_nan()
 
 
-def in_precision_of(x: Array, value: Array) -> Array:
-    """What an oracle returned, in the precision of x: whether rows are evaluated together must not matter."""
-    real = value.dtype.kind == "f" and isinstance(x, np.ndarray)
-    return value.astype(x.dtype) if real and value.dtype != x.dtype else value
+class WrappedOracle(Oracle):
+    """An oracle made of another one: its batches and capabilities are those of `inner`, its values are its own."""
 
+    inner: Oracle
 
-class Session:
-    """The only way in which a method sees F: draw a batch, evaluate it, and have both counted.
+    def __init__(self, inner: Oracle) -> None:
+        self.inner = inner
+        for name in ("knows_operator", "replayable", "components", "dimension", "operator_price", "mixed_sizes"):
+            setattr(self, name, getattr(inner, name))
 
-    Attributes
-    ----------
-    draws, evals : int or array of int
-        Fresh samples and operator evaluations so far, for all rows or per row.
-    """
-
-    __slots__ = ("_oracle", "_streams", "checking", "draws", "evals")
-
-    def __init__(self, oracle: Oracle, streams: Streams, draws: Counts = 0, evals: Counts = 0) -> None:
-        self._oracle, self._streams = oracle, streams
-        self.draws, self.evals = draws, evals
-        self.checking = True
-
-    def draw(self, size: Counts) -> Batch:
-        """Draw fresh samples, as many for each row as asked; counted as draws."""
-        try:
-            if isinstance(size, int) or self._oracle.mixed_sizes:
-                batch = self._oracle.draw(self._streams, size)
-            else:
-                batch = self._draw_mixed(size)
-        except DualAnchorError:
-            raise
-        except Exception as error:
-            raise raised(error, "drawing a batch") from error
-        self.draws = self.draws + size
-        return batch
-
-    def draw_many(self, size: int, count: int) -> Iterator[Batch] | None:
-        """So many batches in advance, all counted, where the oracle has a quick way to draw them."""
-        batches = self._oracle.draw_many(self._streams, size, count)
-        if batches is not None:
-            self.draws = self.draws + size * count
-        return batches
+    def draw(self, streams: Streams, size: Any) -> Batch:
+        return self.inner.draw(streams, size)
 
     def full_batch(self) -> Batch:
-        """All components of a finite sum: n evaluations, no draws."""
-        return self._oracle.full_batch()
+        return self.inner.full_batch()
 
-    def __call__(self, x: Array, batch: Batch) -> Array:
-        """F_B(x), counted as `batch.size` evaluations for each row."""
-        self.evals = self.evals + batch.size
-        untouched = arrays.imprint(x) if self.checking else None
-        try:
-            value = self._mean_mixed(x, batch) if type(batch.data) is _Mixed else self._oracle.mean(x, batch)
-        except DualAnchorError:
-            raise
-        except Exception as error:
-            raise raised(error, "evaluating a batch") from error
-        if type(value) is not np.ndarray:
-            value = arrays.settled(value, x)
-        elif value.dtype is not x.dtype:
-            value = in_precision_of(x, value)
-        other = type(value) is not type(x) and not arrays.alike(value, x)
-        if self.checking or other or value.shape != x.shape:
-            _check(x, value, self._oracle)
-        if untouched is not None and not arrays.restored(x, untouched):
-            raise OracleError(
-                "The oracle must not change the point that it is asked about",
-                "a point that was different afterwards",
-                "Work on a copy of x",
-            )
-        return value
-
-    def at(self, rows: Rows) -> Session:
-        """A view of some of the rows (a mask); what it draws and evaluates is counted here."""
-        return self if rows.all() else _Part(self, np.flatnonzero(rows))
-
-    def take(self, rows: Rows) -> Session:
-        """A session of its own for a selection of the rows, with the counts they have reached."""
-        part = Session(self._oracle.take(rows), self._streams.take(rows))
-        part.draws = self.draws if isinstance(self.draws, int) else self.draws[rows]
-        part.evals = self.evals if isinstance(self.evals, int) else self.evals[rows]
-        part.checking = self.checking
+    def take(self, rows: Rows) -> Self:
+        inner = self.inner.take(rows)
+        if inner is self.inner:
+            return self
+        part = copy(self)
+        part.inner = inner
         return part
 
-    @property
-    def oracle(self) -> Oracle:
-        """What is sampled."""
-        return self._oracle
-
-    @property
-    def streams(self) -> Streams:
-        """Where the samples come from."""
-        return self._streams
-
-    @property
-    def recipe(self) -> Recipe | None:
-        """How compiled steps evaluate the oracle, where they can."""
-        return self._oracle.recipe(self._streams.rows)
-
-    def count(self, draws: Counts, evals: Counts) -> None:
-        """Count samples that were drawn and evaluated elsewhere."""
-        self.draws, self.evals = self.draws + draws, self.evals + evals
-
-    def mark(self) -> tuple[Counts, Counts, Counts]:
-        """Counts and positions, to be handed to `reset`."""
-        return self.draws, self.evals, self._streams.position
-
-    def reset(self, mark: tuple[Counts, Counts, Counts]) -> None:
-        """Go back to counts and positions marked before: the same samples follow again."""
-        self.draws, self.evals, self._streams.position = mark
-
-    def _draw_mixed(self, size: Any) -> Batch:
-        # Rows of one batch size are drawn together; the pieces are evaluated one after another.
-        sizes = np.asarray(size, dtype=np.int64)
-        pieces = []
-        for value in np.unique(sizes):
-            rows = np.flatnonzero(sizes == value)
-            oracle, streams = self._oracle.take(rows), self._streams.take(rows)
-            try:
-                pieces.append((rows, oracle, oracle.draw(streams, int(value))))
-            except OracleError as error:
-                raise _moved(error, rows) from error
-            self._streams.put(rows, streams.position)
-        return Batch(sizes, _Mixed(pieces))
-
-    def _mean_mixed(self, x: Array, batch: Batch) -> Array:
-        value = np.empty_like(x)
-        for rows, oracle, piece in batch.data.pieces:
-            try:
-                part = oracle.mean(x[rows], piece)
-                if self.checking or part.shape != x[rows].shape:
-                    _check(x[rows], part, oracle)
-                value[rows] = part
-            except OracleError as error:
-                raise _moved(error, rows) from error
-        return value
-
-
-class _Mixed(NamedTuple):
-    pieces: list[tuple[Rows, Oracle, Batch]]
-
-
-class _Part(Session):
-    """A view of some rows of another session, which does the counting."""
-
-    __slots__ = ("_parent", "_rows")
-
-    def __init__(self, parent: Session, rows: Rows) -> None:
-        super().__init__(parent._oracle.take(rows), parent._streams.take(rows))
-        self._parent, self._rows = parent, rows
-        self.checking = parent.checking
-
-    def draw(self, size: Counts) -> Batch:
-        try:
-            batch = super().draw(size)
-        except OracleError as error:
-            raise _moved(error, self._rows) from error
-        self._parent._streams.put(self._rows, self._streams.position)
-        self._parent.draws = _add(self._parent, self._parent.draws, self._rows, size)
-        return batch
-
-    def __call__(self, x: Array, batch: Batch) -> Array:
-        self._parent.evals = _add(self._parent, self._parent.evals, self._rows, batch.size)
-        try:
-            return super().__call__(x, batch)
-        except OracleError as error:
-            raise _moved(error, self._rows) from error
-
-
-def _add(session: Session, counts: Counts, rows: Rows, amount: Counts) -> Counts:
-    total = np.broadcast_to(np.asarray(counts, dtype=np.int64), (session._streams.rows,)).copy()
-    total[rows] += amount
-    return total
-
-
-def _moved(error: OracleError, rows: Rows) -> OracleError:
-    return OracleError(*error.parts, row=None if error.row is None else int(rows[error.row]))
-
-
-def raised(error: Exception, doing: str) -> OracleError:
-    """What is said of an error that a user's oracle raised."""
-    return OracleError(
-        f"The oracle must not raise when {doing}",
-        f"{type(error).__name__}: {error}",
-        "Mend the oracle; the error it raised is shown above, the result so far is in .result of this one",
-    )
-
-
-def _check(x: Array, value: Any, oracle: Oracle) -> None:
-    if getattr(value, "shape", None) != x.shape:
-        raise OracleError(
-            "The oracle must return F_B(x) with the shape of x",
-            f"{arrays.form(value)} for x of shape {tuple(x.shape)}",
-            "Return one vector per row, of the same length",
-        )
-    if not arrays.alike(value, x):
-        raise OracleError(
-            "The oracle must return an array of the library of x",
-            f"{type(value).__name__} for x of type {type(x).__name__}",
-            "Compute with the library of x0, or start from an array of the other one",
-        )
-    if not arrays.is_real(value):
-        raise OracleError(
-            "The oracle must return real floating-point numbers",
-            f"dtype {value.dtype}",
-            "Return a float array",
-        )
-    # Infinite values are left to the run, which calls them divergence, and so is NaN far out, where powers of x
-    # overflow; NaN at a moderate point is a defect.
-    if not arrays.has_nan(value):
-        return
-    xp = arrays.namespace(x)
-    extent = arrays.to_host(xp.maximum(xp.max(x, axis=1), -xp.min(x, axis=1)))
-    moderate = extent < np.finfo(arrays.numpy_dtype(x.dtype)).max ** 0.125
-    broken = arrays.to_host(xp.any(xp.isnan(value), axis=1)) & moderate
-    if broken.any():
-        oracle.trace_nan()
-        row = int(np.flatnonzero(broken)[0])
-        raise OracleError(
-            "The oracle must return numbers at every finite point",
-            f"NaN for a point of norm {arrays.row_norms(x)[row]:.3g}",
-            "Mend the oracle for this point, or start elsewhere",
-            row,
-        )
+    def is_replayable(self, x: Array, streams: Streams) -> bool:
+        found = self.inner.is_replayable(x, streams)
+        self.replayable = self.inner.replayable
+        return found
 
 
 def require_dimension(oracle: Oracle, size: int, owner: str) -> None:

@@ -1,13 +1,11 @@
 """What is to be solved: an oracle, a start, and what is known about them."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dualanchor.core import arrays
+from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.oracle import Oracle, require_dimension
 from dualanchor.core.streams import Streams
@@ -18,18 +16,9 @@ from dualanchor.core.types import Array
 class Constants:
     """What is known of an operator and its noise; None where nothing is.
 
-    Attributes
-    ----------
-    L : float or None
-        F is 1/L-cocoercive, in expectation for one sample (Assumption 3.2).
-    mu : float
-        F is mu-strongly monotone; 0 for merely monotone.
-    M : float or None
-        F is M-Lipschitz.
-    sigma : float or None
-        The variance of one sample is at most sigma squared (Assumption 3.1).
-    D : float or None
-        Distance from the start to a root, as a root mean square where instance or start are random.
+    F is 1/L-cocoercive, in expectation for one sample (Assumption 3.2), mu-strongly monotone (0: merely monotone) and
+    M-Lipschitz; the variance of one sample is at most sigma squared (Assumption 3.1); D is the distance from the start
+    to a root, as a root mean square where instance or start are random.
     """
 
     L: float | None = None
@@ -42,22 +31,12 @@ class Constants:
         if self.mu is None:
             object.__setattr__(self, "mu", 0.0)
         for name, value in asdict(self).items():
-            positive = name in ("L", "M")
-            if value is None:
-                continue
-            if isinstance(value, (str, bool)) or np.ndim(value) != 0:
-                raise ArgumentTypeError(f"Constants: {name} must be a number", repr(value), "Use a float")
-            if not np.isfinite(value) or value < 0 or (positive and value == 0):
-                sign = "positive" if positive else "non-negative"
-                raise ArgumentError(
-                    f"Constants: {name} must be {sign} and finite", value, f"Leave {name} out if unknown"
-                )
+            if value is not None:
+                remedy = f"Use a float, or leave {name} out if unknown"
+                check.number(value, f"Constants: {name}", positive=name in ("L", "M"), remedy=remedy)
         if self.L is not None and self.mu > self.L:
-            raise ArgumentError(
-                "Constants: mu must be at most L, since 1/L-cocoercive operators are L-Lipschitz",
-                f"mu = {self.mu}, L = {self.L}",
-                "Check which of the two is right",
-            )
+            rule = "Constants: mu must be at most L, since 1/L-cocoercive operators are L-Lipschitz"
+            raise ArgumentError(rule, f"mu = {self.mu}, L = {self.L}", "Check which of the two is right")
 
 
 class Instance(NamedTuple):
@@ -84,7 +63,7 @@ class Problem:
     name : str
         Shown in results.
     step_size : float, optional
-        The step that methods take unless told otherwise; 1/L where L is known.
+        The default step of methods; 1/L where L is known.
 
     Examples
     --------
@@ -109,22 +88,16 @@ class Problem:
         step_size: float | None = None,
     ) -> None:
         if not isinstance(oracle, Oracle):
-            raise ArgumentTypeError(
-                "Problem: oracle must be an Oracle",
-                type(oracle).__name__,
-                "Wrap a function in Sampler, AdditiveNoise or FiniteSum",
-            )
+            remedy = "Wrap a function in Sampler, AdditiveNoise or FiniteSum"
+            raise ArgumentTypeError("Problem: oracle must be an Oracle", type(oracle).__name__, remedy)
         if constants is not None and not isinstance(constants, Constants):
-            raise ArgumentTypeError(
-                "Problem: constants must be Constants", repr(constants), "Use Constants(L=..., sigma=...)"
-            )
+            remedy = "Use Constants(L=..., sigma=...)"
+            raise ArgumentTypeError("Problem: constants must be Constants", repr(constants), remedy)
         self._oracle = oracle
         self._x0 = as_point(x0, "Problem: x0")
         require_dimension(oracle, self.dimension, "Problem: x0")
         self._root = None if root is None else as_point(root, "Problem: root", self.dimension)
-        self._constants = constants or Constants()
-        self._name = name
-        self._step_size = step_size
+        self._constants, self._name, self._step_size = constants or Constants(), name, step_size
 
     @property
     def name(self) -> str:
@@ -148,10 +121,8 @@ class Problem:
 
     @property
     def step_size(self) -> float | None:
-        """The step that methods take unless told otherwise."""
-        if self._step_size is None and self._constants.L is not None:
-            return 1.0 / self._constants.L
-        return self._step_size
+        """The default step of methods."""
+        return 1.0 / self._constants.L if self._step_size is None and self._constants.L else self._step_size
 
     def instance(self, streams: Streams) -> Instance:
         """Oracle, start and root for each row of the streams, with random parts drawn from them."""
@@ -164,9 +135,8 @@ class Problem:
         return {"name": self.name, "dimension": self.dimension}
 
     def __repr__(self) -> str:
-        known = {name: value for name, value in asdict(self.constants).items() if value is not None}
-        facts = ", ".join(f"{name}={value:g}" for name, value in known.items())
-        return f"{type(self).__name__}({self.name!r}, d={self.dimension}{', ' + facts if facts else ''})"
+        known = [f", {name}={value:g}" for name, value in asdict(self.constants).items() if value is not None]
+        return f"{type(self).__name__}({self.name!r}, d={self.dimension}{''.join(known)})"
 
 
 def as_point(value: Any, owner: str, size: int | None = None, rows: int | None = None) -> Array:
@@ -174,19 +144,16 @@ def as_point(value: Any, owner: str, size: int | None = None, rows: int | None =
     point = as_reals(value)
     if point is None:
         raise ArgumentTypeError(f"{owner} must be an array of real numbers", _kind(value), "Pass floats")
-    shapes = [f"({size if size is not None else 'd'},)"] + ([f"({rows}, {size})"] if rows is not None else [])
     shape = tuple(point.shape)
-    fits = len(shape) == 1 and shape[0] > 0 and (size is None or shape[0] == size)
-    if not (fits or (rows is not None and shape == (rows, size))):
-        raise ArgumentError(f"{owner} must have shape {' or '.join(shapes)}", f"shape {shape}", "Reshape it")
+    fits = len(shape) == 1 and shape[0] > 0 and size in (None, shape[0])
+    if not fits and (rows is None or shape != (rows, size)):
+        allowed = f"({'d' if size is None else size},)" + ("" if rows is None else f" or ({rows}, {size})")
+        raise ArgumentError(f"{owner} must have shape {allowed}", f"shape {shape}", "Reshape it")
     if not arrays.finite_rows(point.reshape(-1, shape[-1])).all():
         seen = arrays.to_host(point)
         bad = np.argwhere(~np.isfinite(seen))[0].tolist()
-        raise ArgumentError(
-            f"{owner} must be finite",
-            f"{seen[tuple(bad)]} at index {bad if len(bad) > 1 else bad[0]}",
-            "Start from numbers",
-        )
+        received = f"{seen[tuple(bad)]} at index {bad if len(bad) > 1 else bad[0]}"
+        raise ArgumentError(f"{owner} must be finite", received, "Start from numbers")
     return point
 
 
@@ -195,15 +162,13 @@ def as_reals(value: Any) -> Array | None:
     if arrays.is_foreign(value):
         if arrays.is_real(value):
             return arrays.copy(value)
-        xp = arrays.namespace(value)
-        whole = xp.isdtype(value.dtype, ("bool", "integral"))
+        whole = arrays.namespace(value).isdtype(value.dtype, ("bool", "integral"))
         return arrays.in_double(value) if whole else None
     try:
         array = np.array(value)  # a copy: the caller's array stays the caller's
     except ValueError:
         return None
-    if array.dtype.kind in "iub":
-        array = array.astype(np.float64)
+    array = array.astype(np.float64) if array.dtype.kind in "iub" else array
     return array if array.dtype.kind == "f" else None
 
 

@@ -1,7 +1,5 @@
 """Finding methods and problems by name: one file each, found by folder."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -20,28 +18,24 @@ class Entry(NamedTuple):
 
 
 class Registry(Generic[T]):
-    """Every subclass of `base` with an `id` that a module of `package` defines."""
+    """The subclasses of `base` with an `id`, each defined in a module of `package`."""
 
     def __init__(self, kind: str, package: str, base: type[T]) -> None:
         self._kind, self._package, self._base = kind, package, base
-        self._found: dict[str, type[T]] | None = None
+        self._found: dict[str, type[T]] = {}
 
     def all(self) -> dict[str, type[T]]:
         """Classes by id, in alphabetical order."""
-        if self._found is None:
-            found = {}
-            package = importlib.import_module(self._package)
-            for module in pkgutil.iter_modules(package.__path__):
-                content = vars(importlib.import_module(f"{self._package}.{module.name}"))
-                for value in content.values():
-                    if (
-                        isinstance(value, type)
-                        and issubclass(value, self._base)
-                        and value.__module__.startswith(self._package + ".")
-                        and isinstance(vars(value).get("id"), str)
-                    ):
-                        found[vars(value)["id"]] = value
-            self._found = dict(sorted(found.items()))
+        if self._found:
+            return self._found
+        found = {}
+        for info in pkgutil.iter_modules(importlib.import_module(self._package).__path__):
+            module = importlib.import_module(f"{self._package}.{info.name}")
+            for value in vars(module).values():
+                defined = isinstance(value, type) and value.__module__ == module.__name__  # not imported there
+                if defined and issubclass(value, self._base) and isinstance(vars(value).get("id"), str):
+                    found[vars(value)["id"]] = value
+        self._found = dict(sorted(found.items()))
         return self._found
 
     def entries(self) -> list[Entry]:
@@ -50,7 +44,6 @@ class Registry(Generic[T]):
 
     def get(self, name: str) -> type[T]:
         """The class with this id; an error lists close matches."""
-        classes = self.all()
-        if name not in classes:
-            raise unknown_name(self._kind, name, classes)
-        return classes[name]
+        if name not in self.all():
+            raise unknown_name(self._kind, name, self.all())
+        return self.all()[name]

@@ -4,8 +4,6 @@ A method is a frozen dataclass of hyper-parameters. For a whole grid in one arra
 differs between configurations becomes a column of shape (rows, 1), so that the same formula serves both.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import numbers
 from collections.abc import Callable, Sequence
@@ -27,7 +25,8 @@ class Column(np.ndarray[Any, Any]):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
         arrays = [one for one in inputs if isinstance(one, np.ndarray) and not isinstance(one, Column)]
         floats = [one.dtype for one in arrays if one.dtype.kind == "f"]
-        plain = [_plain(one, floats) if isinstance(one, Column) else one for one in inputs]
+        dtype = np.result_type(*floats) if floats else None
+        plain = [np.asarray(one, dtype) if isinstance(one, Column) else one for one in inputs]
         if out is not None:
             options["out"] = tuple(np.asarray(one) for one in out)
         value = getattr(ufunc, method)(*plain, **options)
@@ -37,11 +36,6 @@ class Column(np.ndarray[Any, Any]):
 def number(value: Any) -> Any:
     """A Python number for a NumPy scalar, so that it gives way to arrays of lower precision as a column does."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _plain(column: Column, floats: list[np.dtype[Any]]) -> Any:
-    values = np.asarray(column)
-    return values.astype(np.result_type(*floats)) if floats else values
 
 
 class Rowwise:
@@ -73,7 +67,7 @@ class Rowwise:
 
     def settled(self) -> Self:
         """The same record with one number for each column whose rows agree."""
-        return self._with(lambda column: column.flat[0].item() if column.size and _agree(column) else column)
+        return self._with(lambda column: column.flat[0].item() if np.unique(column).size == 1 else column)
 
     def _with(self, change: Callable[[Any], Any]) -> Self:
         part = object.__new__(type(self))  # checked when it was made: this needs no new check
@@ -87,16 +81,10 @@ class Rowwise:
         return part
 
 
-def _agree(column: Any) -> bool:
-    values = np.asarray(column)
-    return bool((values == values.flat[0]).all())
-
-
 def _column(owner: str, name: str, values: list[Any]) -> Any:
-    if all(isinstance(value, numbers.Integral) for value in values):
-        return np.array(values, dtype=np.int64)[:, None].view(Column)
-    if all(isinstance(value, numbers.Real) for value in values):
-        return np.array(values, dtype=np.float64)[:, None].view(Column)
+    for kind, dtype in ((numbers.Integral, np.int64), (numbers.Real, np.float64)):
+        if all(isinstance(value, kind) for value in values):
+            return np.array(values, dtype)[:, None].view(Column)
     if all(isinstance(value, Rowwise) for value in values):
         return type(values[0]).stack(values)
     raise ArgumentTypeError(

@@ -1,7 +1,5 @@
 """The mean of a fresh batch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core.method import Cost, Estimator, State
-from dualanchor.core.oracle import Session
 from dualanchor.core.schedule import Schedule, as_schedule
+from dualanchor.core.session import Session
 from dualanchor.core.types import Array
 
 
@@ -20,14 +18,9 @@ class Minibatch(Estimator):
 
     Unbiased, with variance at most :math:`\sigma^2/B_k` under Assumption 3.1.
 
-    Cost
-    ----
-    :math:`B_k` draws and as many evaluations in round k.
-
     Parameters
     ----------
-    batch_size : int, Schedule or list of int
-        The sizes :math:`B_k`.
+    batch_size : int, Schedule or list of int; :math:`B_k` draws and evaluations in round k
     """
 
     batch_size: Any = 1

@@ -1,7 +1,5 @@
 """PAGE: a large fresh batch now and then, otherwise a correction by differences."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,7 +8,7 @@ import numpy as np
 from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.method import Cost, Estimator, State
-from dualanchor.core.oracle import Session
+from dualanchor.core.session import Session
 from dualanchor.core.types import Array, Rows
 
 
@@ -22,17 +20,12 @@ class PAGE(Estimator):
         v_k = \begin{cases} F_{S_1}(x_k) & \text{with probability } p_k = \min\{1, 2/(k+2)\},\\
         v_{k-1} + F_{S_2}(x_k) - F_{S_2}(x_{k-1}) & \text{otherwise,} \end{cases}
 
-    with :math:`|S_1|` = `big_batch`, :math:`|S_2|` = `small_batch`, and the same samples :math:`S_2` at both points,
-    so additive noise cancels in the difference.
-
-    Cost
-    ----
-    `big_batch` draws and evaluations, or `small_batch` draws and twice as many evaluations.
+    with the same samples :math:`S_2` at both points, so additive noise cancels in the difference.
 
     Parameters
     ----------
-    big_batch, small_batch : int
-        Sizes of the fresh batch and of the difference.
+    big_batch : int, :math:`|S_1|`
+    small_batch : int, :math:`|S_2|`, each evaluated twice
     """
 
     big_batch: Any = 10
@@ -87,15 +80,7 @@ class PAGE(Estimator):
 
 @dataclass(frozen=True)
 class FreshPAGE(PAGE):
-    """PAGE with other samples at the second point of a difference, so that no noise cancels.
-
-    Another reading of sources that do not say which samples a difference uses. Not a good estimator: it keeps
-    the noise of every difference.
-
-    Cost
-    ----
-    `big_batch` draws and evaluations, or twice `small_batch` of both.
-    """
+    """PAGE with other samples at the second point of a difference, so that no noise cancels; for comparison."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
 

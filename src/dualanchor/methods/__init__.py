@@ -1,7 +1,5 @@
 """The algorithms, one file each. A file put here is found, listed, tested and documented."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from dualanchor.core.method import Method

@@ -1,64 +1,118 @@
-"""The untuned default: average, look at the mean, and go on with what the look suggests."""
-
-from __future__ import annotations
+"""The untuned default: average, estimate the residual at the mean, and go on with what that suggests."""
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dualanchor.core.arrays import add, assign, copy, namespace, numpy_dtype, put, row_squares, to_host, zeros_like
+from dualanchor.core import arrays
 from dualanchor.core.method import Cost, Method, State
-from dualanchor.core.oracle import Session
 from dualanchor.core.problem import Problem
 from dualanchor.core.schedule import Tapered
-from dualanchor.core.types import Array, Rows
+from dualanchor.core.session import Session
+from dualanchor.core.staged import END, Stage, Staged
+from dualanchor.core.types import Array, IntArray
+from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.schedules import Setting, tapered_at
 
 SHORT = 200  # rounds below which there is nothing to decide
 LONG = 10_000  # rounds above which samples are taken several at a time
-CAUTION = 1.5  # steps are at most so many times distance travelled / root of the sum of squares seen
+CAUTION = 1.5  # steps are at most this times distance travelled / root of the sum of squares seen
+_OFTEN, _SELDOM = 32, 8  # the step is set anew in each of the first rounds, then in every eighth
 
-AVERAGE, RESTARTED, DUAL, CHOOSE = 0, 1, 2, 3
-"""What a row does: the first average, one started anew at its mean, Dual-OHM, choosing between mean and iterate."""
-
-
-class Times(NamedTuple):
-    """Rounds at which the first average ends, the look at it, the second average, and the look at its mean."""
-
-    averaged: int
-    looked: int
-    chosen: int
-    compared: int
+AVERAGE, ESTIMATE, CONTINUE, RESTART, DUAL, LAST, MEAN, ITERATE = range(8)
+"""The stages: a first average, the residual at its mean; then going on with it, or averaging anew, or Dual-OHM; then
+the rest of the average, or the residuals at the mean and at the last iterate, of which the better is returned."""
 
 
 @dataclass(frozen=True)
-class Auto(Method):
+class CautiousAverage(Method):
+    r"""Steps :math:`y \leftarrow y - a\,g` with the mean :math:`x = \sum k\,y_k / \sum k` and a cautious step a.
+
+    State: x, y, the start, the weighted mean g of the samples, `spread` :math:`\sum w^2\|g\|^2` with the same weights,
+    `squares` :math:`\sum \|g\|^2`, and `away`, the largest distance from the start. `offset` counts earlier rounds.
+    """
+
+    step_size: Any
+    samples_per_round: int = 1
+    offset: int = 0
+
+    def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
+        return Cost(self.samples_per_round, self.samples_per_round)
+
+    def init(self, x0: Array) -> State:
+        vectors = {name: arrays.copy(x0) for name in ("x", "y", "start")}
+        numbers = {name: arrays.zeros_like(x0[:, 0]) for name in ("spread", "squares", "away")}
+        return State(**vectors, **numbers, g=arrays.zeros_like(x0), step=arrays.zeros_like(x0[:, :1]))
+
+    def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
+        n = k + self.offset + 1
+        G = F(s.y, F.draw(self.samples_per_round))
+        square, w = arrays.row_squares(G), 2 / (n + 1)
+        s.x += w * (s.y - s.x)
+        s.g += w * (G - s.g)
+        s.spread = (1 - w) ** 2 * s.spread + w**2 * square
+        s.squares = s.squares + square
+        if n <= _OFTEN or n % _SELDOM == 0:
+            self._set_step(s)
+        s.y -= s.step * G
+
+    def _set_step(self, s: State) -> None:
+        """The smaller of `step_size` and CAUTION r / sqrt(squares), r the largest distance from the start so far."""
+        xp = arrays.namespace(s.x)
+        s.away = xp.maximum(s.away, xp.sqrt(arrays.row_squares(s.y - s.start)))
+        cautious = CAUTION * s.away / xp.sqrt(s.squares + _least(s.x.dtype))
+        s.step = xp.where((s.away > 0) & (cautious < self.step_size), cautious, self.step_size + 0 * cautious)[:, None]
+
+
+@dataclass(frozen=True)
+class ResidualEstimate(Method):
+    """Samples at one point, which stays: their mean and `scatter`, the sum of squared distances from it."""
+
+    step_size: Any = 1.0
+    samples_per_round: int = 1
+
+    def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
+        return Cost(self.samples_per_round, self.samples_per_round)
+
+    def init(self, x0: Array) -> State:
+        return State(x=arrays.copy(x0), mean=arrays.zeros_like(x0), scatter=arrays.zeros_like(x0[:, 0]))
+
+    def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
+        change = F(s.x, F.draw(self.samples_per_round)) - s.mean
+        s.mean += change / (k + 1)
+        s.scatter = s.scatter + (1 - 1 / (k + 1)) * arrays.row_squares(change)
+
+
+def _squared_residual(s: State, rounds: int) -> tuple[Array, Array]:
+    """The squared residual at the point of a ResidualEstimate, without bias, and the variance of one round."""
+    variance = s.scatter / max(1, rounds - 1)
+    return arrays.row_squares(s.mean) - variance / max(1, rounds), variance
+
+
+@dataclass(frozen=True)
+class Auto(Staged):
     r"""Averaging with a cautious step, and Dual-OHM where averaging is seen to be biased. Needs only L.
 
-    A heuristic: on the paper's panels it ends below every tuned baseline, untuned. It has no theorem of its own; a
-    certificate afterwards says what it reached. For a theorem use `dual-ohm`.
+    A heuristic: on the paper's panels it ends, untuned, below every tuned baseline. Weak where L is far too large.
 
     Update
     ------
-    One round is one sample (or `samples_per_round`) at one point. For Q rounds:
+    In Q = `rounds` rounds, each the mean of `samples_per_round` samples at one point; if Q < 200 only the first item:
 
-    1. Q/8 rounds of :math:`y \leftarrow y - a\,g` with the mean :math:`\bar x = \sum k\,y_k / \sum k`, where a is the
-       smaller of `step_size` and :math:`1.5\,r/\sqrt G`, r the largest distance from the start so far and G the sum of
-       all :math:`\|g\|^2`.
-    2. Q/20 rounds at :math:`\bar x` give its squared residual :math:`\rho^2` without bias, and the variance
-       :math:`s^2` of one sample.
-    3. If :math:`\rho^2 > s^2`, the start still matters: average anew from :math:`\bar x`. Else, if :math:`\rho^2` is
-       above three times :math:`\|\sum w g\|^2 + \sum w^2\|g\|^2`, more than an affine operator allows, curvature has
-       biased the mean: Dual-OHM from :math:`\bar x` with tapered batches to the end, N = a tenth of what is left.
-       Else go on averaging.
-    4. After a fresh start, or where :math:`\|\sum w g\|^2 > 3 \sum w^2\|g\|^2` shows a mean that still drifts, the last
-       Q/20 rounds choose the better of mean and last iterate.
+    1. Q/8 rounds of :math:`y \leftarrow y - a\,g` with the mean :math:`\bar x = \sum k\,y_k / \sum k`, where
+       :math:`a = \min\{\alpha, 1.5\,r/\sqrt{\sum\|g\|^2}\}`, r the largest distance from the start so far.
+    2. Q/20 rounds at :math:`\bar x` for its squared residual :math:`\rho^2` and the variance :math:`s^2` of a sample.
+    3. If :math:`\rho^2 > s^2`, average anew from :math:`\bar x`. Else, if :math:`\rho^2 > 3(\|\sum w g\|^2 +
+       \sum w^2\|g\|^2)`, more than an affine operator allows, Dual-OHM from :math:`\bar x` with tapered batches to the
+       end, N = a tenth of what is left. Else go on averaging.
+    4. After a fresh start, or if :math:`\|\sum w g\|^2 > 3 \sum w^2\|g\|^2` (the mean still drifts), the last Q/20
+       rounds choose the better of mean and last iterate.
 
     Guarantee
     ---------
-    None, by design; see the certificate of the result.
+    None, by design; see the certificate of the result, or use `dual-ohm`.
 
     Cost
     ----
@@ -66,22 +120,13 @@ class Auto(Method):
 
     Parameters
     ----------
-    step_size : float
-        The largest step, 1/L.
+    step_size : float, the largest step :math:`\alpha`; 1/L by name
     rounds : int
-        Q.
-    samples_per_round : int
-        Samples that each round takes the mean of; by name for a budget, as many as keep the rounds near 10,000.
-
-    Notes
-    -----
-    Weak where L is far too large for the budget: the step is never enlarged beyond 1/L. Fewer than 200 rounds are all
-    spent on averaging.
+    samples_per_round : int; by name as many as keep the rounds near 10,000
 
     References
     ----------
-    The step rule follows the idea of Ivgi, Hinder and Carmon 2023 (distance over gradients). Averaging: Polyak and
-    Juditsky 1992.
+    Ivgi, Hinder and Carmon 2023 (distance over gradients); Polyak and Juditsky 1992 (averaging).
 
     Examples
     --------
@@ -99,11 +144,7 @@ class Auto(Method):
     title = "auto, the untuned default: averaging, or Dual-OHM where that is biased"
     citation = "dualanchor"
     anytime = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._require_count("rounds")
-        self._require_count("samples_per_round")
+    counts = ("rounds", "samples_per_round")
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
@@ -118,160 +159,86 @@ class Auto(Method):
         return int(self.rounds) + 1
 
     @cached_property
-    def times(self) -> Times | None:
-        """When something is decided; never in short runs."""
-        Q = self.horizon - 1
-        return Times(Q // 8, Q // 8 + Q // 20, Q - Q // 20, Q - Q // 40) if Q >= SHORT else None
+    def lengths(self) -> dict[int, int]:
+        """Rounds of each stage; short runs have one stage only."""
+        Q = int(self.rounds)
+        if Q < SHORT:
+            return {AVERAGE: Q}
+        first, estimate, half = Q // 8, Q // 20, Q // 20 - Q // 40
+        middle = Q - first - 2 * estimate
+        return {
+            AVERAGE: first, ESTIMATE: estimate, CONTINUE: middle, RESTART: middle, DUAL: middle + estimate,
+            LAST: estimate, MEAN: half, ITERATE: estimate - half,
+        }  # fmt: skip
 
-    @cached_property
-    def dual_horizon(self) -> int:
-        """N of Dual-OHM, should a row go that way."""
-        return max(2, self._left // 10)
+    def begin(self, x0: Array) -> State:
+        s = self._average(0).init(x0)
+        return State(**vars(s), score=arrays.zeros_like(s.spread))
 
-    @property
-    def _left(self) -> int:
-        return 0 if self.times is None else self.horizon - 1 - self.times.looked
+    def stage(self, number: int, memory: State) -> Stage:
+        rounds = self.lengths[number]
+        if number in (ESTIMATE, MEAN, ITERATE):
+            estimate = ResidualEstimate(1.0, self.samples_per_round)
+            return Stage(estimate, estimate.init(memory.y if number == ITERATE else memory.x), rounds)
+        if number == DUAL:
+            dual = self._dual()
+            return Stage(dual, dual.init(memory.x), dual.horizon - 1)
+        if number in (AVERAGE, RESTART):
+            method = self._average(0)
+            return Stage(method, method.init(memory.x), rounds)
+        before = (AVERAGE,) if number == CONTINUE else (AVERAGE, CONTINUE)
+        names = vars(self._average(0).init(memory.x))
+        state = State(**{name: arrays.copy(getattr(memory, name)) for name in names})
+        return Stage(self._average(sum(self.lengths[stage] for stage in before)), state, rounds)
 
-    @cached_property
-    def batch_ends(self) -> dict[int, tuple[int, int]]:
-        """Last round of each of Dual-OHM's batches: the batch's number and size."""
-        assert self.times is not None
-        N = self.dual_horizon
-        sizes = Tapered(tapered_at(N, self._left, Setting(1.0, 1.0, 1.0)).C).size(np.arange(N - 1), N)
-        sizes[-1] += self._left - int(sizes.sum())
-        ends = self.times.looked + np.cumsum(sizes) - 1
-        return {int(end): (k, int(size)) for k, (end, size) in enumerate(zip(ends, sizes, strict=True))}
+    def choose(self, number: int, memory: State, s: State, F: Session) -> IntArray:
+        if number in (AVERAGE, CONTINUE, RESTART, LAST):
+            vars(memory).update(vars(s))
+        if number == AVERAGE:
+            return self._all(s, ESTIMATE if ESTIMATE in self.lengths else END)
+        if number == ESTIMATE:
+            return self._after_estimate(memory, s)
+        if number == CONTINUE:
+            drifts = arrays.to_host(arrays.row_squares(memory.g) > 3 * memory.spread)
+            return np.where(drifts, MEAN, LAST)
+        if number == RESTART:
+            return self._all(s, MEAN)
+        if number == MEAN:
+            memory.score = _squared_residual(s, self.lengths[MEAN])[0]
+            return self._all(s, ITERATE)
+        if number == ITERATE:
+            better = np.flatnonzero(arrays.to_host(_squared_residual(s, self.lengths[ITERATE])[0] < memory.score))
+            memory.x = arrays.put(memory.x, better, memory.y[better])
+        elif number == DUAL:
+            memory.x = s.x
+        return self._all(s, END)
 
-    def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
-        size = self.samples_per_round + 0 * np.asarray(k)
-        return Cost(size, size)
+    def point(self, number: int, memory: State, s: State) -> Array:
+        return memory.x if number in (ESTIMATE, MEAN, ITERATE) else s.x
 
-    def init(self, x0: Array) -> State:
-        vectors = {name: copy(x0) for name in ("x", "y", "start", "asked")}  # mean, iterate, start, where to sample
-        sums = {name: zeros_like(x0) for name in ("g", "total")}  # weighted mean of samples; sum of a look or batch
-        names = ("count", "spread", "squares", "away", "looks", "scatter", "score")
-        numbers = {name: zeros_like(x0[:, 0]) for name in (*names, "doing")}
-        return State(**vectors, **sums, **numbers)
+    def _after_estimate(self, memory: State, s: State) -> IntArray:
+        residual, variance = _squared_residual(s, self.lengths[ESTIMATE])
+        allowed = 3 * (arrays.row_squares(memory.g) + memory.spread)  # what an affine operator allows
+        above, biased = arrays.to_host(residual > variance), arrays.to_host(residual > allowed)
+        return np.where(above, RESTART, np.where(biased, DUAL, CONTINUE))
 
-    def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
-        if k >= self.horizon - 1:
-            raise self._past_horizon(k)
-        G = F(s.asked, F.draw(self.samples_per_round))
-        times = self.times
-        if times is None or k < times.averaged:
-            self._average(s, G, slice(None))
-        elif k < times.looked:
-            self._look(s, G, slice(None))
-        else:
-            plans = to_host(s.doing)
-            for doing in sorted(set(plans.tolist())):
-                rows = np.flatnonzero(plans == doing)
-                if doing == DUAL:
-                    self._dual(k, s, G, rows)
-                elif doing == CHOOSE:
-                    self._look(s, G, rows)
-                else:
-                    self._average(s, G, rows if rows.size < plans.size else slice(None))
-        if times is not None:
-            self._decide(k + 1, s, times)
+    def _average(self, offset: int) -> CautiousAverage:
+        return CautiousAverage(self.step_size, int(self.samples_per_round), offset)
 
-    # -- what a row can do -----------------------------------------------------------------------------------
+    def _dual(self) -> DualOHM:
+        """Dual-OHM for the rest of the rounds, N a tenth of them, with tapered batches that take all of them."""
+        rounds = self.lengths[DUAL]
+        N = max(2, rounds // 10)
+        sizes = Tapered(tapered_at(N, rounds, Setting(1.0, 1.0, 1.0)).C).size(np.arange(N - 1), N)
+        sizes[-1] += rounds - int(sizes.sum())
+        return DualOHM(self.step_size, N, (int(self.samples_per_round) * sizes).tolist())
 
-    def _average(self, s: State, G: Array, rows: Rows | slice) -> None:
-        g, xp = G[rows], namespace(G)
-        square = row_squares(g)
-        s.count = add(s.count, rows, 1)
-        w = 2 / (s.count[rows] + 1)
-        s.x = add(s.x, rows, w[:, None] * (s.y[rows] - s.x[rows]))
-        s.g = add(s.g, rows, w[:, None] * (g - s.g[rows]))
-        s.spread = put(s.spread, rows, (1 - w) ** 2 * s.spread[rows] + w**2 * square)
-        s.squares = add(s.squares, rows, square)
-        longest, away = self._longest(s, rows), s.away[rows]
-        cautious = CAUTION * away / xp.sqrt(s.squares[rows] + _least(w.dtype))
-        a = xp.where((away > 0) & (cautious < longest), cautious, longest)
-        s.y = add(s.y, rows, -a[:, None] * g)
-        moved = s.y[rows] - s.start[rows]
-        s.away = put(s.away, rows, xp.maximum(away, xp.sqrt(row_squares(moved))))
-        s.asked = put(s.asked, rows, s.y[rows])
-
-    def _look(self, s: State, G: Array, rows: Rows | slice) -> None:
-        s.looks = add(s.looks, rows, 1)
-        change = G[rows] - s.total[rows]  # total holds the mean of the look
-        s.total = add(s.total, rows, change / s.looks[rows][:, None])
-        s.scatter = add(s.scatter, rows, (1 - 1 / s.looks[rows]) * row_squares(change))
-
-    def _dual(self, k: int, s: State, G: Array, rows: Rows) -> None:
-        s.total = add(s.total, rows, G[rows])
-        if k not in self.batch_ends:
-            return
-        N, (i, size) = self.dual_horizon, self.batch_ends[k]
-        alpha = self._longest(s, rows)
-        alpha = alpha[:, None] if isinstance(alpha, np.ndarray) else alpha
-        G, z = s.total[rows] / size, s.y[rows]
-        z = ((N - i - 1) * z - alpha * G) / (N - i)  # as in DualOHM, y in the place of z
-        s.x = add(s.x, rows, -(alpha * G + z))
-        s.y, s.asked, s.total = put(s.y, rows, z), put(s.asked, rows, s.x[rows]), put(s.total, rows, 0.0)
-
-    def _longest(self, s: State, rows: Rows | slice) -> Any:
-        """The step size: a number, or one for each of the rows."""
-        step = self.step_size
-        return np.asarray(step, s.count.dtype).ravel()[rows] if isinstance(step, np.ndarray) else step
-
-    # -- what is decided -------------------------------------------------------------------------------------
-
-    def _decide(self, k: int, s: State, times: Times) -> None:
-        if k == times.averaged:
-            s.asked = assign(s.asked, s.x)
-        elif k == times.looked:
-            self._after_the_look(s)
-        elif k == times.chosen:
-            drifts = row_squares(s.g) > 3 * s.spread
-            rows = _where((s.doing == RESTARTED) | ((s.doing == AVERAGE) & drifts))
-            s.doing = put(s.doing, rows, CHOOSE)
-            self._begin_look(s, rows, s.x)
-        elif k == times.compared:
-            rows = _where(s.doing == CHOOSE)
-            s.score = put(s.score, rows, self._residual(s)[rows])
-            self._begin_look(s, rows, s.y)
-        elif k == self.horizon - 1:
-            better = _where((s.doing == CHOOSE) & (self._residual(s) < s.score))
-            s.x = put(s.x, better, s.y[better])
-
-    def _after_the_look(self, s: State) -> None:
-        residual, variance = self._residual(s), self._variance(s)
-        allowed = 3 * (row_squares(s.g) + s.spread)
-        above = residual > variance
-        anew, dual = _where(above), _where(~above & (residual > allowed))
-        s.doing = put(put(s.doing, anew, RESTARTED), dual, DUAL)
-        for name in ("count", "spread", "squares", "away", "g"):
-            setattr(s, name, put(getattr(s, name), anew, 0.0))
-        s.y, s.start = put(s.y, anew, s.x[anew]), put(s.start, anew, s.x[anew])
-        s.y = put(s.y, dual, 0.0)
-        self._begin_look(s, slice(None), s.y)
-        s.asked = put(s.asked, dual, s.x[dual])
-
-    def _begin_look(self, s: State, rows: Rows | slice, where: Array) -> None:
-        s.asked = put(s.asked, rows, where[rows])
-        s.total, s.looks, s.scatter = (put(sums, rows, 0.0) for sums in (s.total, s.looks, s.scatter))
-
-    def _variance(self, s: State) -> Array:
-        return s.scatter / _at_least_one(s.looks - 1)
-
-    def _residual(self, s: State) -> Array:
-        """The squared residual at the point looked at, without bias."""
-        return row_squares(s.total) - self._variance(s) / _at_least_one(s.looks)
+    @staticmethod
+    def _all(s: State, number: int) -> IntArray:
+        return np.full(len(s.x), number)
 
 
 @cache
 def _least(dtype: Any) -> float:
     """A number that makes 0 divisible and changes no other."""
-    return float(np.finfo(numpy_dtype(dtype)).tiny)
-
-
-def _where(rows: Array) -> Rows:
-    return np.flatnonzero(to_host(rows))
-
-
-def _at_least_one(numbers: Array) -> Array:
-    xp = namespace(numbers)
-    return xp.maximum(numbers, xp.ones_like(numbers))
+    return float(np.finfo(arrays.numpy_dtype(dtype)).tiny)

@@ -1,21 +1,20 @@
-"""Averaged SGDA: the plain iteration, of which the mean is returned."""
+"""Averaging: the mean of the iterates of plain steps, or of any method."""
 
-from __future__ import annotations
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, ClassVar, Self
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
-
-from dualanchor.core.errors import ArgumentError
-from dualanchor.core.method import Estimator, State
-from dualanchor.core.problem import Problem
-from dualanchor.core.schedule import as_schedule
+from dualanchor.core import arrays, check
+from dualanchor.core.errors import ArgumentTypeError
+from dualanchor.core.method import Cost, Method, State
+from dualanchor.core.problem import Constants
+from dualanchor.core.session import Session
+from dualanchor.core.staged import Staged
 from dualanchor.core.types import Array
-from dualanchor.estimators.minibatch import Minibatch
-from dualanchor.methods.running import Running
 from dualanchor.methods.sgda import SGDA
 
 WEIGHTS = ("linear", "uniform")
+_PREFIX = "inner_"
 
 
 def share(k: int, weights: str) -> float:
@@ -23,35 +22,21 @@ def share(k: int, weights: str) -> float:
     return 2 / (k + 1) if weights == "linear" else 1 / k
 
 
-def check_weights(weights: Any, owner: str) -> None:
-    """Raise unless the weights are known by this name."""
-    if weights not in WEIGHTS:
-        raise ArgumentError(
-            f"{owner}: weights must be one of {', '.join(WEIGHTS)}", repr(weights), "Use weights='linear'"
-        )
-
-
 @dataclass(frozen=True)
-class AveragedSGDA(Running):
+class AveragedSGDA(SGDA):
     r"""Averaged stochastic gradient descent-ascent, at its best on operators that are nearly affine.
 
-    Plain steps of constant length, one sample each; what is returned is the mean of all iterates, in which their noise
-    cancels. Anytime, and nothing to tune but the step. Where the operator bends within the reach of the noise the mean
-    keeps a bias, and `DualOHM` is better.
+    Plain steps; the mean of all iterates is returned. Anytime. Curvature biases the mean, and `DualOHM` is better.
 
     Update
     ------
     .. math:: y_{k+1} = y_k - \alpha F_{B_k}(y_k), \qquad
         x_n = \frac{\sum_{k=1}^n w_k y_k}{\sum_{k=1}^n w_k}, \qquad w_k = k \ \text{or}\ 1
 
-    with :math:`\alpha` = `step_size`, :math:`B_k` from `batch_size` and :math:`w_k` by `weights`; kept as
-    :math:`x_k = x_{k-1} + \frac{2}{k+1}(y_k - x_{k-1})`, or :math:`\frac1k` for equal weights.
-
     Guarantee
     ---------
-    Affine F, :math:`T = I - \alpha F` nonexpansive (:math:`0 < \alpha \le 2/L`), Assumption 3.1, batches of size B,
-    every n: :math:`\mathbb E \|F(x_n)\|^2 \le 16D^2/(\alpha^2 n^2) + 16\sigma^2/(nB)`, with equal weights 4 and 4. Not
-    in the paper. None known for other operators.
+    Affine F, :math:`0 < \alpha \le 2/L`, Assumption 3.1, batches of size B, every n: :math:`\mathbb E \|F(x_n)\|^2
+    \le 16D^2/(\alpha^2 n^2) + 16\sigma^2/(nB)`, with equal weights 4 and 4. Not in the paper. None known for other F.
 
     Cost
     ----
@@ -59,22 +44,8 @@ class AveragedSGDA(Running):
 
     Parameters
     ----------
-    step_size : float
-        :math:`\alpha`. No rule is enforced, as for `SGDA`.
-    batch_size : int, Schedule or list of int
-        Samples per step.
-    weights : "linear" or "uniform"
-        Whether iterate k has weight k, which forgets the start sooner, or all have the same.
-
-    Notes
-    -----
-    The bound: :math:`F(x_n) = \sum_k w_k F(y_k)` with weights that sum to 1, in which the error of round j has the
-    coefficient :math:`(I-T)\sum_{k>j} w_k T^{k-j-1}`. Summed by parts its norm is at most :math:`2w_n`, and so is
-    that of :math:`\alpha^{-1}(y_0 - x_\star)`; errors of different rounds are uncorrelated, and :math:`w_n = 2/(n+1)`
-    or 1/n.
-
-    The mean begins with the first iterate, not with the start. Without a given step the default is min(the problem's
-    step, 1/L).
+    step_size, batch_size : as for `SGDA`
+    weights : "linear", :math:`w_k = k`, which forgets the start sooner, or "uniform", 1
 
     References
     ----------
@@ -83,14 +54,11 @@ class AveragedSGDA(Running):
     Examples
     --------
     >>> import dualanchor as da
-    >>> problem = da.problems.affine(sigma=1.0)
-    >>> plain, mean = (da.solve(problem, name, budget=5000) for name in ("sgda", "averaged"))
-    >>> bool(mean.residual < plain.residual / 5)
+    >>> result = da.solve(da.problems.affine(sigma=1.0), "averaged", budget=5000)
+    >>> bool(result.residual < 0.1)
     True
     """
 
-    step_size: Any
-    batch_size: Any = 1
     weights: str = "linear"
 
     id = "averaged"
@@ -99,21 +67,102 @@ class AveragedSGDA(Running):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        as_schedule(self.batch_size, type(self).__name__)
-        check_weights(self.weights, type(self).__name__)
+        check.choice(self.weights, f"{type(self).__name__}: weights", WEIGHTS)
 
-    @cached_property
-    def estimator_in_use(self) -> Estimator:
-        return Minibatch(self.batch_size)
+    def init(self, x0: Array) -> State:
+        return State(x=arrays.copy(x0), y=arrays.copy(x0))
+
+    def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
+        self.update_rows(k, s, self.estimator_in_use.estimate(k, State(x=s.y), F, None, None))
 
     def update(self, k: int, s: State, G: Array) -> None:
         s.y -= self.step_size * G
         s.x += share(k + 1, self.weights) * (s.y - s.x)
 
-    @classmethod
-    def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
-        return SGDA.defaults(problem, budget, given)
 
-    @classmethod
-    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
-        return {"step_size": cls._steps_to_try(problem)}
+class _Unlisted:
+    """Inherited, not declared: so the registry does not list the class."""
+
+    id: ClassVar[str] = "averaged-iterates"
+    title: ClassVar[str] = "The mean of the iterates of another method"
+    citation: ClassVar[str] = "polyak-juditsky"
+    compared: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Averaged(_Unlisted, Method):
+    r"""The mean of the iterates of another method, made by `averaged`; that method's state is named "inner\_..."."""
+
+    method: Method
+    weights: str = "linear"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.method, Method) or isinstance(self.method, Staged):
+            rule = "averaged: method must be a Method that is not made of stages"
+            raise ArgumentTypeError(rule, repr(self.method), "Use averaged(SEG(step_size=0.1))")
+        check.choice(self.weights, "averaged: weights", WEIGHTS)
+
+    def init(self, x0: Array) -> State:
+        inner = self.method.init(x0)
+        return State(x=arrays.copy(x0), **{_PREFIX + name: value for name, value in vars(inner).items()})
+
+    def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
+        inner = _inner(s)
+        self.method.step(k, inner, F, coin)
+        for name, value in vars(inner).items():  # a method may put a new array in the place of an old one
+            setattr(s, _PREFIX + name, value)
+        s.x += share(k + 1, self.weights) * (inner.x - s.x)
+
+    # -- all else is the method's own ------------------------------------------------------------------------
+
+    step_size = property(attrgetter("method.step_size"))
+    horizon = property(attrgetter("method.horizon"))
+    steps = property(attrgetter("method.steps"))
+    needs = property(attrgetter("method.needs"))
+
+    def probability(self, k: Any) -> Any:
+        return self.method.probability(k)
+
+    def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
+        return self.method.cost(k, None if s is None else _inner(s), coin)
+
+    def check_rounds(self, rounds: int | None) -> None:
+        self.method.check_rounds(rounds)
+
+    def check(self, constants: Constants) -> None:
+        self.method.check(constants)
+
+    def check_oracle(self, replayable: bool, components: int | None) -> None:
+        self.method.check_oracle(replayable, components)
+
+    def parameters(self) -> dict[str, Any]:
+        return {"method": type(self.method).id, **self.method.parameters(), "weights": self.weights}
+
+    def with_changes(self, **changes: Any) -> Self:
+        own = {field.name: changes.pop(field.name, getattr(self, field.name)) for field in fields(self)}
+        return type(self)(**{**own, "method": own["method"].with_changes(**changes)})
+
+
+def averaged(method: Method, weights: str = "linear") -> Averaged:
+    r"""The mean of the iterates of any method, as a method.
+
+    The other method runs as it would by itself; none of its guarantees is known to hold for the mean.
+
+    Parameters
+    ----------
+    method : Method; not one made of stages
+    weights : "linear", iterate k has weight k, or "uniform"
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> result = da.solve(da.problems.affine(sigma=1.0), da.averaged(da.SEG(0.3)), budget=4000)
+    >>> bool(result.residual < 0.1)
+    True
+    """
+    return Averaged(method, weights)
+
+
+def _inner(s: State) -> State:
+    """The state of the averaged method; the same arrays."""
+    return State(**{name[len(_PREFIX) :]: value for name, value in vars(s).items() if name.startswith(_PREFIX)})

@@ -1,29 +1,24 @@
 """Dual-OHM and S-Dual-OHM, the centre of the library."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
 from dualanchor.core import arrays
 from dualanchor.core.method import Estimator, State
 from dualanchor.core.types import Array
-from dualanchor.methods.anchored import Scheduled
+from dualanchor.methods._bases.anchored import Scheduled
 
 
 @dataclass(frozen=True)
 class DualOHM(Scheduled):
     r"""Dual optimal Halpern method (S-Dual-OHM with samples) for operators 1/L-cocoercive in expectation.
 
-    The H-dual of `OHM`: the same deterministic rate, but errors do not accumulate, so a constant batch suffices.
-    Not anytime: the horizon N is fixed in advance and the guarantee is for the last iterate.
+    The H-dual of `OHM`: errors do not accumulate, so a constant batch suffices. Not anytime: N is fixed in advance.
 
     Update
     ------
     .. math:: x_{k+1} = x_k + \frac{N-k-1}{N-k} \bigl(T_k - T_{k-1}\bigr), \qquad
         T_k = x_k - \alpha F_{B_k}(x_k), \quad T_{-1} = x_0, \quad k = 0, \dots, N-2
-
-    with :math:`\alpha` = `step_size`, N = `horizon` and :math:`B_k` from `batch_size` (or G from `estimator`).
 
     Guarantee
     ---------
@@ -34,34 +29,23 @@ class DualOHM(Scheduled):
 
     Cost
     ----
-    :math:`B_k` draws and evaluations in step k; (N - 1) B in all for a constant batch.
+    :math:`B_k` draws and evaluations in step k.
 
     Parameters
     ----------
-    step_size : float
-        :math:`\alpha`, at most 2/L.
-    horizon : int
-        N; the method takes N - 1 steps.
-    batch_size : int, Schedule or list of int
-        Samples per step; `Tapered(C)` needs the fewest for a given accuracy.
-    estimator : Estimator, optional
-        Estimates F instead of a fresh batch; `batch_size` is not used then.
-
-    Notes
-    -----
-    Kept as x and :math:`z_{k+1} = ((N-k-1) z_k - \alpha G_k)/(N-k)`, :math:`z_0 = 0`: two vectors, and in single
-    precision far more accurate than differences of T. For a budget Q the default horizon is Q/B, as in the paper.
+    step_size : float, :math:`\alpha`, at most 2/L
+    horizon : int, N; the method takes N - 1 steps. For a budget Q the paper's Q/B
+    batch_size : int, Schedule or list of int, :math:`B_k`; `Tapered(C)` needs the fewest samples for a given accuracy
+    estimator : Estimator, optional; in place of a fresh batch
 
     References
     ----------
-    Yoon and Loizou, Direct Acceleration of Stochastic Root-Finding Without Variance Reduction and
-    Regularization. Deterministic: Yoon, Kim, Suh, Ryu 2024.
+    Yoon and Loizou 2026; Yoon, Kim, Suh, Ryu 2024 (deterministic).
 
     Examples
     --------
     >>> import dualanchor as da
-    >>> problem = da.problems.affine(dimension=4, sigma=0.1)
-    >>> result = da.solve(problem, da.DualOHM(step_size=1.0, horizon=100, batch_size=50), seed=1)
+    >>> result = da.solve(da.problems.affine(sigma=0.1), da.DualOHM(step_size=1.0, horizon=100, batch_size=50))
     >>> result.nit, result.nfev, result.status.name
     (99, 4950, 'HORIZON')
     """
@@ -76,18 +60,14 @@ class DualOHM(Scheduled):
     citation = "yoon-loizou"
     step_rule = "Theorem 4.1"
     anytime = False
-
-    def __post_init__(self) -> None:
-        self._require_count("horizon")
-        super().__post_init__()
+    counts = ("horizon",)
 
     def init(self, x0: Array) -> State:
-        s = super().init(x0)
-        s.z = arrays.zeros_like(x0)
-        return s
+        return State(**vars(super().init(x0)), z=arrays.zeros_like(x0))
 
     def update(self, k: int, s: State, G: Array) -> None:
         N, alpha = self.horizon, self.step_size
-        s.z *= (N - k - 1) / (N - k)  # paper, proof of Lemma 4.2
+        s.z *= (N - k - 1) / (N - k)  # paper, proof of Lemma 4.2; more accurate than T_k - T_{k-1}
         s.z -= alpha / (N - k) * G
-        s.x -= alpha * G + s.z
+        s.x -= alpha * G
+        s.x -= s.z

@@ -1,36 +1,20 @@
 """EAG-C, the extra anchored gradient method with a constant step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
 from dualanchor.core import arrays
-from dualanchor.core.method import Cost, State
-from dualanchor.core.oracle import Session
-from dualanchor.core.types import Array
-from dualanchor.methods.extragradient import TwoCall
-from dualanchor.methods.lipschitz import Lipschitz
-
-
-class AnchoredExtragradient(Lipschitz, TwoCall):
-    """An extragradient step that is pulled back towards the start."""
-
-    def init(self, x0: Array) -> State:
-        s = super().init(x0)
-        s.anchor = arrays.copy(x0)
-        return s
-
-    def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
-        return self.twice(k)
+from dualanchor.core.method import State
+from dualanchor.core.session import Session
+from dualanchor.methods._bases.anchored import RemembersStart
+from dualanchor.methods._bases.two_call import Lipschitz, TwoCall
 
 
 @dataclass(frozen=True)
-class EAG(AnchoredExtragradient):
+class EAG(Lipschitz, RemembersStart, TwoCall):
     r"""Extra anchored gradient method with a constant step, for monotone Lipschitz operators.
 
-    Extragradient in which both half steps are pulled back towards the start, a little less each time. Anytime. A method
-    for exact evaluations; with samples it is experimental.
+    Extragradient with both half steps pulled back towards the start. Anytime. With samples it is experimental.
 
     Update
     ------
@@ -38,13 +22,10 @@ class EAG(AnchoredExtragradient):
         z_{k+1/2} &= z_k + \tfrac{1}{k+2}(z_0 - z_k) - \alpha F_{B_k}(z_k), \\
         z_{k+1} &= z_k + \tfrac{1}{k+2}(z_0 - z_k) - \alpha F_{B'_k}(z_{k+1/2})
 
-    with :math:`\alpha` = `step_size` and both batches of size `batch_size`.
-
     Guarantee
     ---------
-    Noiseless, :math:`0 < \alpha \le 1/(8M)`, every k:
-    :math:`\|F(z_k)\|^2 \le \frac{4(1 + \alpha M + \alpha^2M^2)}{\alpha^2(1 + \alpha M)} D^2/(k+1)^2`, which is
-    :math:`260 M^2D^2/(k+1)^2` for the largest step (Yoon and Ryu 2021). None known with samples.
+    Noiseless, :math:`0 < \alpha \le 1/(8M)`, every k: :math:`\|F(z_k)\|^2 \le \frac{4(1 + \alpha M + \alpha^2M^2)}
+    {\alpha^2(1 + \alpha M)} D^2/(k+1)^2`, with 260M^2 at the largest step. None known with samples.
 
     Cost
     ----
@@ -52,14 +33,8 @@ class EAG(AnchoredExtragradient):
 
     Parameters
     ----------
-    step_size : float
-        :math:`\alpha`, at most 1/(8M).
-    batch_size : int, Schedule or list of int
-        Samples per operator call.
-
-    Notes
-    -----
-    The two batches of a step are independent. Where M is not declared L stands in for it.
+    step_size : float, :math:`\alpha`, at most 1/(8M); L stands in for an M that is not declared
+    batch_size : int, Schedule or list of int; size of each of the independent batches :math:`B_k, B'_k`
 
     References
     ----------
@@ -68,9 +43,8 @@ class EAG(AnchoredExtragradient):
     Examples
     --------
     >>> import dualanchor as da
-    >>> problem = da.problems.affine(sigma=0.0)
-    >>> result = da.solve(problem, da.EAG(step_size=1 / 8), stop=da.Steps(100))
-    >>> bool(result.residual**2 <= 260 * problem.constants.D**2 / 101**2)
+    >>> result = da.solve(da.problems.affine(sigma=0.0), da.EAG(step_size=1 / 8), stop=da.Steps(100))
+    >>> bool(result.residual**2 <= 260 / 101**2)
     True
     """
 
@@ -85,8 +59,12 @@ class EAG(AnchoredExtragradient):
     compared = False
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
-        alpha = self.step_size
-        pulled = (s.anchor - s.x) / (k + 2)
+        alpha, (beta, first) = self.step_size, self.weights(k)
+        pulled = beta * (s.anchor - s.x)
         pulled += s.x
-        half = pulled - alpha * F(s.x, F.draw(self.batch(k)))
+        half = pulled - first * alpha * F(s.x, F.draw(self.batch(k)))
         s.x = arrays.assign(s.x, pulled - alpha * F(half, F.draw(self.batch(k))))
+
+    def weights(self, k: int) -> tuple[float, float]:
+        """The anchor's weight in step k, and the part of the step that the first half takes."""
+        return 1 / (k + 2), 1.0

@@ -1,14 +1,13 @@
 """Halpern-PAGE: Halpern's step with the PAGE estimator."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
-from dualanchor.core.method import BATCH_SIZES, Estimator
+from dualanchor.core.method import Estimator
 from dualanchor.core.problem import Problem
 from dualanchor.estimators.page import PAGE, FreshPAGE
+from dualanchor.methods._bases.anchored import batch_sizes_within
 from dualanchor.methods.ohm import HalpernStep
 
 
@@ -16,15 +15,11 @@ from dualanchor.methods.ohm import HalpernStep
 class HalpernPAGE(HalpernStep):
     r"""Stochastic Halpern iteration with PAGE variance reduction for operators cocoercive in expectation.
 
-    `OHM` with its batch mean replaced by `PAGE`: what anchoring needs to survive noise. Anytime.
+    `OHM` with the estimator :math:`v_k` of `PAGE(big_batch, small_batch)`, for replayable oracles. Anytime.
 
     Update
     ------
     .. math:: x_{k+1} = \frac{1}{k+2} x_0 + \frac{k+1}{k+2} (x_k - \alpha v_k)
-
-    with :math:`\alpha` = `step_size`; :math:`v_k` is, with probability :math:`p_k = \min\{1, 2/(k+2)\}`, a fresh
-    mean of `big_batch` samples and otherwise :math:`v_{k-1}` plus the mean difference of `small_batch` samples between
-    :math:`x_k` and :math:`x_{k-1}`.
 
     Guarantee
     ---------
@@ -37,16 +32,9 @@ class HalpernPAGE(HalpernStep):
 
     Parameters
     ----------
-    step_size : float
-        :math:`\alpha`, at most 2/L.
+    step_size : float, :math:`\alpha`, at most 2/L
     big_batch, small_batch : int
-        :math:`s_1` and :math:`s_2`.
-    horizon : int, optional
-        Stop after horizon - 1 steps.
-
-    Notes
-    -----
-    The same samples are used at both points of a difference, which the oracle must be able to do.
+    horizon : int, optional; the method stops after horizon - 1 steps
 
     References
     ----------
@@ -55,9 +43,7 @@ class HalpernPAGE(HalpernStep):
     Examples
     --------
     >>> import dualanchor as da
-    >>> method = da.HalpernPAGE(step_size=1.0, big_batch=20, small_batch=1)
-    >>> result = da.solve(da.problems.affine(sigma=0.1), method, budget=1000)
-    >>> result.nfev <= 1000
+    >>> da.solve(da.problems.affine(sigma=0.1), da.HalpernPAGE(1.0, big_batch=20), budget=1000).nfev <= 1000
     True
     """
 
@@ -69,28 +55,21 @@ class HalpernPAGE(HalpernStep):
     id = "halpern-page"
     title = "Halpern-PAGE, Halpern's method with variance reduction"
     citation = "halpern-page"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._require_count("big_batch")
-        self._require_count("small_batch")
+    counts = ("big_batch", "small_batch")
+    kind: ClassVar[type[PAGE]] = PAGE
 
     @cached_property
     def estimator_in_use(self) -> Estimator:
-        return PAGE(self.big_batch, self.small_batch)
+        return self.kind(self.big_batch, self.small_batch)
 
     @classmethod
     def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
-        big = [size for size in BATCH_SIZES if size * 2 <= budget] or [1]
-        return {"big_batch": big, "small_batch": [1, 5, 10, 20]}
+        return {"big_batch": batch_sizes_within(budget), "small_batch": [1, 5, 10, 20]}
 
 
 @dataclass(frozen=True)
 class HalpernPAGEFresh(HalpernPAGE):
-    r"""Halpern-PAGE with independent samples at the two points of a difference.
-
-    A reading of texts that leave open which samples a difference uses; it shows what `HalpernPAGE` gains from using
-    the same ones. Anytime.
+    r"""Halpern-PAGE with independent samples at the two points of a difference, to show what the same ones gain.
 
     Update
     ------
@@ -106,12 +85,7 @@ class HalpernPAGEFresh(HalpernPAGE):
 
     Parameters
     ----------
-    step_size : float
-        :math:`\alpha`, at most 2/L.
-    big_batch, small_batch : int
-        :math:`s_1` and :math:`s_2`.
-    horizon : int, optional
-        Stop after horizon - 1 steps.
+    step_size, big_batch, small_batch, horizon : as for `HalpernPAGE`
 
     References
     ----------
@@ -129,7 +103,4 @@ class HalpernPAGEFresh(HalpernPAGE):
     title = "Halpern-PAGE with independent samples in differences"
     citation = "halpern-page"
     compared = False
-
-    @cached_property
-    def estimator_in_use(self) -> Estimator:
-        return FreshPAGE(self.big_batch, self.small_batch)
+    kind = FreshPAGE

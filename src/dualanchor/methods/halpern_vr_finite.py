@@ -1,7 +1,5 @@
 """Halpern-VR-Finite: Halpern's method with variance reduction for finite sums."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, sqrt
@@ -9,13 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError
-from dualanchor.core.method import Cost, Estimator, Method, State
-from dualanchor.core.oracle import Session, no_full_pass
-from dualanchor.core.problem import Constants, Problem
+from dualanchor.core.method import Cost, Estimator, State
+from dualanchor.core.oracle import no_full_pass
+from dualanchor.core.problem import Problem
+from dualanchor.core.session import Session
 from dualanchor.core.types import Array, Rows
 from dualanchor.estimators.page import PAGE
+from dualanchor.methods._bases.anchored import Anchored, RemembersStart
 
 
 @dataclass(frozen=True)
@@ -37,24 +36,21 @@ class _FullPassPAGE(PAGE):
 
 
 @dataclass(frozen=True)
-class HalpernVRFinite(Method):
+class HalpernVRFinite(RemembersStart, Anchored):
     r"""Halpern iteration with recursive variance reduction for finite sums of n cocoercive operators.
 
-    A few passes over all components, in between differences on about :math:`\sqrt n` of them. Anytime. Best when the
-    budget is many times n; with a small one it makes little progress.
+    Anytime. Needs a budget of many times n.
 
     Update
     ------
     .. math:: u_{k+1} = \lambda_k u_0 + (1 - \lambda_k) u_k - \eta G_k, \qquad \lambda_k = \frac{2}{k+4}
 
-    with :math:`\eta` = `step_size`. :math:`G_k` is a full pass for :math:`k \le 1` and afterwards with probability
-    :math:`4/(k+4)` while :math:`k - 1 \le \sqrt n`, then :math:`4/(\sqrt n + 5)`; otherwise
-    :math:`G_{k-1}` plus the mean difference of :math:`b` components between :math:`u_k` and :math:`u_{k-1}`.
+    with :math:`\eta` = `step_size`. :math:`G_k` is that of `PAGE` with full passes: both first rounds, then with
+    probability :math:`4/(k+4)` while :math:`k - 1 \le \sqrt n`, then :math:`4/(\sqrt n + 5)`.
 
     Guarantee
     ---------
-    :math:`\tilde O(n + \sqrt n\, \epsilon^{-1})` evaluations for the last iterate with :math:`\eta = 1/(4L)`
-    (Cai, Alacaoglu, Diakonikolas 2024, Algorithm 1).
+    :math:`\tilde O(n + \sqrt n\, \epsilon^{-1})` evaluations for the last iterate with :math:`\eta = 1/(4L)`.
 
     Cost
     ----
@@ -62,23 +58,19 @@ class HalpernVRFinite(Method):
 
     Parameters
     ----------
-    step_size : float
-        :math:`\eta`, at most 1/(4L).
-    components : int
-        n.
-    small_batch : int, optional
-        b; None stands for :math:`\lceil \sqrt n \rceil`.
+    step_size : float, at most 1/(4L)
+    components : int, n
+    small_batch : int, optional, b; None stands for :math:`\lceil \sqrt n \rceil`
 
     References
     ----------
-    Cai, Alacaoglu, Diakonikolas 2024.
+    Cai, Alacaoglu, Diakonikolas 2024, Algorithm 1.
 
     Examples
     --------
     >>> import dualanchor as da
     >>> problem = da.problems.finite_sum_cocoercive(components=25, dimension=10, rank=9)
-    >>> result = da.solve(problem, "halpern-vr-finite", budget=1000)
-    >>> result.nfev <= 1000
+    >>> da.solve(problem, "halpern-vr-finite", budget=1000).nfev <= 1000
     True
     """
 
@@ -89,10 +81,12 @@ class HalpernVRFinite(Method):
     id = "halpern-vr-finite"
     title = "Halpern-VR-Finite, variance-reduced Halpern for finite sums"
     citation = "halpern-vr-finite"
+    step_rule = "Cai et al. 2024"
+    longest = (0.25, "1/(4L)")
+    counts = ("components",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require_count("components")
         self._require_count("small_batch", optional=True)
 
     @cached_property
@@ -100,31 +94,19 @@ class HalpernVRFinite(Method):
         b = ceil(sqrt(self.components)) if self.small_batch is None else self.small_batch
         return _FullPassPAGE(self.components, b)
 
-    def init(self, x0: Array) -> State:
-        s = super().init(x0)
-        s.anchor = arrays.copy(x0)
-        return s
-
     def update(self, k: int, s: State, G: Array) -> None:
         weight = 2 / (k + 4)
         s.x *= 1 - weight
         s.x += weight * s.anchor - self.step_size * G
 
-    def largest_step(self, constants: Constants) -> tuple[float, str, str] | None:
-        return None if constants.L is None else (1 / (4 * constants.L), "1/(4L)", "Cai et al. 2024")
-
     def check_oracle(self, replayable: bool, components: int | None) -> None:
         super().check_oracle(replayable, components)
         if components != self.components:
-            raise ArgumentError(
-                f"HalpernVRFinite: components must be the number of components of the oracle, {components}",
-                self.components,
-                f"Use components={components}",
-            )
+            rule = f"HalpernVRFinite: components must be the number of components of the oracle, {components}"
+            raise ArgumentError(rule, self.components, f"Use components={components}")
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
         if problem.components is None:
             raise no_full_pass(f"problem {problem.name!r}, which is not a finite sum")
-        L = problem.constants.L
-        return {"step_size": None if L is None else 1 / (4 * L), "components": problem.components}
+        return {"step_size": cls.step_for(problem, given), "components": problem.components}

@@ -1,27 +1,24 @@
 """RAIN in its single-loop form."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.method import Cost, State
-from dualanchor.core.oracle import Session
+from dualanchor.core.method import State
 from dualanchor.core.problem import Problem
 from dualanchor.core.rowwise import number
+from dualanchor.core.session import Session
 from dualanchor.core.types import Array
-from dualanchor.methods.extragradient import TwoCall
+from dualanchor.methods._bases.two_call import TwoCall
 
 
 @dataclass(frozen=True)
 class RAIN(TwoCall):
     r"""Recursive anchored iteration, single loop, for monotone Lipschitz operators.
 
-    Extragradient on F plus a pull towards a weighted mean of all earlier iterates that grows geometrically. Anytime.
-    The simplification that its authors use in experiments; their theorem is for the double loop.
+    Extragradient on F plus a geometrically growing pull towards a weighted mean of all earlier iterates. Anytime.
 
     Update
     ------
@@ -31,11 +28,9 @@ class RAIN(TwoCall):
         r_k(x) &= \lambda\gamma(S_k x - m_k), \qquad
         S_k = \sum_{t<k} (1+\gamma)^t, \qquad m_k = \sum_{t<k} (1+\gamma)^t z_t
 
-    with :math:`\eta` = `step_size`, :math:`\lambda` = `anchor_weight` and :math:`\gamma` = `growth`.
-
     Guarantee
     ---------
-    None known for the single loop. The double loop needs :math:`\tilde O(\epsilon^{-2})` samples.
+    None known for the single loop, which its authors use in experiments; see `RAINDoubleLoop`.
 
     Cost
     ----
@@ -43,15 +38,8 @@ class RAIN(TwoCall):
 
     Parameters
     ----------
-    step_size, anchor_weight, growth : float
-        :math:`\eta, \lambda, \gamma`. No rule is enforced: parts of the paper's grid diverge.
-    batch_size : int, Schedule or list of int
-        Samples per operator call.
-
-    Notes
-    -----
-    Kept as the gap :math:`z_k - m_k/S_k`, in which nothing overflows; :math:`\lambda\gamma S_k` equals
-    :math:`\lambda((1+\gamma)^k - 1)`. Where that grows without limit the run diverges, as an ordinary outcome.
+    step_size, anchor_weight, growth : float, :math:`\eta, \lambda, \gamma`; no rule is enforced: some choices diverge
+    batch_size : int, Schedule or list of int; per operator call
 
     References
     ----------
@@ -60,8 +48,7 @@ class RAIN(TwoCall):
     Examples
     --------
     >>> import dualanchor as da
-    >>> method = da.RAIN(step_size=0.1, anchor_weight=0.01, growth=0.01)
-    >>> result = da.solve(da.problems.affine(sigma=0.0), method, budget=400)
+    >>> result = da.solve(da.problems.affine(sigma=0.0), da.RAIN(0.1, anchor_weight=0.01, growth=0.01), budget=400)
     >>> bool(result.residual < 0.1)
     True
     """
@@ -74,35 +61,20 @@ class RAIN(TwoCall):
     id = "rain"
     title = "RAIN, recursive anchored iteration, single loop"
     citation = "rain"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._require_positive("anchor_weight")
-        self._require_positive("growth")
+    positive = ("step_size", "anchor_weight", "growth")
 
     def init(self, x0: Array) -> State:
-        return State(x=arrays.copy(x0), gap=arrays.zeros_like(x0))  # z_k - m_k / S_k; at k = 0 its weight is zero
+        return State(x=arrays.copy(x0), gap=arrays.zeros_like(x0))  # z_k - m_k / S_k, which does not overflow
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         gamma, weight = self.growth, number(np.power(1 + self.growth, -1.0 * k))
         pull = number(self.anchor_weight * np.expm1(k * np.log1p(gamma)))  # lambda gamma S_k
-        move = self._move(pull * s.gap, F(s.x, F.draw(self.batch(k))))
-        half = s.x - move
-        move -= s.gap  # the gap at the half step, the other way round
-        move *= -pull
-        move = self._move(move, F(half, F.draw(self.batch(k))))
+        move = self.step_size * (pull * s.gap + F(s.x, F.draw(self.batch(k))))
+        half, gap = s.x - move, s.gap - move
+        move = self.step_size * (pull * gap + F(half, F.draw(self.batch(k))))
         s.x -= move
         s.gap *= (1 - weight) / (1 + gamma - weight)  # z_k enters the mean with weight (1 + gamma)^k / S_{k+1}
         s.gap -= move
-
-    def _move(self, r: Array, G: Array) -> Array:
-        """Eta (G + r_k), in the array of r_k."""
-        r += G
-        r *= self.step_size
-        return r
-
-    def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
-        return self.twice(k)
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:

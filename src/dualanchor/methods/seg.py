@@ -1,32 +1,27 @@
 """SEG, stochastic extragradient."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
-from dualanchor.core.method import Cost, State
-from dualanchor.core.oracle import Session
+from dualanchor.core.method import State
 from dualanchor.core.problem import Problem
-from dualanchor.methods.extragradient import TwoCall
+from dualanchor.core.session import Session
+from dualanchor.methods._bases.two_call import TwoCall
 
 
 @dataclass(frozen=True)
 class SEG(TwoCall):
     r"""Stochastic extragradient for monotone Lipschitz operators.
 
-    Looks ahead with one batch and steps with another, independent one. Anytime, no anchor.
+    Looks ahead with one batch and steps with another. Anytime, no anchor.
 
     Update
     ------
     .. math:: x_{k+1/2} = x_k - \alpha F_{B_k}(x_k), \qquad x_{k+1} = x_k - \alpha F_{B'_k}(x_{k+1/2})
 
-    with :math:`\alpha` = `step_size` and both batches of size `batch_size`.
-
     Guarantee
     ---------
-    None known for the last iterate under noise; :math:`O(\epsilon^{-4})` samples for a random iterate (the
-    paper's Table 1, after Gorbunov et al. 2022).
+    None known for the last iterate; :math:`O(\epsilon^{-4})` samples for a random iterate (the paper's Table 1).
 
     Cost
     ----
@@ -34,14 +29,8 @@ class SEG(TwoCall):
 
     Parameters
     ----------
-    step_size : float
-        :math:`\alpha`. No rule is enforced: the paper's grid has steps at which it diverges.
-    batch_size : int, Schedule or list of int
-        Samples per operator call.
-
-    Notes
-    -----
-    Without a given step the default is min(the problem's step, 1/(2M)).
+    step_size : float, :math:`\alpha`; min(the problem's step, 1/(2M)) by name, no rule is enforced
+    batch_size : int, Schedule or list of int; size of each of the independent batches :math:`B_k, B'_k`
 
     References
     ----------
@@ -66,9 +55,6 @@ class SEG(TwoCall):
         alpha = self.step_size
         half = s.x - alpha * F(s.x, F.draw(self.batch(k)))
         s.x -= alpha * F(half, F.draw(self.batch(k)))
-
-    def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
-        return self.twice(k)
 
     @classmethod
     def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:

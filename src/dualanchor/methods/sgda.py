@@ -1,7 +1,5 @@
 """SGDA, stochastic gradient descent-ascent."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,18 +15,15 @@ from dualanchor.estimators.minibatch import Minibatch
 class SGDA(Method):
     r"""Stochastic gradient descent-ascent, the plain iteration, for cocoercive operators.
 
-    The simplest method there is. Anytime. With a constant step it stops improving at a level set by step and noise.
+    Anytime. With a constant step it stops improving at a level set by step and noise.
 
     Update
     ------
     .. math:: x_{k+1} = x_k - \alpha F_{B_k}(x_k)
 
-    with :math:`\alpha` = `step_size` and :math:`B_k` from `batch_size`.
-
     Guarantee
     ---------
-    None known for the last iterate of a merely cocoercive operator; :math:`O(\epsilon^{-4})` samples for a random
-    iterate (the paper's Table 1, after Gorbunov et al. 2022).
+    None known for the last iterate; :math:`O(\epsilon^{-4})` samples for a random iterate (the paper's Table 1).
 
     Cost
     ----
@@ -36,14 +31,8 @@ class SGDA(Method):
 
     Parameters
     ----------
-    step_size : float
-        :math:`\alpha`. No rule is enforced: the paper's grid has steps outside (0, 2/L].
-    batch_size : int, Schedule or list of int
-        Samples per step.
-
-    Notes
-    -----
-    Without a given step the default is min(the problem's step, 1/L).
+    step_size : float, :math:`\alpha`; min(the problem's step, 1/L) by name, no rule is enforced
+    batch_size : int, Schedule or list of int, :math:`B_k`
 
     References
     ----------
@@ -66,7 +55,7 @@ class SGDA(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        as_schedule(self.batch_size, "SGDA")
+        as_schedule(self.batch_size, type(self).__name__)
 
     @cached_property
     def estimator_in_use(self) -> Estimator:

@@ -1,29 +1,14 @@
-"""Rows that have ended, and the Result made of them."""
+"""The Result made of rows that have ended."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.method import State
+from dualanchor.core.finding import Finding
 from dualanchor.core.result import History, Result, Status
-from dualanchor.core.types import Array, IntArray
-
-
-@dataclass
-class Ended:
-    """Rows that have stopped, as they were then."""
-
-    rows: IntArray
-    state: State
-    k: IntArray
-    draws: IntArray
-    evals: IntArray
-    status: list[Status]
-    residual: Array | None
+from dualanchor.core.types import Array
+from dualanchor.run.rows import Ended
 
 
 def assemble(
@@ -51,7 +36,6 @@ def assemble(
         if target is not None:
             success &= (residual <= target) | np.array([one is Status.TARGET for one in statuses])
     k = gather([piece.k for piece in ended])
-    notes = _notes(statuses, k, describe["method"]) + _growth(history, residual)
     return Result(
         x=state["x"].reshape(*shape, -1),
         success=shaped(success),
@@ -63,16 +47,16 @@ def assemble(
         residual_kind=None if residual is None else "true",
         history=history,
         state=state,
-        notes=notes,
+        findings=(*_about_the_end(statuses, k, describe["method"], target), *_about_growth(history, residual)),
         **describe,
     )
 
 
-def _notes(statuses: Array, k: Array, method: dict[str, Any]) -> tuple[str, ...]:
-    """What a reader of the result should know and might overlook."""
-    notes = []
-    if Status.TARGET in statuses:
-        notes.append("stopped when the residual looked good: the last-iterate theorem does not apply to this point")
+def _about_the_end(statuses: Array, k: Array, method: dict[str, Any], target: float | None) -> list[Finding]:
+    """Whether the last-iterate theorem speaks of another iterate than the one returned."""
+    findings = []
+    if Status.TARGET in statuses and target is not None:  # by a rule, not by a method that certifies its end
+        findings.append(Finding.of("target-not-last-iterate"))
     early = np.array([status in (Status.BUDGET, Status.STEPS, Status.WALL_TIME) for status in statuses])
     parameters = method["parameters"]
     each = parameters if isinstance(parameters, list) else [parameters]
@@ -80,25 +64,19 @@ def _notes(statuses: Array, k: Array, method: dict[str, Any]) -> tuple[str, ...]
     early &= (k < horizons - 1) & (not method["anytime"])
     if early.any():
         first = int(np.flatnonzero(early)[0])
-        which = "" if early.all() else f" in {np.count_nonzero(early)} of {early.size} runs"
-        notes.append(
-            f"ended at step {k[first]}, before the horizon {horizons[first]}{which}: "
-            "that is not the iterate which the last-iterate theorem speaks of"
-        )
-    return tuple(notes)
+        runs = {"runs": np.count_nonzero(early), "of": early.size}
+        findings.append(Finding.of("stopped-early", step=k[first], horizon=horizons[first], **runs))
+    return findings
 
 
-def _growth(history: History, residual: Array | None) -> tuple[str, ...]:
-    """A word of warning where a run ended far above its start."""
+def _about_growth(history: History, residual: Array | None) -> list[Finding]:
+    """A warning where a run ended far above its start."""
     if residual is None or not history.residual.size:
-        return ()
+        return []
     start = history.residual[history.k == 0]
     with np.errstate(invalid="ignore"):
         grown = start.size == residual.size and np.isfinite(residual) & (residual > 10 * start)
     if not np.any(grown):
-        return ()
+        return []
     row = int(np.flatnonzero(grown)[0])
-    return (
-        f"the residual grew from {start[row]:.3g} to {residual[row]:.3g}: "
-        "the step is too large for this operator (is L right?), the noise is, or F is not cocoercive",
-    )
+    return [Finding.of("residual-grew", start=start[row], end=residual[row])]

@@ -1,7 +1,5 @@
 """What a run writes down on its way, and at which steps."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Any
@@ -18,8 +16,6 @@ _COLUMNS = ("row", "k", "draws", "evals", "residual")
 
 class Recorder:
     """Collects lines of a History at the start, at chosen steps and at the end of each row.
-
-    A diverged row ends with infinity.
 
     Parameters
     ----------
@@ -49,22 +45,15 @@ class Recorder:
             return 1 << 62
         return k + self._stride - (k - self._steps[-1]) % self._stride  # a row that lives longer than expected
 
-    def between(self, k: int, last: int) -> list[int]:
-        """The steps after k at which something is recorded, up to the last."""
-        steps = []
-        while (k := self.next_after(k)) <= last:
-            steps.append(k)
-        return steps
-
     def wants(self, k: int) -> bool:
         """Whether step k is one of those."""
         return self.next_after(k - 1) == k
 
     def add(self, rows: IntArray, k: Any, draws: Any, evals: Any, residual: Array | None) -> None:
         """Write one line for each of the rows."""
+        residual = np.full(rows.shape, np.nan) if residual is None else residual
         for name, value in zip(_COLUMNS, (rows, k, draws, evals, residual), strict=True):
-            if value is not None:
-                self._lines[name].append(np.full(rows.shape, value))
+            self._lines[name].append(np.full(rows.shape, value))
 
     def history(self) -> History:
         """Everything so far, row by row."""
@@ -73,42 +62,37 @@ class Recorder:
             for name, lines in self._lines.items()
         }
         order = np.lexsort((columns["k"], columns["row"]))
+        if np.isnan(columns["residual"]).all():  # none is known
+            columns["residual"] = np.empty(0)
         return History(**{name: value[order] if value.size else value for name, value in columns.items()})
 
     def restore(self, history: History) -> None:
         """Go on from lines written before."""
-        self._lines = {name: [getattr(history, name)] if getattr(history, name).size else [] for name in _COLUMNS}
+        residual = history.residual if history.residual.size else np.full(len(history), np.nan)
+        self._lines = {name: [getattr(history, name)] for name in _COLUMNS[:-1]} | {"residual": [residual]}
 
 
 def _chosen_steps(record: Any, lengths: Iterable[int]) -> tuple[list[int], bool]:
     """Steps known in advance, and whether more follow at growing distances because no end is known."""
+    rule = "record must be a number of points, steps or 'all'"
     if isinstance(record, str):
         if record != "all":
-            raise ArgumentError("record must be a number of points, steps or 'all'", repr(record), "Use record='all'")
+            raise ArgumentError(rule, repr(record), "Use record='all'")
         return [], False
-    if record is None or record is True:
-        points = DEFAULT_POINTS
-    elif record is False:
-        points = 0
-    elif isinstance(record, (int, np.integer)):
-        points = int(record)
-    else:
+    if record is not None and not isinstance(record, (int, np.integer)):  # steps by number
         try:
             steps = sorted({int(k) for k in record})
         except (TypeError, ValueError):
-            raise ArgumentTypeError(
-                "record must be a number of points, steps or 'all'", repr(record), "Use record=64"
-            ) from None
+            raise ArgumentTypeError(rule, repr(record), "Use record=64") from None
         if steps and steps[0] < 0:
             raise ArgumentError("record: steps must be at least 0", steps[0], "Use steps k >= 0")
         return steps, False
+    points = DEFAULT_POINTS if record is None or record is True else int(record)
     if points < 0:
         raise ArgumentError("record must be at least 0", points, "Use record=0 to record the end only")
-    if points == 0:
-        return [], False
-    known = list(lengths)
-    if not known:
-        return [0], True
+    known = set(lengths)
+    if points == 0 or not known:
+        return ([0], True) if points else ([], False)
     # linspace over each length, so that short and long rows of one run get as many points
-    grids = [np.linspace(0, length, points + 1).round().astype(int) for length in set(known)]
+    grids = [np.linspace(0, length, points + 1).round().astype(int) for length in known]
     return np.unique(np.concatenate(grids)).tolist(), False

@@ -1,9 +1,7 @@
 """`solve`: one method on one problem, the bare loop with everything checked before it starts."""
 
-from __future__ import annotations
-
 import hashlib
-import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,31 +10,32 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, missing_extra
+from dualanchor.core import check as checks
+from dualanchor.core.callbacks import Progress, as_callback, as_progress
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError
+from dualanchor.core.finding import Finding
 from dualanchor.core.method import Method
-from dualanchor.core.oracle import Oracle, Session
+from dualanchor.core.oracle import Oracle
 from dualanchor.core.problem import Problem, as_point
 from dualanchor.core.result import Result, jsonable
-from dualanchor.core.streams import Purpose, Streams
+from dualanchor.core.session import Session
+from dualanchor.core.staged import Staged
+from dualanchor.core.streams import Purpose, Streams, per_row
 from dualanchor.core.types import Array, IntArray
-from dualanchor.engines import Engine, attach, engine_of, opens_engine
-from dualanchor.fast import installed
+from dualanchor.engines import Engine, attach, engine_of, opened
+from dualanchor.engines.mpi import MPI
 from dualanchor.methods import make
 from dualanchor.run.checkpoint import Checkpoint, Saver
-from dualanchor.run.lane import LONG, Lane, per_row
-from dualanchor.run.loop import Loop
+from dualanchor.run.driver import Driver
+from dualanchor.run.observe import CollectiveObserver, Observer
+from dualanchor.run.outcome import assemble
 from dualanchor.run.record import DEFAULT_POINTS, Recorder
-from dualanchor.run.stop import Budget, Rule, Steps, Target, require_count, what_decides
-from dualanchor.run.together import Together
-from dualanchor.run.told import Progress, as_callback, as_progress
+from dualanchor.run.rows import ActiveRows
+from dualanchor.run.stop import Budget, Rule, Steps, Target, fingerprint
 
 DEFAULT_METHOD = "s-dual-ohm"
 
-_LOADING_SECONDS, _LOADED_SECONDS = 0.25, 0.05  # about what compiling takes, the first time and later
-_STEP_SECONDS, _NUMBER_SECONDS = 6e-6, 3e-9  # and what readable steps take
 
-
-@opens_engine
 def solve(
     problem: Problem,
     method: Method | str | Sequence[Method] | None = None,
@@ -61,8 +60,8 @@ def solve(
     problem : Problem
         What to solve.
     method : Method, str or list of Method, optional
-        The method; a registered name takes its parameters from the problem and the budget; a list of methods
-        of one class runs as configurations of one array, on common random numbers. Default "s-dual-ohm".
+        A method; a name, with parameters from the problem and the budget; or methods of one class, which run as
+        configurations of one array on common random numbers. Default "s-dual-ohm".
     budget : int, optional
         Operator evaluations that each row may spend. No row ever spends more.
     stop : Rule, optional
@@ -71,12 +70,10 @@ def solve(
     seed : int
         Everything random follows from it.
     reps : int or list of int
-        Independent replications; instance, start and noise are drawn anew for each. A list names them: replication
-        r of a seed is the same whichever others run beside it.
+        Independent replications, each with an instance, start and noise of its own; a list names them by number.
     x0 : array or Result, optional
-        Another start than the problem's, of shape (d,) or (reps, d). The run works with its library (NumPy, PyTorch,
-        JAX, CuPy), dtype and device.
-    record : int, "all" or list of steps, optional
+        Another start, of shape (d,) or (reps, d). The run works with its library, dtype and device.
+    record : int, "all" or list of int, optional
         At how many points, or at which steps, true residuals are recorded; default 64 points, 0 for none.
     check : bool
         Whether to insist on the step sizes that the method's theorem admits.
@@ -84,28 +81,20 @@ def solve(
         Called after every step with x, or with a Result if its parameter is called `intermediate_result`; stops
         the run by returning True or raising StopIteration.
     progress : bool or callable, optional
-        True for a line on standard error every two seconds, or a function called now and then with a `Progress`.
+        True for a progress bar on standard error, or a function called now and then with a `Progress`.
     fast : bool, optional
-        Whether to take compiled steps where there are any (extra `fast`); by default a run of a quarter of a second or
-        more does. They give the same numbers: bit for bit, or to rounding where a batch is a sum over components and in
-        rows of 65,536 coordinates or more.
+        Deprecated and without effect.
     checkpoint : path or Checkpoint, optional
-        Where the run saves itself; if the file exists and is of this run, the run goes on from it. Method, options,
-        data, start and stop are compared, but for the seconds of WallTime; whether a function has changed cannot be
-        seen.
+        Where the run saves itself; if the file exists and is of this run, the run is resumed from it. Whether a
+        function has changed cannot be seen.
     engine : {"local", "mpi", "ray"} or Engine, optional
-        Where batches are computed: cut into shards, by several workers. Results depend on the number of shards, never
-        on that of workers.
-
-    Notes
-    -----
-    Ctrl-C ends the run after the present step: the result so far is returned with status INTERRUPTED, and the
-    checkpoint goes on from there. A second Ctrl-C raises KeyboardInterrupt at once.
+        Where batches are computed, by several workers; their number does not change the result.
 
     Returns
     -------
     Result
-        Single values for one replication, arrays over replications, or over (configurations, replications).
+        Single values for one replication, arrays over replications, or over (configurations, replications). Ctrl-C ends
+        the run after the present step with status INTERRUPTED; a second one raises KeyboardInterrupt at once.
 
     Examples
     --------
@@ -115,12 +104,11 @@ def solve(
     (array([99, 99, 99]), (3, 101))
     """
     if not isinstance(problem, Problem):
-        raise ArgumentTypeError(
-            "solve: problem must be a Problem",
-            repr(type(problem).__name__),
-            "Use Problem(oracle, x0) or one of dualanchor.problems",
-        )
-    require_count(seed, "solve", "seed", 0)
+        remedy = "Use Problem(oracle, x0) or one of dualanchor.problems"
+        raise ArgumentTypeError("solve: problem must be a Problem", repr(type(problem).__name__), remedy)
+    checks.count(seed, "solve: seed", 0)
+    if fast is not None:
+        warnings.warn("solve: fast has no effect any more and will be removed", DeprecationWarning, stacklevel=2)
     replications = _replications(reps)
     rule = _combine(budget, stop)
     configurations = _configurations(problem, method, budget)
@@ -128,108 +116,80 @@ def solve(
     stacked.check_rounds(None)
     if check:
         stacked.check(problem.constants)
-
-    progress = as_progress(progress, "solve", "step")
-    if fast is not None and not isinstance(fast, (bool, np.bool_)):
-        raise ArgumentTypeError("solve: fast must be True, False or None", repr(fast), "Use fast=True")
-    if fast and not installed():
-        raise missing_extra("llvmlite", "fast", "solve(fast=True)")
+    shown = as_progress(progress, "solve", "step")
+    called = None if callback is None else as_callback(callback)
 
     instance = problem.instance(Streams(seed, replications, Purpose.INSTANCE))
-    if isinstance(engine, Engine):
-        instance = instance._replace(oracle=attach(instance.oracle, engine))
-    count = replications.size
-    start = _start(x0, instance.x0, problem.dimension, count)
-    if problem.numpy_only and arrays.is_foreign(start):
-        raise CapabilityError(
-            f"{problem.name} computes with NumPy",
-            f"a start of type {type(start).__name__}",
-            "Start from a NumPy array, or write an oracle that computes with that library",
-        )
-    lane = _lane(stacked, instance.oracle, start, seed, replications, len(configurations))
-    _check_ends(rule, lane)
+    with opened(engine) as engine:
+        oracle = attach(instance.oracle, engine) if isinstance(engine, Engine) else instance.oracle
+        start = _start(x0, instance.x0, problem.dimension, replications.size)
+        if problem.numpy_only and arrays.is_foreign(start):
+            raise CapabilityError(
+                f"{problem.name} computes with NumPy",
+                f"a start of type {type(start).__name__}",
+                "Start from a NumPy array, or write an oracle that computes with that library",
+            )
+        active = _active_rows(stacked, oracle, start, seed, replications, len(configurations))
+        _check_ends(rule, stacked, active)
 
-    several = not (method is None or isinstance(method, (str, Method)))
-    single = count == 1 and isinstance(reps, (int, np.integer))
-    shape = (len(configurations), count) if several else () if single else (count,)
-    described = {
-        "id": type(stacked).id,
-        "title": type(stacked).title,
-        "citation": type(stacked).citation,
-        "anytime": type(stacked).anytime,
-        "parameters": jsonable([one.parameters() for one in configurations] if several else stacked.parameters()),
-    }
-    fingerprint = {
-        "problem": jsonable({**problem.describe(), **asdict(problem.constants)}),
-        "oracle": jsonable(instance.oracle.describe()),
-        "method": described,
-        "seed": int(seed),
-        "reps": replications.tolist(),
-        "stop": what_decides(rule),
-        "start": None if checkpoint is None else hashlib.sha256(arrays.to_host(start).tobytes()).hexdigest(),
-        "dtype": str(arrays.numpy_dtype(start.dtype)),
-    }
-    points, lengths = _recording(record, lane, rule, instance.oracle)
-    stacked.check_rounds(max(lengths, default=None))
-    lane.compiled = _worth_compiling(lane, max(lengths, default=0)) if fast is None else fast
-    engine_used = engine_of(instance.oracle)
-    kind = Together if engine_used is not None and engine_used.collective else Loop
-    loop = kind(
-        lane,
-        rule,
-        Recorder(points, lengths),
-        describe={"problem": jsonable(problem.describe()), "method": described, "seed": int(seed)},
-        shape=shape,
-        callback=None if callback is None else as_callback(callback),  # checked there
-        progress=progress,
-        saver=None if checkpoint is None else Saver(checkpoint, fingerprint),
-    )
-    result = loop.run()
-    if method is None and result.residual is None:
-        result = _with_note(result, *_left_by_batches_of_one(problem.constants.sigma))
-    return _with_note(result, *_idle_workers(engine, configurations), *_not_compiled(fast, lane))
-
-
-def _with_note(result: Result, *notes: str) -> Result:
-    return replace(result, notes=(*notes, *result.notes)) if notes else result
-
-
-def _left_by_batches_of_one(sigma: float | None) -> list[str]:
-    """What the default method cannot do where nobody sees the residual."""
-    if sigma == 0:
-        return []
-    noise = "the noise of one sample" if sigma is None else f"sigma = {sigma:.4g}"
-    left = f"batches of 1 leave a residual of the order of {noise} whatever the budget"
-    return [f"{left}; da.root, or method='auto', do not"]
+        several = not (method is None or isinstance(method, (str, Method)))
+        single = replications.size == 1 and isinstance(reps, (int, np.integer))
+        shape = (len(configurations), replications.size) if several else () if single else (replications.size,)
+        described = jsonable(stacked.describe())
+        if several:
+            described["parameters"] = jsonable([one.parameters() for one in configurations])
+        saver = None
+        if checkpoint is not None:
+            identity = {
+                "problem": jsonable({**problem.describe(), **asdict(problem.constants)}),
+                "oracle": jsonable(oracle.describe()),
+                "method": described,
+                "seed": int(seed),
+                "reps": replications.tolist(),
+                "stop": fingerprint(rule),
+                "start": hashlib.sha256(arrays.to_host(start).tobytes()).hexdigest(),
+                "dtype": str(arrays.numpy_dtype(start.dtype)),
+            }
+            saver = Saver(checkpoint, identity)
+        points, lengths = _recording(record, active, rule, oracle)
+        stacked.check_rounds(max(lengths, default=None))
+        recorder = Recorder(points, lengths)
+        collective = engine_of(oracle)
+        if isinstance(collective, MPI):
+            observer: Observer = CollectiveObserver(collective, called, shown, saver)
+        else:
+            observer = Observer(called, shown, saver)
+        about = {"problem": jsonable(problem.describe()), "method": described, "seed": int(seed)}
+        target = min((leaf.eps for leaf in _leaves(rule) if isinstance(leaf, Target)), default=None)
+        result = Driver(
+            active,
+            rule,
+            recorder,
+            observer,
+            lambda ended: assemble(ended, recorder.history(), shape, about, target),
+            lambda row: _place(row, shape),
+        ).run()
+        findings = []
+        if method is None and result.residual is None and problem.constants.sigma != 0:
+            findings.append(Finding.of("batches-of-one", sigma=problem.constants.sigma))
+        alone = all(one.parameters().get("batch_size") == 1 for one in configurations)
+        if isinstance(engine, Engine) and engine.workers > 1 and alone:
+            findings.append(Finding.of("idle-workers", workers=engine.workers))
+        return replace(result, findings=(*findings, *result.findings)) if findings else result
 
 
-def _idle_workers(engine: Any, configurations: list[Method]) -> list[str]:
-    """What an engine cannot do for rounds that cannot be cut."""
-    single = all(one.parameters().get("batch_size") == 1 for one in configurations)
-    if engine is None or engine.workers == 1 or not single:
-        return []
-    return [f"rounds of 1 sample keep one of {engine.workers} workers busy; use larger batches"]
+def _place(row: int | None, shape: tuple[int, ...]) -> str:
+    """A row in words, for an error message."""
+    if row is None:
+        return "all rows" if np.prod(shape) > 1 else "row 0"
+    if len(shape) == 2:
+        configuration, replication = divmod(row, shape[1])
+        return f"row {row} (configuration {configuration}, replication {replication})"
+    return f"row {row}"
 
 
-def _not_compiled(fast: bool | None, lane: Lane) -> list[str]:
-    """That compiled steps were asked for in vain."""
-    if not fast or lane.has_compiled_form:
-        return []
-    return [f"fast=True found nothing to compile for {type(lane.method).id} on this oracle, start and dtype"]
-
-
-def _worth_compiling(lane: Lane, steps: int) -> bool:
-    """Whether readable steps would take longer than it takes to compile them.
-
-    Where compiled steps agree to rounding only, not by whether they are loaded, and in long rows always, so that
-    results depend on the seed alone.
-    """
-    recipe, d = lane.session.recipe, lane.state.x.shape[1]
-    if recipe is None or d >= LONG:
-        return d >= LONG
-    exact = recipe.components is None
-    loading = _LOADED_SECONDS if exact and "dualanchor.fast.stretch" in sys.modules else _LOADING_SECONDS
-    return steps * max(_STEP_SECONDS, _NUMBER_SECONDS * lane.rows.size * d) > loading
+def _leaves(rule: Rule | None) -> list[Rule]:
+    return [] if rule is None else rule.leaves()
 
 
 def _combine(budget: int | None, stop: Rule | None) -> Rule | None:
@@ -239,8 +199,7 @@ def _combine(budget: int | None, stop: Rule | None) -> Rule | None:
         )
     if budget is None:
         return stop
-    require_count(budget, "solve", "budget", 1)
-    limit = Budget(int(budget))
+    limit = Budget(checks.count(budget, "solve: budget"))
     return limit if stop is None else limit | stop
 
 
@@ -269,18 +228,22 @@ def _start(x0: Any, default: Array, dimension: int, reps: int) -> Array:
 def _replications(reps: Any) -> IntArray:
     if isinstance(reps, (Sequence, np.ndarray)) and not isinstance(reps, str):
         for number in reps:
-            require_count(number, "solve", "each of reps", 0)
+            checks.count(number, "solve: each of reps", 0)
         if len(reps) == 0 or len(set(reps)) < len(reps):
             raise ArgumentError(
                 "solve: reps must name at least one replication, each once", list(reps), "Use reps=[0, 1, 2]"
             )
         return np.array(reps, dtype=np.int64)
-    require_count(reps, "solve", "reps", 1)
-    return np.arange(reps)
+    return np.arange(checks.count(reps, "solve: reps"))
 
 
-def _lane(method: Method, oracle: Oracle, start: Array, seed: int, replications: IntArray, configurations: int) -> Lane:
-    """All rows, configuration by configuration, each with its replication's oracle, start and streams."""
+def _active_rows(
+    method: Method, oracle: Oracle, start: Array, seed: int, replications: IntArray, configurations: int
+) -> list[ActiveRows]:
+    """All rows, configuration by configuration, each with its replication's oracle, start and streams.
+
+    One group; of a method in stages, one group for each configuration.
+    """
     pilot = Streams(seed, replications[:1], Purpose.PILOT, start.shape[1], start.dtype)
     replayable = "replay" not in method.needs or oracle.take(np.arange(1)).is_replayable(start[:1], pilot)
     method.check_oracle(replayable, oracle.components)
@@ -298,30 +261,36 @@ def _lane(method: Method, oracle: Oracle, start: Array, seed: int, replications:
             method = method.in_full_precision()
         oracle, start, replications = oracle.take(rows), start[rows], replications[rows]
     streams = Streams(seed, replications, Purpose.NOISE, start.shape[1], start.dtype)
-    rows, coins = np.arange(replications.size), streams.of(Purpose.COIN)
-    return Lane(method, method.init(start), Session(oracle, streams), coins, rows, count)
+    session, coins, rows = Session(oracle, streams), streams.of(Purpose.COIN), np.arange(replications.size)
+    if not isinstance(method, Staged):
+        return [ActiveRows(method, method.init(start), session, coins, rows)]
+    groups = []
+    for first in range(0, rows.size, count):
+        some = rows[first : first + count]
+        own = method.take(some).settled()
+        plain = ActiveRows(own, own.begin(start[some]), session.take(some), coins.take(some), some)
+        groups.append(plain.enter(own, 0, plain.state))
+    return groups[::-1]  # the driver takes the last one first
 
 
-def _check_ends(rule: Rule | None, lane: Lane) -> None:
+def _check_ends(rule: Rule | None, method: Method, active: list[ActiveRows]) -> None:
     """Raise if the run would never end, could not take a first step, or has a target it cannot see."""
-    leaves = [] if rule is None else rule.leaves()
-    name = type(lane.method).__name__
-    if rule is None and lane.method.horizon is None:
+    leaves = _leaves(rule)
+    name = type(method).__name__
+    if rule is None and _steps_to_horizon(active[0]) is None:
         raise ArgumentError(
             f"solve: {name} has no horizon, so something must end the run",
             "neither budget nor stop",
             "Pass budget=... or stop=Steps(k)",
         )
-    if any(isinstance(leaf, Target) for leaf in leaves) and lane.residual() is None:
+    if any(isinstance(leaf, Target) for leaf in leaves) and active[0].residual() is None:
         raise ArgumentError(
             "Target needs a problem whose operator is known",
             "an oracle that can only be sampled",
             "Use Budget, Steps or WallTime, and look at the residual of the result with fresh samples",
         )
     budgets = [leaf.evals for leaf in leaves if isinstance(leaf, Budget)]
-    left = lane.steps_left()
-    first = per_row(lane.costs(1, lane.coins(1)).evals[..., 0], lane.rows.size)
-    largest = int(np.max(first if left is None else np.where(per_row(left, lane.rows.size) > 0, first, 0)))
+    largest = max(_first_cost(rows) for rows in active)
     if budgets and largest > min(budgets):
         raise ArgumentError(
             f"{name}: the batch size must not be larger than the budget, {min(budgets)} evaluations",
@@ -330,40 +299,52 @@ def _check_ends(rule: Rule | None, lane: Lane) -> None:
         )
 
 
-def _recording(record: Any, lane: Lane, rule: Rule | None, oracle: Oracle) -> tuple[Any, list[int]]:
+def _first_cost(rows: ActiveRows) -> int:
+    """Evaluations of the first step, at most; 0 where there is none."""
+    first, remaining = per_row(rows.costs(1, rows.tosses(1)).evals[..., 0], rows.rows.size), rows.remaining()
+    return int(np.max(first if remaining is None else np.where(per_row(remaining, rows.rows.size) > 0, first, 0)))
+
+
+def _recording(record: Any, active: list[ActiveRows], rule: Rule | None, oracle: Oracle) -> tuple[Any, list[int]]:
     """What to record, and how many steps rows are expected to take."""
-    leaves = [] if rule is None else rule.leaves()
-    limits = [np.asarray(leaf.count) for leaf in leaves if isinstance(leaf, Steps)]
-    if (left := lane.steps_left()) is not None:
-        limits.append(np.asarray(left))
+    leaves = _leaves(rule)
     budgets = [leaf.evals for leaf in leaves if isinstance(leaf, Budget)]
-    if budgets:
-        limits.append(_expected_steps(lane, min(budgets)))
-        if record is None:  # true residuals that cost more than the run are not recorded unasked
-            record = int(np.clip(min(budgets) / oracle.operator_price, 2, DEFAULT_POINTS))
-    if not limits:
-        return record, []
-    shortest = np.minimum.reduce(np.broadcast_arrays(*limits))
-    return record, np.unique(shortest).tolist()
+    lengths = set[int]()
+    for rows in active:
+        limits = [leaf.count for leaf in leaves if isinstance(leaf, Steps)]
+        limits += [_steps_to_horizon(rows), *(_expected_steps(rows, budget) for budget in budgets)]
+        known = [np.ravel(limit) for limit in limits if limit is not None]
+        if known:
+            lengths |= set(np.minimum.reduce(np.broadcast_arrays(*known)).tolist())
+    if budgets and record is None:  # true residuals that cost more than the run are not recorded unasked
+        record = int(np.clip(min(budgets) / oracle.operator_price, 2, DEFAULT_POINTS))
+    return record, sorted(lengths)
 
 
-def _expected_steps(lane: Lane, budget: int) -> IntArray:
-    """Steps that a budget is expected to pay for, per row or for all."""
-    block, k, spent, steps = 1024, 0, np.asarray(0.0), np.asarray(0)
-    method = lane.method
+def _steps_to_horizon(rows: ActiveRows) -> Any:
+    """Steps to the end of the method, for all rows or per row; None without an end."""
+    if not rows.levels:
+        return rows.remaining()
+    horizon = rows.levels[0].method.horizon
+    return None if horizon is None else horizon - 1
+
+
+def _expected_steps(rows: ActiveRows, budget: int) -> Any:
+    """Steps that a budget is expected to pay for, per row or for all; None if that is not known."""
+    if rows.levels:
+        return rows.levels[0].method.steps_within(budget)
+    method, count = rows.method, 1024
     while True:
-        ks = np.arange(k, k + block)
+        ks = np.arange(count)
         if (heads := method.probability(ks)) is None:
-            costs = np.asarray(method.cost(ks, lane.state, None).evals, dtype=float)
+            costs = np.asarray(method.cost(ks, rows.state, None).evals, dtype=float)
         else:
-            big, small = (method.cost(ks, lane.state, np.full(block, coin)).evals for coin in (True, False))
+            big, small = (method.cost(ks, rows.state, np.full(count, coin)).evals for coin in (True, False))
             costs = heads * big + (1 - heads) * small
-        costs = np.broadcast_to(costs, (*costs.shape[:-1], block))
-        total = spent[..., None] + np.cumsum(costs, axis=-1)
-        steps = steps + np.count_nonzero(total <= budget, axis=-1)
-        spent, k = total[..., -1], k + block
-        if (spent > budget).all():
-            return steps
-        last = costs[..., -1]
-        if np.all(costs == last[..., None]) or k >= 1 << 16:  # from here on all steps cost about the same
-            return steps + np.maximum(0, (budget - spent) // last).astype(int)
+        costs = np.broadcast_to(costs, (*costs.shape[:-1], count))
+        total, last = np.cumsum(costs, axis=-1), costs[..., -1]
+        enough = (total[..., -1] > budget).all() or (costs == last[..., None]).all() or count >= 1 << 16
+        if enough:  # beyond, steps are taken to cost as much as the last
+            more = np.maximum(0, budget - total[..., -1]) // last
+            return (np.count_nonzero(total <= budget, axis=-1) + more).astype(int)
+        count *= 4

@@ -1,12 +1,11 @@
 """When to stop: rules that are values and combine with | (whichever comes first) and & (when all agree).
 
-A rule answers with the number of steps that each row may still take; a row with none left stops. Looking ahead like
-this, a run goes many steps without asking, and no row ever starts a step that it cannot pay for.
+A rule gives the number of steps that each row may still take; a row with none left stops. So a run takes many steps
+between two evaluations of the rule, and no row ever starts a step that it cannot pay for.
 """
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError
+from dualanchor.core import check
+from dualanchor.core.errors import ArgumentTypeError
 from dualanchor.core.result import Status
 from dualanchor.core.types import Array, IntArray
 
@@ -24,7 +24,7 @@ UNLIMITED = 1 << 62
 
 @dataclass
 class Outlook:
-    """What a rule may look at: where the rows stand and what their next steps cost."""
+    """What a rule decides by: where the rows stand and what their next steps cost."""
 
     k: int
     rows: int
@@ -35,19 +35,12 @@ class Outlook:
     elapsed: float
     residual: Callable[[], Array | None]
 
-    def spent(self, after: IntArray) -> list[IntArray]:
-        """Draws and evaluations of all rows after so many of the next steps: along the last axis of `after`."""
-        each, both = np.arange(self.rows), ((self.draws, self.ahead.draws), (self.evals, self.ahead.evals))
-        return [
-            before + np.broadcast_to(ahead, (self.rows, ahead.shape[-1]))[each, after - 1] for before, ahead in both
-        ]
-
 
 class Rule(ABC):
     """A stopping rule."""
 
     every: int | None = None
-    """Look at least once in so many steps."""
+    """The rule is evaluated at every multiple of this number of steps."""
 
     @abstractmethod
     def allowance(self, outlook: Outlook) -> int | IntArray:
@@ -68,10 +61,10 @@ class Rule(ABC):
         return [self]
 
     def __or__(self, other: Rule) -> Rule:
-        return _Any(self, _as_rule(other))
+        return _Any(self, other)
 
     def __and__(self, other: Rule) -> Rule:
-        return _All(self, _as_rule(other))
+        return _All(self, other)
 
 
 @dataclass(frozen=True)
@@ -82,7 +75,7 @@ class Budget(Rule):
     status = Status.BUDGET
 
     def __post_init__(self) -> None:
-        require_count(self.evals, "Budget", "budget", 1)
+        check.count(self.evals, "Budget: budget")
 
     def allowance(self, outlook: Outlook) -> int | IntArray:
         return _affordable(self.evals, outlook.evals, outlook.ahead.evals)
@@ -96,7 +89,7 @@ class Draws(Rule):
     status = Status.BUDGET
 
     def __post_init__(self) -> None:
-        require_count(self.samples, "Draws", "samples", 1)
+        check.count(self.samples, "Draws: samples")
 
     def allowance(self, outlook: Outlook) -> int | IntArray:
         return _affordable(self.samples, outlook.draws, outlook.ahead.draws)
@@ -110,7 +103,7 @@ class Steps(Rule):
     status = Status.STEPS
 
     def __post_init__(self) -> None:
-        require_count(self.count, "Steps", "count", 0)
+        check.count(self.count, "Steps: count", 0)
 
     def allowance(self, outlook: Outlook) -> int | IntArray:
         return self.count - outlook.k
@@ -118,10 +111,10 @@ class Steps(Rule):
 
 @dataclass(frozen=True)
 class Target(Rule):
-    """Stop a row when its true residual is at most `eps`, looking at every `every`-th step.
+    """Stop a row when its true residual is at most `eps`, evaluated at every `every`-th step.
 
-    Needs a problem whose operator is known. Looking costs no budget, but a row that is stopped when it looks
-    good is not the iterate that a last-iterate theorem speaks of.
+    Needs a problem whose operator is known. That costs no budget, but a row that is stopped when its residual is small
+    is not the iterate that a last-iterate theorem speaks of.
     """
 
     eps: float
@@ -129,9 +122,8 @@ class Target(Rule):
     status = Status.TARGET
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.eps, (int, float)) and np.isfinite(self.eps) and self.eps > 0):
-            raise ArgumentError("Target: eps must be a positive number", repr(self.eps), "Use eps > 0")
-        require_count(self.every, "Target", "every", 1)
+        check.number(self.eps, "Target: eps", positive=True, remedy="Use eps > 0")
+        check.count(self.every, "Target: every")
 
     def allowance(self, outlook: Outlook) -> int | IntArray:
         if outlook.k % self.every:
@@ -143,14 +135,13 @@ class Target(Rule):
 
 @dataclass(frozen=True)
 class WallTime(Rule):
-    """Stop when so many seconds have passed."""
+    """Stop after this number of seconds."""
 
     seconds: float
     status = Status.WALL_TIME
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.seconds, (int, float)) and self.seconds >= 0):
-            raise ArgumentError("WallTime: seconds must be a number >= 0", repr(self.seconds), "Use seconds > 0")
+        check.number(self.seconds, "WallTime: seconds", remedy="Use seconds > 0")
 
     def allowance(self, outlook: Outlook) -> int | IntArray:
         return 0 if outlook.elapsed >= self.seconds else UNLIMITED
@@ -160,6 +151,11 @@ class WallTime(Rule):
 class _Pair(Rule):
     first: Rule
     second: Rule
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.second, Rule):
+            remedy = "Use Budget(q), Steps(k), Target(eps) or WallTime(s)"
+            raise ArgumentTypeError("A stopping rule combines with another rule", repr(self.second), remedy)
 
     @property
     def every(self) -> int | None:  # type: ignore[override]
@@ -186,30 +182,14 @@ class _All(_Pair):
         return [a and b for a, b in zip(self.first.reasons(outlook), self.second.reasons(outlook), strict=True)]
 
 
-def what_decides(rule: Rule | None) -> str:
-    """The rule as text, without seconds: they say how long a run goes on now, not which run it is."""
-    return re.sub(r"WallTime\(seconds=[^)]*\)", "WallTime", repr(rule))
+def fingerprint(rule: Rule | None) -> str:
+    """What tells one rule from another; not the seconds, which say how long a run goes on now, not which run it is."""
+    if isinstance(rule, _Pair):
+        return f"{type(rule).__name__}({fingerprint(rule.first)}, {fingerprint(rule.second)})"
+    return "WallTime" if isinstance(rule, WallTime) else repr(rule)
 
 
 def _affordable(limit: int, spent: Any, ahead: Array) -> IntArray:
     """How many of the next steps fit into what is left."""
     left = limit - np.asarray(spent)
     return np.asarray(np.count_nonzero(ahead <= left[..., None], axis=-1))
-
-
-def _as_rule(value: Any) -> Rule:
-    if not isinstance(value, Rule):
-        raise ArgumentTypeError(
-            "A stopping rule combines with another rule",
-            repr(value),
-            "Use Budget(q), Steps(k), Target(eps) or WallTime(s)",
-        )
-    return value
-
-
-def require_count(value: Any, owner: str, name: str, least: int) -> None:
-    """Raise unless the value is a whole number, at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ArgumentTypeError(f"{owner}: {name} must be an integer", repr(value), f"Use a whole number >= {least}")
-    if value < least:
-        raise ArgumentError(f"{owner}: {name} must be at least {least}", value, f"Use a whole number >= {least}")

@@ -1,0 +1,110 @@
+"""A certificate: the residual at a point, estimated, with an upper confidence bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core.files import jsonable
+from dualanchor.core.finding import Finding
+from dualanchor.core.types import Array
+
+NUMBERS = ("residual", "upper", "squared", "sigma")
+RULE_TEXTS = {
+    "min": "asymptotic",
+    "any-distribution": "for every distribution with sigma <= {:.4g}",
+    "sub-gaussian": "for sub-Gaussian noise with sigma <= {:.4g}",
+}
+"""What the bound of each rule rests on, for printing."""
+
+
+@dataclass(frozen=True, repr=False)
+class Certificate:
+    r"""The residual at a point, estimated, with an upper confidence bound.
+
+    The statement is :math:`\|F(x)\| \le` `upper`, made by a procedure that is right with probability `confidence` for
+    each fixed x. For several points the numbers are arrays, one entry per point.
+
+    Attributes
+    ----------
+    residual : float or array
+        The estimate of :math:`\|F(x)\|`: the root of `squared`, or 0 where that is negative.
+    upper : float or array
+        The upper bound; infinite where samples were too large to be squared.
+    squared : float or array
+        The unbiased estimate of :math:`\|F(x)\|^2`. It may be negative; average this one, not `residual`.
+    sigma : float or array
+        The estimated noise of one sample, the root of :math:`\mathbb E\|\hat F(x;\xi) - F(x)\|^2`.
+    confidence : float
+        The probability that the procedure is right.
+    samples, groups : int
+        Samples used at each point (an array where they differ), and into how many groups of equal size they were cut.
+    rule, assumed_sigma : str, float or None
+        How the bound was made, as named in `certify`, and the bound on the noise that it rests on, if any.
+    findings : tuple of Finding
+        What the bound rests on and what to watch.
+    """
+
+    residual: Any
+    upper: Any
+    squared: Any
+    sigma: Any
+    confidence: float
+    samples: Any
+    groups: int
+    rule: str
+    findings: tuple[Finding, ...] = ()
+    assumed_sigma: float | None = None
+
+    def holds_for(self, eps: float) -> Any:
+        r"""Whether the certificate says :math:`\|F(x)\| \le` `eps`; an array for several points."""
+        return bool(self.upper <= eps) if np.ndim(self.upper) == 0 else np.asarray(self.upper) <= eps
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON values; an infinite number is None."""
+        return {name: jsonable(getattr(self, name)) for name in self.__dataclass_fields__}
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Certificate:
+        """The certificate that `to_dict` wrote down."""
+        given = {name: facts[name] for name in cls.__dataclass_fields__ if name in facts}
+        for name in NUMBERS:
+            values = np.array(facts[name], dtype=float)  # None becomes nan
+            given[name] = np.where(np.isnan(values), np.inf, values)[()]
+        findings = tuple(map(Finding.from_dict, facts.get("findings", ())))
+        return cls(**given | {"samples": np.array(facts["samples"])[()], "findings": findings})
+
+    def spread(self, rows: Array) -> Certificate:
+        """The certificate for more points: the numbers stand where `rows` is True, infinite ones elsewhere."""
+        numbers: dict[str, Any] = {name: np.full(len(rows), np.inf) for name in NUMBERS}
+        for name, values in numbers.items():
+            values[rows] = getattr(self, name)
+        return replace(self, **numbers)
+
+    @property
+    def text(self) -> str:
+        """The statement, in a sentence."""
+        several = np.ndim(self.upper) > 0
+        basis = RULE_TEXTS[self.rule].format(self.assumed_sigma)
+        return (
+            f"||F(x)|| <= {_span(self.upper)} with confidence {100 * self.confidence:g} % {'each ' if several else ''}"
+            f"({basis}); estimate {_span(self.residual)} from {_counts(self.samples)} fresh samples"
+            f"{f' at each of {np.size(self.upper)} points' if several else ''}"
+        )
+
+    def __repr__(self) -> str:
+        return "\n".join([f"Certificate: {self.text}", *(f"  {one.label}: {one}" for one in self.findings)])
+
+
+def _counts(values: Any) -> str:
+    low, high = np.min(values), np.max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _span(values: Any) -> str:
+    if np.ndim(values) == 0:
+        return f"{values:.4g}"
+    return f"{np.min(values):.4g} to {np.max(values):.4g}, median {np.median(values):.4g},"

@@ -1,0 +1,270 @@
+"""Findings: what was noticed, as data. Sentences are made only for printing, all from one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from string import Formatter
+from typing import Any, NamedTuple
+
+from dualanchor.core.errors import unknown_name
+from dualanchor.core.files import jsonable
+
+
+class Severity(Enum):
+    """How much a finding weighs: worth knowing, a reason for caution, or a contradiction to what theorems assume."""
+
+    NOTE = "note"
+    WARNING = "warning"
+    VIOLATION = "violation"
+
+
+NOTE, WARNING, VIOLATION = Severity
+
+
+class Code(NamedTuple):
+    """An entry of the table: default severity, the sentence (a template or a function of the values), printed label."""
+
+    severity: Severity
+    text: str | Callable[[Mapping[str, Any]], str]
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something noticed before, during or after a run.
+
+    Attributes
+    ----------
+    code : str
+        A word of `CODES`; the page "Findings" of the documentation has a section for each.
+    severity : Severity
+        By default that of the code.
+    values : dict
+        The numbers behind it, as plain JSON values; a non-finite number is None.
+    """
+
+    code: str
+    severity: Severity = None  # type: ignore[assignment]  # __post_init__ fills it in
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.code not in CODES:
+            raise unknown_name("Finding: code", self.code, CODES)
+        severity = CODES[self.code].severity if self.severity is None else Severity(self.severity)
+        object.__setattr__(self, "severity", severity)
+        object.__setattr__(self, "values", jsonable(self.values))
+
+    @classmethod
+    def of(cls, code: str, **values: Any) -> Finding:
+        """A finding with the severity of its code."""
+        return cls(code, values=values)
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Finding:
+        """The finding that `to_dict` wrote down."""
+        return cls(facts["code"], Severity(facts["severity"]), dict(facts["values"]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The finding as plain JSON values."""
+        return {"code": self.code, "severity": self.severity.value, "values": self.values}
+
+    @property
+    def label(self) -> str:
+        """What stands before the sentence in a printed result."""
+        return CODES[self.code].label or ("note" if self.severity is NOTE else "warning")
+
+    @property
+    def text(self) -> str:
+        """The sentence, without the code."""
+        text = CODES[self.code].text
+        return _FORMATTER.vformat(text, (), self.values) if isinstance(text, str) else text(self.values)
+
+    def __str__(self) -> str:
+        return f"{self.text} [{self.code}]"
+
+
+def violations(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings with which no theorem may be claimed."""
+    return [one for one in findings if one.severity is VIOLATION]
+
+
+class _Formatter(Formatter):
+    """Format templates in which None stands for a number that is not finite."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return "infinite" if value is None else str(format(value, format_spec))
+
+
+_FORMATTER = _Formatter()
+Values = Mapping[str, Any]
+Texts = Mapping[str, str | Callable[[Values], str]]
+
+
+def _stopped_early(v: Values) -> str:
+    runs = "" if v["runs"] == v["of"] else f" in {v['runs']} of {v['of']} runs"
+    return f"ended at step {v['step']}, before the horizon {v['horizon']}{runs}: not the iterate of the theorem"
+
+
+def _residual_grew(v: Values) -> str:
+    start = "" if v.get("start") is None else f" from {v['start']:.3g}"
+    end = _FORMATTER.format("{0:.3g}", v["end"])
+    return f"the residual grew{start} to {end}: the step or the noise is too large (is L right?), or F is not monotone"
+
+
+def _batches_of_one(v: Values) -> str:
+    noise = "the noise of one sample" if v["sigma"] is None else f"sigma = {v['sigma']:.4g}"
+    return f"batches of 1 leave a residual of the order of {noise} at any budget; da.root, or method='auto', do not"
+
+
+def _nan_from_sample(v: Values) -> str:
+    others = f" (and in {v['others']} others)" if v["others"] else ""
+    where = f"step {v['step']} of replication {v['replication']}{others}, at a point of norm {v['norm']:.3g}"
+    return f"sample returned NaN at {where}: not a divergence; fix sample for this point, or start elsewhere"
+
+
+def _route_certified(v: Values) -> str:
+    reason = {
+        "constants-missing": f"{', '.join(v.get('names') or ())} not known",
+        "no-theorem-wanted": "no theorem asked for",
+        "no-noise": "no noise, so a certificate is exact",
+        "too-many-samples": f"a theorem would take {v.get('samples') or 0:,} samples, more than max_samples",
+        "method-given": "the method asked for",
+    }[v["reason"]]
+    stages = "it" if v["reason"] == "method-given" else "the default method"
+    return f"{reason}: stages of {stages}, a certificate after each"
+
+
+def _route_theorem(v: Values) -> str:
+    L = "L" if v["L_from_M"] is None else f"L = M^2/mu = {v['L_from_M']:.4g}"
+    return f"eps, {L}, sigma and D are known; proved with the fewest samples: {v['theorem']}"
+
+
+def _extragradient(v: Values) -> str:
+    why = {"seen": "samples show an F that is not cocoercive"}
+    default = "M is given without mu: F may not be cocoercive"
+    return f"{why.get(v['reason'], default)}; the mean of extragradient steps, to which no theorem applies"
+
+
+def _estimated_constants(v: Values) -> str:
+    verb = "is" if len(v["names"]) == 1 else "are"
+    return f"the theorem holds if {' and '.join(v['names'])} {verb} as estimated near x0"
+
+
+def _spent(what: str) -> Callable[[Values], str]:
+    def text(v: Values) -> str:
+        counts = v["samples"] if isinstance(v["samples"], list) else [v["samples"]]
+        return " to ".join(f"{one:,}" for one in sorted({min(counts), max(counts)})) + f" {what}"
+
+    return text
+
+
+def _codes(severity: Severity, texts: Texts, label: str | None = None) -> dict[str, Code]:
+    return {code: Code(severity, text, label) for code, text in texts.items()}
+
+
+SAMPLES = "samples"
+"""The label of findings that say where samples went; a printed result joins them into one line."""
+
+ROUTE = "route"
+"""The label of findings that say why a method was chosen."""
+
+_ROUTES: Texts = {
+    "route-theorem": _route_theorem,
+    "route-markov": "one run planned for eps times the root of {delta:.3g} (Markov) costs less than several",
+    "route-best-of-runs": "{runs} independent runs planned for eps/3, the best chosen on {samples:,} fresh samples "
+    "each: fails with probability at most {delta:.3g}",
+    "route-guarantee": "a guarantee within the budget; the smallest proved bound: {theorem}",
+    "route-budget": "a budget and no guarantee asked for: averaging, or Dual-OHM where averaging is seen to be biased",
+    "route-certified": _route_certified,
+    "route-method": "the method asked for",
+    "extragradient": _extragradient,
+}
+_SAMPLES = {
+    "calibration-samples": _spent("calibration"),
+    "start-point-samples": _spent("start z0 = x0 - step F(x0)"),
+    "start-residual-samples": _spent("residual at x0"),
+    "selection-samples": _spent("other runs and selection"),
+    "certificate-samples": _spent("certificate"),
+}
+_VIOLATIONS = {
+    "not-monotone": "F is not monotone along {count} of {pairs} pairs (slope down to {slope:.3g})",
+    "not-cocoercive": "F is not cocoercive along {count} of {pairs} pairs, where it turns without pulling: anchored "
+    "methods have no guarantee; try extragradient methods (SEG and its averages)",
+    "L-too-small": "L = {given:.4g} is too small: near x0 it is at least {seen:.4g} (L is the cocoercivity constant, "
+    "not the Lipschitz constant: M^2/mu)",
+    "sigma-too-small": "sigma = {given:.4g} is too small: at {at} it is {relation} {seen:.4g}",
+    "D-too-small": "D = {given:.4g} is too small: |F(x0)|/L is at least {seen:.4g}",
+    "above-bound": "the residual is about {residual:.4g}, far above the bound of {bound:.4g}: check L, sigma and D",
+    "biased-batches": "the mean of {size} samples differs from the mean of single samples: the oracle is biased, or "
+    "returns a sum instead of a mean",
+    "batch-variance": "the mean of {size} samples has {ratio:.2g} times the variance that independent samples give: "
+    "samples within a batch depend on each other, or it is not their mean",
+    "broken-promise": "the oracle declares that its samples can be repeated, but one batch gave two values at x0",
+    "run-cut-short": "the run ended before the step that the theorem speaks of",
+}
+_WARNINGS: Texts = {
+    "noise-grows": "the noise grows: sigma is {sigma:.3g} at a distance of {distance:.3g} from x0, so Assumption 1 "
+    "holds only locally with the sigma found at x0",
+    "start-not-visible": "|F(x0)| is not visible above the noise: x0 may be a root already, or more samples are needed",
+    "own-randomness": "sample gives different values for the same rng: it takes randomness from elsewhere (np.random, "
+    "torch.randn?), so results do not depend on the seed alone",
+    "not-replayable": "samples cannot be repeated at a second point: L of single samples is not known, other estimates "
+    "are rougher, and methods that evaluate one batch at two points cannot run",
+    "nan-from-sample": _nan_from_sample,
+    "residual-grew": _residual_grew,
+    "residual-did-not-fall": "the residual did not fall: {start:.3g} or more at x0, about {end:.3g} now; has F a root?",
+    "stalled": "the residual has stayed near {residual:.2g} for most of the samples, so more may not help: is there a "
+    "root, and does the method come nearer to it with this step and batch size?",
+}
+_RUN_NOTES: Texts = {
+    "stopped-early": _stopped_early,
+    "target-not-last-iterate": "stopped when the residual was small enough: the last-iterate theorem does not apply",
+    "batches-of-one": _batches_of_one,
+    "idle-workers": "rounds of 1 sample keep one of {workers} workers busy; use larger batches",
+    "resumed": "resumed from a checkpoint of step {step}; it does not show whether a function has changed",
+    "max-samples": "max_samples is {limit:,}: allow more, or ask for a larger eps",
+    "more-samples": "eps may take {factor:.2g} times the samples",
+    "no-L": "no L given: the step was found on the way and no theorem applies; see the certificate",
+    "estimated-constants": _estimated_constants,
+    "composite-residual": "residual and certificate are those of F(x) + g with g in G(x), at x = prox(z)",
+    "longer-steps": "batches of at least {size:,} admit steps of {step:.4g} and save {saved:,} of {rounds:,} rounds",
+}
+_CERTIFICATE_NOTES = {
+    "no-certificate": "no certificate: that takes a budget of {least} samples or more",
+    "certificate-interrupted": "interrupted while the certificate was being made, so there is none",
+    "no-residual": "for a bound on the residual: {command}",
+    "samples-rounded-down": "{used:,} of {given:,} samples were used: {groups} groups of {size:,}",
+    "asymptotic": "asymptotic: noise that shows only in rare samples can make the bound too small",
+    "few-groups": "{groups} groups instead of {usual}: with {samples} samples or more the bound is more reliable",
+    "samples-agree": "all samples agree exactly: right without noise, but noise that no sample showed cannot be seen",
+}
+_CERTIFICATE_WARNINGS = {
+    "samples-too-large": "some samples were infinite or too large to be squared",
+    "spread-above-sigma": "the samples spread by {seen:.4g}, more than the sigma of {sigma:.4g} that the bound assumes",
+}
+_OTHER_NOTES = {
+    "separate-confidence": "each bound holds with the stated confidence by itself, not all of them together",
+    "joint-confidence": "the confidence is that of all {count} bounds together, of which this is the smallest",
+    "monotone-so-far": "no sign against monotonicity along {pairs} pairs",
+    "no-noise": "no noise seen at x0",
+    "rotation-unknown": "gradient-like or rotating: the samples leave it open",
+    "gradient-like": "gradient-like: averaged SGDA may need fewer samples",
+    "smooth-mean": "F is smoother than its samples, {factor:.2g} times near x0: large batches may admit larger steps",
+    "growth-not-tested": "too few samples to see whether the noise grows away from x0",
+    "batches-not-tested": "too few samples to compare batches with single samples",
+    "no-far-samples": "no samples at a distance of {distance:.3g} from x0 or further: {error}",
+    "no-visible-change": "no change of the operator was visible above the noise: pass radius to measure further out",
+}
+CODES: dict[str, Code] = {
+    **_codes(NOTE, _ROUTES, ROUTE),
+    **_codes(NOTE, _SAMPLES, SAMPLES),
+    **_codes(VIOLATION, _VIOLATIONS),
+    **_codes(WARNING, _WARNINGS),
+    **_codes(NOTE, _RUN_NOTES),
+    **_codes(NOTE, _CERTIFICATE_NOTES),
+    **_codes(WARNING, _CERTIFICATE_WARNINGS),
+    **_codes(NOTE, _OTHER_NOTES),
+}
+"""Every code: its default severity and its sentence."""

@@ -1,0 +1,73 @@
+"""How rows of a run end, and what is recorded on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from dualanchor.core.types import Array, IntArray
+
+
+class Status(Enum):
+    """How a row of a run ended. The value is the sentence shown to the user."""
+
+    RUNNING = "still running"
+    HORIZON = "reached its horizon"
+    BUDGET = "stopped because the next step would exceed the budget"
+    MAX_SAMPLES = "stopped at max_samples: the next stage would exceed it"
+    STEPS = "took the number of steps asked for"
+    TARGET = "reached the target residual"
+    WALL_TIME = "stopped because the time was up"
+    CALLBACK = "stopped because the callback asked for it"
+    DIVERGED = "diverged: an iterate became infinite or too large to square; try a smaller step"
+    FAILED = "stopped because the oracle failed; this is the iterate before the failure"
+    INTERRUPTED = "interrupted by the user; this is the last complete iterate"
+
+    @property
+    def ended_as_asked(self) -> bool:
+        """Whether the run ended by a rule of its own."""
+        return self not in _UNWANTED
+
+
+_UNWANTED = frozenset({Status.RUNNING, Status.DIVERGED, Status.FAILED, Status.INTERRUPTED})
+
+
+@dataclass(frozen=True, repr=False)
+class History:
+    """What was recorded on the way, as a tidy table: one line per row of the run and recorded step.
+
+    Each column is an array: `row` of the run (configuration-major), steps `k`, fresh samples `draws`, operator
+    evaluations `evals`, and the true `residual`, evaluated outside of the budget; empty where F is not known.
+    """
+
+    row: IntArray
+    k: IntArray
+    draws: IntArray
+    evals: IntArray
+    residual: Array
+
+    def __len__(self) -> int:
+        return self.row.size
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return "History(0 points)"
+        rows, first = np.unique(self.row, return_index=True)
+        count = f"{len(self):,} point{'s' * (len(self) > 1)} of {rows.size:,} row{'s' * (rows.size > 1)}"
+        ranges = [f"{name} = {of.min():,} to {of.max():,}" for name, of in (("k", self.k), ("evals", self.evals))]
+        if self.residual.size:
+            last = len(self) - 1 - np.unique(self.row[::-1], return_index=True)[1]
+            begin, end = self.residual[first].mean(), self.residual[last].mean()
+            ranges.append(f"{'mean ' * (rows.size > 1)}residual = {begin:.4g} to {end:.4g}")
+        return f"History({', '.join([count, *ranges])})"
+
+    def of(self, row: int) -> History:
+        """The lines of one row of the run."""
+        chosen = self.row == row
+        return History(*(column[chosen] if column.size else column for column in vars(self).values()))
+
+    def columns(self) -> dict[str, Array]:
+        """The columns by name."""
+        return {name: column for name, column in vars(self).items() if column.size or not len(self)}

@@ -1,0 +1,277 @@
+"""The driver: advances active rows by chunks, checks them, records, and retires what has ended.
+
+There is one way to take a step. All active rows advance by a chunk of steps without being checked: up to the next event
+(a recorded step, a stopping rule, a horizon) or to the next multiple of CHECK_INTERVAL. Then they are checked once: is
+each iterate finite and small enough to be squared? Rows that are not go back to where the chunk began and take the same
+steps one by one, so that each is retired at the step at which it diverged; after an error all rows go back, and the
+step that failed says where. Where steps are slow, or cannot be repeated, a chunk is one step. The driver knows rows,
+budgets and statuses, and no method by name.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core import arrays
+from dualanchor.core.callbacks import Progress
+from dualanchor.core.errors import OracleError
+from dualanchor.core.finding import Finding
+from dualanchor.core.result import Result, Status
+from dualanchor.core.session import Mark
+from dualanchor.core.types import Array
+from dualanchor.run.checkpoint import restore
+from dualanchor.run.observe import Observer
+from dualanchor.run.record import Recorder
+from dualanchor.run.rows import ActiveRows, Ended
+from dualanchor.run.stop import UNLIMITED, Budget, Outlook, Rule
+
+CHECK_INTERVAL = 128  # steps; where rows are checked must not depend on the clock, since a row may come back
+_CHUNK_SECONDS = 0.25  # chunks that are expected to take longer are taken step by step
+_SNAPSHOT_SIZE = 1 << 21  # states with more numbers than this are checked after every step instead of copied
+
+
+class Driver:
+    """A run from its start, or from a checkpoint, to the end of its last row.
+
+    `active` are groups of rows that take the same steps; one group works at a time, until it ends or falls into parts.
+    `result` makes a Result of rows that have ended, `place` names a row (None: all of them) in an error message.
+    """
+
+    def __init__(
+        self,
+        active: list[ActiveRows],
+        rule: Rule | None,
+        recorder: Recorder,
+        observer: Observer,
+        result: Callable[[list[Ended]], Result],
+        place: Callable[[int | None], str],
+    ) -> None:
+        self.active, self.ended, self.recorder = active, list[Ended](), recorder
+        self._rule, self._observer = rule, observer
+        self._assemble, self._place = result, place
+        self.findings: list[Finding] = []
+        self._total = sum(rows.rows.size for rows in active)
+        self._seconds_per_eval = 0.0
+        self._before_failure: Mark | None = None
+        self._continues = False  # ended for now, but its checkpoint goes on
+
+    def run(self) -> Result:
+        """Go on until every row has ended."""
+        if (saved := self._observer.load()) is not None:
+            restore(self, *saved)
+        with arrays.quiet(), self._observer:
+            try:
+                while self.active:
+                    if self._round(self.active[-1]):
+                        self._end_stage()
+                        self._report()
+            except OracleError as error:
+                raise self._failed(error) from error
+        if not self._continues:
+            self._save()
+        return self._result(self.ended)
+
+    def _round(self, rows: ActiveRows) -> bool:
+        """Retire the rows that must stop, or let all of them take the steps up to the next event; whether they did."""
+        if rows.recorded != rows.steps and self.recorder.wants(rows.steps):
+            self._record(rows)
+        checked = self._observer.stepwise or rows.k < rows.checked_until or not self._can_go_back(rows)
+        chunk = 1 if checked else CHECK_INTERVAL - rows.k % CHECK_INTERVAL
+        coins = rows.tosses(chunk)
+        outlook = Outlook(
+            k=rows.steps,
+            rows=rows.rows.size,
+            evals=rows.session.evals,
+            draws=rows.session.draws,
+            ahead=rows.costs(chunk, coins),
+            elapsed=self._observer.elapsed,
+            residual=rows.residual,
+        )
+        allowance = np.asarray(UNLIMITED if self._rule is None else self._rule.allowance(outlook))
+        remaining = rows.remaining()
+        steps = int(allowance.min() if remaining is None else np.minimum(allowance, remaining).min())
+        if steps <= 0:
+            self._stop(rows, allowance, remaining, outlook)
+            return False
+        if not checked:
+            steps = min(steps, chunk, self.recorder.next_after(rows.steps) - rows.steps)
+            if self._rule is not None and self._rule.every is not None:
+                steps = min(steps, self._rule.every - rows.steps % self._rule.every)
+            if self._seconds_per_eval * np.mean(outlook.ahead.evals[..., steps - 1]) > _CHUNK_SECONDS:
+                steps = 1
+        began = self._observer.clock()
+        if checked or steps == 1:
+            self._step(rows, coins)
+            steps = 1
+        else:
+            self._advance(rows, steps, coins)
+        evals = max(1.0, float(np.mean(outlook.ahead.evals[..., steps - 1])))
+        self._seconds_per_eval = (self._observer.clock() - began) / evals
+        return True
+
+    # -- steps -----------------------------------------------------------------------------------------------
+
+    def _can_go_back(self, rows: ActiveRows) -> bool:
+        return rows.session.oracle.replayable is not False and rows.state.x.shape[1] * rows.rows.size <= _SNAPSHOT_SIZE
+
+    def _advance(self, rows: ActiveRows, steps: int, coins: Array | None) -> None:
+        """Take the steps without checks; rows for which that went wrong take them again one by one."""
+        before, until = rows.snapshot(), rows.k + steps
+        rows.session.checking = False
+        try:
+            rows.advance(steps, coins)
+        except Exception:  # of whatever kind: it is met again, step by step
+            if not rows.repeatable(before):
+                raise
+            rows.restore(before)
+            rows.checked_until = until
+            return
+        bounded = rows.bounded()
+        if bounded.all():
+            return
+        if not rows.repeatable(before):
+            self._retire_diverged(rows, bounded)
+            return
+        self.active.pop()
+        if bounded.any():
+            self.active.append(rows.take(bounded))
+        self.active.append(rows.restored(before, ~bounded, until))
+
+    def _step(self, rows: ActiveRows, coins: Array | None) -> None:
+        """Take one step and check all rows."""
+        rows.session.checking = True
+        mark = rows.session.mark()
+        try:
+            rows.advance(1, coins)
+        except OracleError:
+            self._before_failure = mark
+            raise
+        bounded = rows.bounded()
+        if not bounded.all():
+            self._retire_diverged(rows, bounded)
+
+    def _retire_diverged(self, rows: ActiveRows, bounded: Array) -> None:
+        diverged = rows.take(~bounded).ended([Status.DIVERGED] * int(np.count_nonzero(~bounded)))
+        self.recorder.add(diverged.rows, diverged.k, diverged.draws, diverged.evals, diverged.residual)
+        self._replace(rows, diverged, bounded)
+
+    # -- rows that end ---------------------------------------------------------------------------------------
+
+    def _stop(self, rows: ActiveRows, allowance: Array, remaining: Any, outlook: Outlook) -> None:
+        """Retire the rows that may not take another step, or let them go on with their next stage."""
+        count = rows.rows.size
+        stopped = np.broadcast_to(allowance <= 0, (count,))
+        at_end = np.broadcast_to(False if remaining is None else np.asarray(remaining) <= 0, (count,))
+        if rows.levels and at_end.any():
+            self._next_stage(rows, at_end)
+            return
+        reasons = [None] * count if self._rule is None else self._rule.reasons(outlook)
+        status = [Status.HORIZON if end else reason for end, reason in zip(at_end, reasons, strict=True)]
+        self._retire(rows, stopped | at_end, [one for one in status if one is not None])
+
+    def _end_stage(self) -> None:
+        """Let rows whose stage has ended with the last step go on with their next one."""
+        rows = self.active[-1] if self.active else None
+        if rows is not None and rows.levels:
+            at_end = np.broadcast_to(np.asarray(rows.remaining()) <= 0, (rows.rows.size,))
+            if at_end.any():
+                self._next_stage(rows, at_end)
+
+    def _next_stage(self, rows: ActiveRows, at_end: Array) -> None:
+        """The rows whose stage has ended, in their next stages; one without a next stage has reached its end."""
+        ending = rows if at_end.all() else rows.take(at_end)
+        following, finished = ending.next_stages()  # draws samples, and may fail
+        self.active.pop()
+        if not at_end.all():
+            self.active.append(rows.take(~at_end))
+        for group in (*following, *finished):
+            if group.observed is not None:
+                self.recorder.add(group.rows, group.steps, group.session.draws, group.session.evals, group.observed)
+                group.observed, group.recorded = None, group.steps
+        self.active += following
+        for last in finished:
+            self.active.append(last)
+            self._retire(last, np.ones(last.rows.size, bool), last.levels[0].method.outcome(last.levels[0].memory))
+
+    def _retire(self, rows: ActiveRows, stopped: Array, status: list[Status]) -> None:
+        if Status.WALL_TIME in status:
+            self._leave_checkpoint()
+        ending = rows if stopped.all() else rows.take(stopped)
+        if ending.recorded != ending.steps:
+            self._record(ending)
+        self._replace(rows, ending.ended(status), ~stopped)
+
+    def _replace(self, rows: ActiveRows, ended: Ended, others: Array) -> None:
+        """Write down rows that have ended; the others (a mask) go on."""
+        self.ended.append(ended)
+        assert self.active.pop() is rows
+        if others.any():
+            self.active.append(rows.take(others))
+
+    def _retire_all(self, status: Status) -> None:
+        for rows in self.active[::-1]:
+            self._retire(rows, np.ones(rows.rows.size, bool), [status] * rows.rows.size)
+
+    def _failed(self, error: OracleError) -> OracleError:
+        """Save and return what there is, and say where the oracle failed."""
+        rows = self.active[-1]
+        row = None if error.row is None else int(rows.rows[error.row])
+        located = error.located(rows.steps, row, self._place(row))
+        spent = rows.session.mark()
+        rows.session.reset(self._before_failure or spent)  # a resumed run takes the failed step again
+        self._save()
+        rows.session.reset(spent)
+        last = [one.ended([Status.FAILED] * one.rows.size) for one in self.active]
+        located.result = self._result([*self.ended, *last])
+        return located
+
+    # -- the world -------------------------------------------------------------------------------------------
+
+    def _result(self, ended: list[Ended]) -> Result:
+        result = self._assemble(ended)
+        return replace(result, findings=(*result.findings, *self.findings)) if self.findings else result
+
+    def _record(self, rows: ActiveRows) -> None:
+        if rows.levels and rows.levels[0].method.observed(rows.levels[0].memory) is not None:
+            return  # recorded where it is observed, at the ends of stages
+        self.recorder.add(rows.rows, rows.steps, rows.session.draws, rows.session.evals, rows.residual())
+        rows.recorded = rows.steps
+
+    def _report(self) -> None:
+        """Callback, interrupts, progress, checkpoint: what may happen between two chunks."""
+        observer = self._observer
+        if self.active and observer.callback(self._present):
+            self._retire_all(Status.CALLBACK)
+        if observer.interrupted:
+            self._leave_checkpoint()
+            self._retire_all(Status.INTERRUPTED)
+        if self.active:
+            observer.progress(lambda: self._progress(self.active[-1]))
+        if observer.save_is_due:
+            self._save()
+
+    def _present(self) -> Result:
+        """The run as it stands, in arrays of its own."""
+        copies = [rows.take(np.ones(rows.rows.size, bool)) for rows in self.active]
+        return self._result([*self.ended, *(rows.ended([Status.RUNNING] * rows.rows.size) for rows in copies)])
+
+    def _progress(self, rows: ActiveRows) -> Progress:
+        evals = int(np.max(rows.session.evals))
+        budgets = [] if self._rule is None else [leaf.evals for leaf in self._rule.leaves() if isinstance(leaf, Budget)]
+        parts = [evals / budget for budget in budgets]
+        if not rows.levels and rows.method.steps:
+            parts.append(rows.k / rows.method.steps)
+        active = sum(one.rows.size for one in self.active)
+        fraction = min(1.0, max(parts)) if parts else None
+        return Progress(rows.steps, fraction, active, self._total, evals, self._observer.elapsed)
+
+    def _save(self) -> None:
+        if not self._continues:
+            self._observer.save(self)
+
+    def _leave_checkpoint(self) -> None:
+        """Save the run as it stands; what ends now goes on when it is resumed."""
+        self._save()
+        self._continues = True

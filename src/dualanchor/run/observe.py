@@ -1,0 +1,159 @@
+"""Between a run and the world: progress, callbacks, interrupts, and decisions that several ranks take together."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from dualanchor.core.callbacks import Progress
+from dualanchor.core.result import Result
+from dualanchor.core.types import Array
+from dualanchor.engines.mpi import MPI
+
+if TYPE_CHECKING:
+    from dualanchor.run.checkpoint import Saver
+    from dualanchor.run.driver import Driver
+
+_PROGRESS_SECONDS = 0.1
+
+
+class Observer:
+    """Shows a run to progress and callback, and tells it of interrupts and of the time; a context around the run.
+
+    Ctrl-C ends the run after the present chunk of steps; a second one ends it at once.
+    """
+
+    def __init__(
+        self,
+        callback: Callable[[Result], bool] | None,
+        progress: Callable[[Progress], Any] | None,
+        saver: Saver | None = None,
+    ) -> None:
+        self._callback, self._progress, self._saver = callback, progress, saver
+        self._signalled = False
+        self._began = self._shown = self.clock()
+
+    def __enter__(self) -> Observer:
+        self._began = self._shown = self.clock()
+        self._exit = ExitStack()
+        if threading.current_thread() is threading.main_thread():
+            self._exit.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._note))
+        if (close := getattr(self._progress, "close", None)) is not None:
+            self._exit.callback(close)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._exit.close()
+
+    def _note(self, signum: int, frame: Any) -> None:
+        if self._signalled:
+            raise KeyboardInterrupt
+        self._signalled = True
+
+    def clock(self) -> float:
+        """Seconds, from some moment on."""
+        return time.perf_counter()
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether the run has to stop after every step."""
+        return self._callback is not None
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began, or went on."""
+        return self.clock() - self._began
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the run is to end here."""
+        return self._signalled
+
+    def callback(self, result: Callable[[], Result]) -> bool:
+        """Call the callback, if there is one, with the run as it stands; whether that is to end the run."""
+        return self._callback is not None and self._callback(result())
+
+    def progress(self, now: Callable[[], Progress]) -> None:
+        """Show where the run stands, if it is time to."""
+        if self._progress is not None and self.clock() - self._shown > _PROGRESS_SECONDS:
+            self._shown = self.clock()
+            self._progress(now())
+
+    @property
+    def save_is_due(self) -> bool:
+        """Whether it is time to save a checkpoint."""
+        return self._saver is not None and self._saver.due
+
+    def save(self, run: Driver) -> None:
+        """Save a checkpoint, if one is wanted."""
+        if self._saver is not None:
+            self._saver.save(run)
+
+    def load(self) -> Any:
+        """Read the checkpoint, if there is one."""
+        return None if self._saver is None else self._saver.load()
+
+
+class CollectiveObserver(Observer):
+    """An observer on every rank of an MPI job: what a clock, a signal or a file decides is decided for all of them.
+
+    Each rank goes through the same steps one by one. Ctrl-C on any rank and the clock of rank 0 travel with the sums of
+    a round. Rank 0 alone writes checkpoints and calls callback and progress.
+    """
+
+    def __init__(
+        self,
+        engine: MPI,
+        callback: Callable[[Result], bool] | None,
+        progress: Callable[[Progress], Any] | None,
+        saver: Saver | None,
+    ) -> None:
+        super().__init__(callback, progress if engine.rank == 0 else None, saver)
+        self._engine = engine
+        self._agreed = self._due = False
+        self._clock = 0.0
+
+    def __enter__(self) -> Observer:
+        super().__enter__()
+        self._engine.couple(self._votes, self._receive)
+        return self
+
+    def _votes(self) -> tuple[float, ...]:
+        """What this rank has to say: that it was interrupted; and on rank 0 whether to save, and the time."""
+        if self._engine.rank:
+            return float(self._signalled), 0.0, 0.0
+        return float(self._signalled), float(super().save_is_due), super().elapsed
+
+    def _receive(self, votes: Array) -> None:
+        self._agreed = bool(votes[0]) or self._agreed
+        self._due, self._clock = bool(votes[1]), float(votes[2])
+
+    stepwise = True
+
+    @property
+    def elapsed(self) -> float:
+        return self._clock
+
+    @property
+    def interrupted(self) -> bool:
+        return self._agreed
+
+    def callback(self, result: Callable[[], Result]) -> bool:
+        if self._callback is None:
+            return False
+        present = result()  # every rank takes part in it
+        return bool(self._engine.agree(lambda: super(CollectiveObserver, self).callback(lambda: present)))
+
+    @property
+    def save_is_due(self) -> bool:
+        return self._due
+
+    def save(self, run: Driver) -> None:
+        self._engine.agree(lambda: super(CollectiveObserver, self).save(run))
+
+    def load(self) -> Any:
+        return self._engine.agree(super().load)

@@ -1,0 +1,248 @@
+"""The active rows of a run: a method, the state of its rows, their session and their coins, all at the same step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dualanchor.core import arrays
+from dualanchor.core.errors import OracleError
+from dualanchor.core.method import Cost, Method, State
+from dualanchor.core.oracle import Oracle
+from dualanchor.core.result import Status
+from dualanchor.core.session import Mark, Session
+from dualanchor.core.staged import END, Staged
+from dualanchor.core.streams import Purpose, Streams, per_row
+from dualanchor.core.types import Array, IntArray, Rows
+
+
+class Snapshot(NamedTuple):
+    """Where the rows stood: enough to take the same steps again."""
+
+    k: int
+    state: State
+    mark: Mark
+
+
+class Level(NamedTuple):
+    """A stage that rows are in: of which method, its number, how many steps it has, and what passes on from it."""
+
+    method: Staged
+    number: int
+    steps: int
+    memory: State
+
+
+@dataclass
+class Ended:
+    """Rows that have stopped, as they were then; one entry per row in each array."""
+
+    rows: IntArray
+    state: State
+    k: IntArray
+    draws: IntArray
+    evals: IntArray
+    status: list[Status]
+    residual: Array | None
+
+
+@dataclass
+class ActiveRows:
+    """Rows of a run that take the same steps, one row per run in method, state, session and coins.
+
+    `rows` are their numbers in the run; `k` and `before` the steps of the present stage and of those before it;
+    `levels` the present stage of a method in stages, or several where a stage is such a method itself. Steps before
+    `checked_until` are taken one by one and checked. `recorded` is the last recorded step, `observed` has residuals that
+    the choice of the present stage has estimated, to be recorded.
+    """
+
+    method: Method
+    state: State
+    session: Session
+    coins: Streams
+    rows: IntArray
+    k: int = 0
+    before: int = 0
+    levels: tuple[Level, ...] = ()
+    checked_until: int = 1
+    recorded: int = -1
+    observed: Array | None = None
+
+    def __post_init__(self) -> None:
+        self._residual: tuple[int, Array | None] = (-1, None)
+
+    def take(self, rows: Rows) -> ActiveRows:
+        """A selection of the rows (a mask) on their own."""
+        part = replace(
+            self,
+            method=self.method.take(rows).settled(),
+            state=self.state.take(rows),
+            session=self.session.take(rows),
+            coins=self.coins.take(rows),
+            rows=self.rows[rows],
+            levels=tuple(level._replace(memory=level.memory.take(rows)) for level in self.levels),
+        )
+        k, known = self._residual
+        part._residual = (k, None if known is None else known[rows])
+        return part
+
+    @property
+    def steps(self) -> int:
+        """Steps taken in all."""
+        return self.before + self.k
+
+    def repeatable(self, since: Snapshot) -> bool:
+        """Whether the steps since a snapshot can be taken again with the same samples; tried out if not declared."""
+        row = np.arange(1)
+        pilot = self.session.streams.of(Purpose.PILOT).take(row)
+        return self.session.oracle.take(row).is_replayable(since.state.x[:1], pilot)
+
+    # -- stages ----------------------------------------------------------------------------------------------
+
+    def enter(self, method: Staged, number: int, memory: State) -> ActiveRows:
+        """The same rows at the beginning of a stage."""
+        stage = method.stage(number, memory)
+        levels = (*self.levels, Level(method, number, stage.steps, memory))
+        if isinstance(stage.method, Staged):
+            return replace(self, levels=levels).enter(stage.method, 0, stage.state)
+        return replace(
+            self, method=stage.method, state=stage.state, k=0, before=self.steps, levels=levels, checked_until=0
+        )
+
+    def next_stages(self) -> tuple[list[ActiveRows], list[ActiveRows]]:
+        """The rows in the stages that follow for them, and the rows that have no further stage."""
+        *_, (method, number, _, memory) = self.levels
+        self.session.checking = True
+        numbers = np.asarray(method.choose(number, memory, self.state, self.session))
+        following, finished = list[ActiveRows](), list[ActiveRows]()
+        for chosen in np.unique(numbers).tolist():
+            part = self if (numbers == chosen).all() else self.take(numbers == chosen)
+            *outer, level = part.levels
+            if not outer:
+                part.observed = method.observed(level.memory)
+            if chosen != END:
+                following.append(replace(part, levels=tuple(outer)).enter(method, chosen, level.memory))
+            elif outer:  # the end of a stage of the method around it
+                end = State(x=method.point(number, level.memory, part.state))
+                more, over = replace(part, levels=tuple(outer), state=end).next_stages()
+                following, finished = following + more, finished + over
+            else:
+                finished.append(part)
+        return following, finished
+
+    def remaining(self) -> Any:
+        """Steps to the end of the stage or of the method's horizon, for all rows or per row; None without an end."""
+        horizon = self.method.horizon
+        if horizon is not None:
+            horizon = horizon - 1 - self.k if isinstance(horizon, int) else np.asarray(horizon).ravel() - 1 - self.k
+        if not self.levels:
+            return horizon
+        left = self.levels[-1].steps - self.k
+        return left if horizon is None else np.minimum(left, horizon)
+
+    # -- steps -----------------------------------------------------------------------------------------------
+
+    def tosses(self, count: int) -> Array | None:
+        """The coins of the next steps, (rows, count), or None for a method without."""
+        probability = self.method.probability(np.arange(self.k, self.k + count))
+        return None if probability is None else self.coins.uniforms(self.steps, count) < probability
+
+    def costs(self, count: int, coins: Array | None) -> Cost:
+        """Draws and evaluations of the next 1, 2, .. steps: over steps, or over (rows, steps)."""
+        cost = self.method.cost(np.arange(self.k, self.k + count), self.state, coins)
+        evals = _running_total(cost.evals, count)
+        return Cost(evals if cost.draws is cost.evals else _running_total(cost.draws, count), evals)
+
+    def advance(self, count: int, coins: Array | None) -> None:
+        """Take `count` steps. If one raises, k is the step that failed and the state the one before it."""
+        step, s, F, first, k = self.method.step, self.state, self.session, self.k, self.k
+        try:
+            if coins is None:
+                for k in range(first, first + count):
+                    step(k, s, F)
+            else:
+                for k in range(first, first + count):
+                    step(k, s, F, coins[:, k - first])
+        except BaseException:
+            self.k = k
+            raise
+        self.k = first + count
+
+    def snapshot(self) -> Snapshot:
+        """The present, to come back to."""
+        return Snapshot(self.k, self.state.copy(), self.session.mark())
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a snapshot."""
+        self.k, self.state = snapshot.k, snapshot.state
+        self.session.reset(snapshot.mark)
+
+    def restored(self, snapshot: Snapshot, rows: Rows, checked_until: int) -> ActiveRows:
+        """Some of the rows (a mask) as they were, to take the same steps one by one."""
+        part = self.take(rows)
+        part.restore(Snapshot(snapshot.k, snapshot.state.take(rows), snapshot.mark.take(rows)))
+        part.checked_until = checked_until
+        return part
+
+    def bounded(self) -> Array:
+        """Which rows have an iterate that is finite and can still be squared."""
+        return np.isfinite(arrays.to_host(arrays.row_squares(self.state.x)))
+
+    # -- what is seen of them --------------------------------------------------------------------------------
+
+    def point(self) -> Array:
+        """What is returned for each row if the run ends now."""
+        s = self.state
+        for level in self.levels[::-1]:
+            s = State(x=level.method.point(level.number, level.memory, s))
+        return s.x
+
+    def residual(self) -> Array | None:
+        """The true residual of each row, outside of the budget; None where F is not known."""
+        if self._residual[0] != self.steps:
+            self._residual = (self.steps, _norms(self.session.oracle, self.point()))
+        return self._residual[1]
+
+    def ended(self, status: list[Status]) -> Ended:
+        """All rows as they stand, with how they ended; a diverged row has an infinite residual."""
+        count, F = self.rows.size, self.session
+        residual: Array | None
+        if status[0] is Status.DIVERGED:
+            residual = np.full(count, np.inf) if F.oracle.knows_operator else None
+        else:
+            try:
+                residual = self.residual()
+            except OracleError:  # the operator fails where the run ends, or is saved, for that
+                if status[0] not in (Status.FAILED, Status.RUNNING):
+                    raise
+                residual = np.full(count, np.nan)
+        state = self.state
+        if self.levels:
+            state = State(**{**vars(self.levels[0].memory), "x": self.point()})
+        k, draws, evals = (per_row(value, count) for value in (self.steps, F.draws, F.evals))
+        return Ended(self.rows, state, k, draws, evals, status, residual)
+
+
+def _norms(oracle: Oracle, x: Array) -> Array | None:
+    if not oracle.knows_operator:
+        return None
+    try:
+        value = oracle.operator(arrays.user_copy(x))
+    except OracleError:
+        raise
+    except Exception as error:
+        raise OracleError(
+            "The true operator must not raise",
+            f"{type(error).__name__}: {error}",
+            "Fix the operator, or pass record=0 to evaluate it at the end only",
+        ) from error
+    return None if value is None else arrays.row_norms(arrays.as_library_of(value, x))
+
+
+def _running_total(costs: Any, count: int) -> Array:
+    if isinstance(costs, int):
+        return costs * np.arange(1, count + 1)
+    costs = np.asarray(costs)
+    return np.cumsum(np.broadcast_to(costs, (*np.shape(costs)[:-1], count)), axis=-1)
