@@ -2,6 +2,6 @@
 
 from dualanchor.oracles.additive import AdditiveNoise
 from dualanchor.oracles.finite_sum import FiniteSum
-from dualanchor.oracles.sampler import Sampler
+from dualanchor.oracles.sampler import Sampler, each
 
-__all__ = ["AdditiveNoise", "FiniteSum", "Sampler"]
+__all__ = ["AdditiveNoise", "FiniteSum", "Sampler", "each"]

@@ -9,37 +9,27 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
-from dualanchor.core.oracle import Batch, Oracle, Recipe
+from dualanchor.core.oracle import Batch, Oracle
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray, Rows
-from dualanchor.oracles.each_row import require_callable
-from dualanchor.oracles.kernels import Components, Data, Kernel, Linear, RankOne
+from dualanchor.oracles.kernels import Components, Kernel, Linear, RankOne
 
 _BLOCK = 256  # rows that are drawn together, if rows are drawn in blocks
 
 
-class _Counts(NamedTuple):
+class ComponentCounts(NamedTuple):
     """How often each component is in the batch, per row: (rows, n), for batches larger than n."""
 
     counts: IntArray
 
 
-class _Blocks(NamedTuple):
-    """Rows that are drawn together, and the seed by which they were shuffled (None: not at all)."""
-
-    block: int
-    shuffle: int | None
-
-
-class _Starts(NamedTuple):
+class BlockStarts(NamedTuple):
     """Where the blocks of the batch begin, per row: (rows, number of blocks), and how many rows each has."""
 
     starts: IntArray
     block: int
-
-
-_FULL = object()
 
 
 class FiniteSum(Oracle):
@@ -51,10 +41,8 @@ class FiniteSum(Oracle):
     Parameters
     ----------
     component : callable
-        `component(x, i)` for one point x of shape (d,) and an array i of B indices: the B values
-        :math:`F_i(x)`, shape (B, d).
-    n : int
-        Number of components.
+        `component(x, i)` for one point x (d,) and an array i of B indices: the B values :math:`F_i(x)`, shape (B, d).
+    n : int, number of components
 
     See Also
     --------
@@ -73,15 +61,13 @@ class FiniteSum(Oracle):
     True
     """
 
-    knows_operator = True
     rowwise = True  # what is multiplied is multiplied row by row
-    _blocks: _Blocks | None = None  # None: rows are drawn one by one
+    _block: int | None = None  # rows that are drawn together; None: one by one
+    _shuffle: int | None = None  # the seed by which they were shuffled
 
     def __init__(self, component: Callable[[Array, IntArray], Any], n: int) -> None:
-        require_callable(component, "FiniteSum: component", "component(x, i)")
-        self._set_size(n)
-        self._kernel: Kernel = Components(component, self._n)
-        self.operator_price = float(self._n)
+        check.function(component, "FiniteSum: component", "component(x, i)")
+        self._set(Components(component, check.count(n, "FiniteSum: n", remedy="Pass the number of components")))
 
     @classmethod
     def from_data(
@@ -97,27 +83,21 @@ class FiniteSum(Oracle):
 
         Parameters
         ----------
-        data : array or tuple of arrays
-            Arrays with the same number n of rows.
+        data : array or tuple of arrays with the same number n of rows
         component : callable
             `component(x, rows)`, or `component(x, rows_1, rows_2, ...)` for a tuple: the values for m data rows,
-            shape (m, d). A large batch is handed over in tiles; rows are lent for the call.
-        sampling : {"rows", "blocks"}
-            Rows one by one, or blocks of neighbouring rows, which are read much faster.
-        block : int, optional
-            Rows of a block, at most n; 256 if left out.
+            shape (m, d). A large batch is handed over in tiles; the rows are valid during the call.
+        sampling : {"rows", "blocks"}, rows one by one, or blocks of neighbouring rows, which are read much faster
+        block : int, rows of a block, at most n; 256 if left out
         shuffle : int or None
             For blocks: the seed by which rows are shuffled once, into a copy. None leaves them as they are: for
             data in random order only.
 
         Notes
         -----
-        A block is `block` rows from a uniform start on, the first row following the last; a batch of B is as many
-        blocks as it takes, the last one cut, so every row is as likely as any other, whatever B, n and block. Over
-        the shuffles, the variance of a mean of B rows is :math:`\frac{\sigma^2}{B} \frac{n - b}{n - 1}` for blocks of
-        b (B a multiple of b), against :math:`\sigma^2/B` for single rows. One shuffle has a variance of its own, off
-        by a factor of about :math:`1 \pm \sqrt{4b/3n}`: keep n above 100 blocks. Without a shuffle it can be b times
-        as large as for single rows.
+        A batch of B is as many blocks as it takes, the last one cut, each from a uniform start on. Over the shuffles,
+        the variance of a mean of B rows is at most :math:`\sigma^2/B` (docs/finite_sums.md); without one it can be
+        `block` times as large. Keep n above 100 blocks.
 
         Examples
         --------
@@ -127,21 +107,19 @@ class FiniteSum(Oracle):
         >>> da.FiniteSum.from_data((A, b), least_squares).operator(np.zeros((1, 4)))
         array([[ 0.  , -0.25, -0.5 , -0.75]])
         """
-        require_callable(component, "FiniteSum.from_data: component", "component(x, rows)")
+        check.function(component, "FiniteSum.from_data: component", "component(x, rows)")
         arrays = tuple(np.asarray(array) for array in (data if isinstance(data, tuple) else (data,)))
         lengths = {len(array) for array in arrays}
         if len(lengths) != 1:
-            raise ArgumentError(
-                "FiniteSum.from_data: all arrays must have the same number of rows",
-                f"{sorted(lengths)} rows",
-                "Pass arrays of the same length",
-            )
-        oracle = cls._from_kernel(Data(component, arrays), lengths.pop())
-        oracle.operator_price = float(oracle._n)
-        oracle._blocks = _checked_blocks(sampling, block, shuffle, oracle._n)
-        if oracle._blocks is not None and shuffle is not None:
-            order = np.random.default_rng(shuffle).permutation(oracle._n)
-            oracle._kernel = Data(component, tuple(array[order] for array in arrays))
+            rule = "FiniteSum.from_data: all arrays must have the same number of rows"
+            raise ArgumentError(rule, f"{sorted(lengths)} rows", "Pass arrays of the same length")
+        n = lengths.pop()
+        block, shuffle = _block_sampling(sampling, block, shuffle, n)
+        if shuffle is not None:
+            order = np.random.default_rng(shuffle).permutation(n)
+            arrays = tuple(array[order] for array in arrays)
+        oracle = cls.__new__(cls)._set(Components(component, n, arrays))
+        oracle._block, oracle._shuffle = block, shuffle
         return oracle
 
     @classmethod
@@ -150,20 +128,14 @@ class FiniteSum(Oracle):
 
         Parameters
         ----------
-        u, v : arrays of shape (n, d) or (instances, n, d)
-            One row per component; with a leading axis, one set per instance.
-        targets : array of shape (n,) or (instances, n), optional
-            The t_i; zero if left out.
-        instance : array of int, optional
-            Which instance each row of a run uses; one each, in order, if left out.
+        u, v : arrays of shape (n, d) or, with one set per instance, (instances, n, d)
+        targets : array of shape (n,) or (instances, n), the t_i; zero if left out
+        instance : array of int, which instance each row of a run uses; one each, in order, if left out
         """
         u = _stacked(u, 2, "u")
-        v = u if v is None else _stacked(v, 2, "v")
-        targets = None if targets is None else _stacked(targets, 1, "targets")
-        _same_shape(u=u, v=v)
-        if targets is not None:
-            _same_shape(u=u[..., 0], targets=targets)
-        return cls._from_kernel(RankOne(u, v, targets, _instances(u, instance)), u.shape[1], u.shape[2])
+        v = u if v is None else _stacked(v, 2, "v", u=u)
+        targets = None if targets is None else _stacked(targets, 1, "targets", u=u[..., 0])
+        return cls.__new__(cls)._set(RankOne(u, v, targets, _instances(u, instance)), u.shape[2])
 
     @classmethod
     def linear(cls, matrices: Any, offsets: Any = None, *, instance: Any = None) -> FiniteSum:
@@ -171,75 +143,65 @@ class FiniteSum(Oracle):
 
         Parameters
         ----------
-        matrices : array of shape (n, d, d) or (instances, n, d, d)
-            The A_i; with a leading axis, one set per instance.
-        offsets : array of shape (n, d) or (instances, n, d), optional
-            The b_i; zero if left out.
-        instance : array of int, optional
-            Which instance each row of a run uses; one each, in order, if left out.
+        matrices : array of shape (n, d, d) or, with one set per instance, (instances, n, d, d), the A_i
+        offsets : array of shape (n, d) or (instances, n, d), the b_i; zero if left out
+        instance : array of int, which instance each row of a run uses; one each, in order, if left out
         """
         matrices = _stacked(matrices, 3, "matrices")
-        offsets = None if offsets is None else _stacked(offsets, 2, "offsets")
-        if offsets is not None:
-            _same_shape(matrices=matrices[..., 0], offsets=offsets)
-        kernel = Linear(matrices, offsets, _instances(matrices, instance))
-        return cls._from_kernel(kernel, matrices.shape[1], matrices.shape[-1])
+        offsets = None if offsets is None else _stacked(offsets, 2, "offsets", matrices=matrices[..., 0])
+        return cls.__new__(cls)._set(Linear(matrices, offsets, _instances(matrices, instance)), matrices.shape[-1])
 
-    @classmethod
-    def _from_kernel(cls, kernel: Kernel, n: int, dimension: int | None = None) -> FiniteSum:
-        oracle = cls.__new__(cls)
-        oracle._set_size(n)
-        oracle._kernel, oracle.dimension = kernel, dimension
-        return oracle
-
-    def _set_size(self, n: int) -> None:
-        if not _is_int(n) or n < 1:
-            raise ArgumentError("FiniteSum: n must be an int >= 1", repr(n), "Pass the number of components")
-        self._n = self.components = int(n)
+    def _set(self, kernel: Kernel, dimension: int | None = None) -> Self:
+        self._kernel, self.dimension = kernel, dimension
+        self.components = check.count(kernel.n, "FiniteSum: n", remedy="Pass at least one component")
+        if isinstance(kernel, Components):  # a call for each of them, not a product with tables
+            self.operator_price = float(kernel.n)
+        return self
 
     def draw(self, streams: Streams, size: int) -> Batch:
-        block = 1 if self._blocks is None else self._blocks.block
-        if size > self._n:
-            return Batch(size, _Counts(np.stack([_counts(rng, self._n, size, block) for rng in streams.generators()])))
-        drawn = streams.integers(self._n, -(-size // block))
-        return Batch(size, drawn if self._blocks is None else _Starts(drawn, block))
+        return draw_components(streams, self._kernel.n, size, self._block)
 
     def full_batch(self) -> Batch:
-        return Batch(self._n, _FULL)
+        return Batch(self._kernel.n, None)
 
     def mean(self, x: Array, batch: Batch) -> Array:
-        if batch.data is _FULL:
+        if batch.data is None:
             return self._kernel.full(x)
-        if isinstance(batch.data, _Counts):
+        if isinstance(batch.data, ComponentCounts):
             return self._kernel.weighted(x, batch.data.counts / batch.size)
-        if isinstance(batch.data, _Starts):
+        if isinstance(batch.data, BlockStarts):
+            assert isinstance(self._kernel, Components)
             return self._kernel.mean_of_blocks(x, *batch.data, int(batch.size))
         return self._kernel.mean(x, batch.data)
 
     def operator(self, x: Array) -> Array:
-        return self._kernel.whole(x)
-
-    def recipe(self, rows: int) -> Recipe | None:
-        return None if self._blocks is not None else self._kernel.recipe(rows)
+        return self._kernel.operator(x)
 
     def __repr__(self) -> str:
-        return f"FiniteSum(n={self._n}" + (")" if self.dimension is None else f", d={self.dimension})")
+        return f"FiniteSum(n={self.components}" + (")" if self.dimension is None else f", d={self.dimension})")
 
     def describe(self) -> dict[str, Any]:
         digest = hashlib.sha256()
         for name, value in sorted(vars(self._kernel).items()):
             if isinstance(value, np.ndarray):
                 digest.update(name.encode() + np.ascontiguousarray(value).tobytes())
-        blocks = {} if self._blocks is None else self._blocks._asdict()
-        return {**super().describe(), "n": self._n, "data": digest.hexdigest()[:16], **blocks}
+        blocks = {} if self._block is None else {"block": self._block, "shuffle": self._shuffle}
+        return {**super().describe(), "n": self.components, "data": digest.hexdigest()[:16], **blocks}
 
     def take(self, rows: Rows) -> Self:
-        kernel = self._kernel.take(rows)
-        if kernel is self._kernel:
-            return self
         part = copy(self)
-        part._kernel = kernel
-        return part
+        part._kernel = self._kernel.take(rows)
+        return self if part._kernel is self._kernel else part
+
+
+def draw_components(streams: Streams, n: int, size: int, block: int | None = None) -> Batch:
+    """`size` of n components with replacement, one by one or in blocks of neighbours."""
+    if size > n:
+        return Batch(
+            size, ComponentCounts(np.stack([_counts(rng, n, size, block or 1) for rng in streams.generators()]))
+        )
+    drawn = streams.integers(n, -(-size // (block or 1)))
+    return Batch(size, drawn if block is None else BlockStarts(drawn, block))
 
 
 def _counts(rng: np.random.Generator, n: int, size: int, block: int) -> IntArray:
@@ -253,60 +215,41 @@ def _counts(rng: np.random.Generator, n: int, size: int, block: int) -> IntArray
     return counts
 
 
-def _checked_blocks(sampling: str, block: int | None, shuffle: int | None, n: int) -> _Blocks | None:
-    if sampling not in ("rows", "blocks"):
-        raise ArgumentError(
-            "FiniteSum.from_data: sampling must be 'rows' or 'blocks'", repr(sampling), "Choose one of them"
-        )
+def _block_sampling(
+    sampling: str, block: int | None, shuffle: int | None, n: int
+) -> tuple[int, int | None] | tuple[None, None]:
+    """Rows of a block and the seed of the shuffle, or None for rows one by one."""
+    owner = "FiniteSum.from_data"
+    check.choice(sampling, f"{owner}: sampling", ("rows", "blocks"))
     if sampling == "rows":
         if block is not None:
-            raise ArgumentError(
-                "FiniteSum.from_data: block goes with sampling='blocks'",
-                f"block={block!r} with sampling='rows'",
-                "Pass sampling='blocks' as well, or leave block out",
-            )
-        return None
-    block = _BLOCK if block is None else block
-    if not _is_int(block) or not 1 <= block <= n:
-        raise ArgumentError(
-            f"FiniteSum.from_data: block must be an int from 1 to the number of rows, {n}",
-            repr(block),
-            "Use at most a hundredth of the rows, or sampling='rows'",
-        )
-    if shuffle is not None and (not _is_int(shuffle) or shuffle < 0):
-        raise ArgumentError(
-            "FiniteSum.from_data: shuffle must be an int >= 0 or None",
-            repr(shuffle),
-            "Pass a seed, or None for data in random order",
-        )
-    return _Blocks(int(block), None if shuffle is None else int(shuffle))
+            rule, received = f"{owner}: block goes with sampling='blocks'", f"block={block!r} with sampling='rows'"
+            raise ArgumentError(rule, received, "Pass sampling='blocks' as well, or leave block out")
+        return None, None
+    remedy = "Use at most a hundredth of the rows, or sampling='rows'"
+    block = check.count(_BLOCK if block is None else block, f"{owner}: block", most=n, remedy=remedy)
+    if shuffle is not None:
+        remedy = "Pass a seed, or None for data in random order"
+        shuffle = check.count(shuffle, f"{owner}: shuffle", least=0, remedy=remedy)
+    return block, shuffle
 
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _stacked(value: Any, ndim: int, name: str) -> Array:
+def _stacked(value: Any, ndim: int, name: str, **other: Array) -> Array:
+    """A table with the axis of instances in front, of the same shape as the other one."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
         raise ArgumentTypeError(f"FiniteSum: {name} must be real numbers", f"dtype {array.dtype}", "Pass floats")
     if array.dtype.kind != "f":
         array = array.astype(np.float64)
     if array.ndim not in (ndim, ndim + 1):
-        raise ArgumentError(
-            f"FiniteSum: {name} must have {ndim} axes, or {ndim + 1} with one set per instance",
-            f"shape {array.shape}",
-            "Reshape it",
-        )
-    return array[None] if array.ndim == ndim else array
-
-
-def _same_shape(**arrays: Array) -> None:
-    (first, a), (second, b) = arrays.items()
-    if a.shape != b.shape:
-        raise ArgumentError(
-            f"FiniteSum: {second} must go with {first}", f"shapes {b.shape} and {a.shape}", "Check the sizes"
-        )
+        rule = f"FiniteSum: {name} must have {ndim} axes, or {ndim + 1} with one set per instance"
+        raise ArgumentError(rule, f"shape {array.shape}", "Reshape it")
+    array = array[None] if array.ndim == ndim else array
+    for first, table in other.items():
+        if table.shape != array.shape:
+            received = f"shapes {array.shape} and {table.shape}"
+            raise ArgumentError(f"FiniteSum: {name} must go with {first}", received, "Check the sizes")
+    return array
 
 
 def _instances(table: Array, instance: Any) -> IntArray | None:

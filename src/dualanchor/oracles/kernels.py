@@ -2,136 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 
 from dualanchor.core import arrays
 from dualanchor.core.errors import OracleError
-from dualanchor.core.oracle import Recipe
 from dualanchor.core.types import Array, IntArray, Rows
-from dualanchor.oracles.each_row import each_row
-from dualanchor.oracles.gather import row_bytes, rows_at, scattered, spans, tile_rows, windows
+from dualanchor.oracles.user_call import user_call
 
-_MATRIX = 1000  # coordinates up to which a mean matrix is kept
+_NAME = "FiniteSum: component"  # in messages
+_MATRIX = 1000  # coordinates up to which a mean matrix is cached
 _GROUP = 64  # values that are added in their own precision
+_BYTES = 1 << 20  # of one table in a tile, which fits the cache
+_ROWS = 4096  # in a tile, at most
 
 
-class Kernel:
-    """How components are summed: over a list of indices, or over all n with weights."""
+class Kernel(ABC):
+    """The sums that a finite sum needs, for points x of shape (rows, d)."""
 
     n: int
+    _row_bytes: int  # of the widest table
 
+    def _tile(self, x: Array) -> int:
+        return tile_rows(max(self._row_bytes, 8 * x.shape[1]))
+
+    @abstractmethod
     def mean(self, x: Array, indices: IntArray) -> Array:
-        raise NotImplementedError
+        """The mean over the components with these indices, (rows, B)."""
 
+    @abstractmethod
     def weighted(self, x: Array, weights: Array) -> Array:
-        raise NotImplementedError
-
-    def mean_of_blocks(self, x: Array, starts: IntArray, block: int, size: int) -> Array:
-        """The mean over `size` components in blocks that begin at these starts."""
-        raise NotImplementedError
+        """The sum over all components with these weights, (rows, n)."""
 
     def full(self, x: Array) -> Array:
-        """All with the same weight."""
+        """The mean over all components."""
         return self.weighted(x, np.full((x.shape[0], self.n), 1.0 / self.n))
 
-    def whole(self, x: Array) -> Array:
+    def operator(self, x: Array) -> Array:
         """The same for recording: here rows may be multiplied together."""
         return self.full(x)
 
-    def recipe(self, rows: int) -> Recipe | None:
-        return None
-
     def take(self, rows: Rows) -> Kernel:
+        """The kernel of a selection of the rows."""
         return self
 
 
 class Components(Kernel):
-    """A user's component function, called for each row, with so many indices at a time that their values fit a tile."""
+    """A user's function of indices, or of data rows with tables of n rows each, called for one tile at a time."""
 
-    def __init__(self, component: Callable[[Array, IntArray], Any], n: int) -> None:
-        self._component, self.n = component, n
-
-    def mean(self, x: Array, indices: IntArray) -> Array:
-        length = tile_rows(8 * x.shape[1])
-
-        def mean(row: int) -> Array:
-            parts = ((indices[row, span],) for span in spans(indices.shape[1], length))
-            return _mean(self._component, x[row], parts, indices.shape[1])
-
-        return each_row(mean, x, "FiniteSum: component")
-
-    def weighted(self, x: Array, weights: Array) -> Array:
-        length = tile_rows(8 * x.shape[1])
-
-        def total(row: int) -> Array:
-            used = np.flatnonzero(weights[row])
-            parts = ((used[span],) for span in spans(used.size, length))
-            return _weighted(self._component, x[row], parts, weights[row, used])
-
-        return each_row(total, x, "FiniteSum: component")
-
-
-class Data(Kernel):
-    """A user's function of data rows, called for each row of a run with a tile of them at a time."""
-
-    def __init__(self, component: Callable[..., Any], tables: tuple[Array, ...]) -> None:
-        self._component, self._tables = component, tables
-        self.n, self._bytes = len(tables[0]), row_bytes(*tables)
+    def __init__(self, component: Callable[..., Any], n: int, tables: tuple[Array, ...] | None = None) -> None:
+        self._component, self.n, self._tables = component, n, tables
+        self._row_bytes = row_bytes(*tables or ())
 
     def mean(self, x: Array, indices: IntArray) -> Array:
         length = self._tile(x)
 
         def mean(row: int) -> Array:
-            if indices.shape[1] <= length:
-                tile = tuple(rows_at(table, indices[row]) for table in self._tables)
-                return _mean(self._component, x[row], (tile,), indices.shape[1])
-            tiles = scattered(self._tables, np.sort(indices[row]), length)  # neighbours are read faster
-            return _mean(self._component, x[row], tiles, indices.shape[1])
+            drawn = indices[row] if indices.shape[1] <= length else np.sort(indices[row])  # neighbours are read faster
+            return self._mean(x[row], self._parts(drawn, length), drawn.size)
 
-        return each_row(mean, x, "FiniteSum: component")
+        return user_call(mean, x, _NAME)
 
     def mean_of_blocks(self, x: Array, starts: IntArray, block: int, size: int) -> Array:
-        length = self._tile(x)
+        """The mean over `size` data rows in blocks that begin at these starts, (rows, number of blocks)."""
+        length, tables = self._tile(x), self._tables
+        assert tables is not None
 
         def mean(row: int) -> Array:
-            return _mean(self._component, x[row], windows(self._tables, starts[row], size, block, length), size)
+            return self._mean(x[row], windows(tables, starts[row], size, block, length), size)
 
-        return each_row(mean, x, "FiniteSum: component")
+        return user_call(mean, x, _NAME)
 
     def weighted(self, x: Array, weights: Array) -> Array:
         length = self._tile(x)
 
         def total(row: int) -> Array:
             used = np.flatnonzero(weights[row])
-            return _weighted(self._component, x[row], scattered(self._tables, used, length), weights[row, used])
+            value, start = _nothing(x[row]), 0
+            for part in self._parts(used, length):
+                values = self._values(x[row], part)
+                some = weights[row, used[start : start + len(values)]]
+                value = value + (some if isinstance(x, np.ndarray) else arrays.like(some, x)) @ values
+                start += len(values)
+            return value
 
-        return each_row(total, x, "FiniteSum: component")
+        return user_call(total, x, _NAME)
 
     def full(self, x: Array) -> Array:
+        if self._tables is None:
+            return self.mean(x, np.broadcast_to(np.arange(self.n), (x.shape[0], self.n)))
         return self.mean_of_blocks(x, np.zeros((x.shape[0], 1), np.int64), self.n, self.n)  # one block of all rows
 
-    def _tile(self, x: Array) -> int:
-        return tile_rows(max(self._bytes, 8 * x.shape[1]))
+    def _parts(self, indices: IntArray, length: int) -> Iterator[tuple[Array, ...]]:
+        """What the component is called with, a tile at a time."""
+        if self._tables is None:
+            return ((indices[span],) for span in spans(indices.size, length))
+        return scattered(self._tables, indices, length)
 
+    def _mean(self, x: Array, parts: Iterable[tuple[Array, ...]], count: int) -> Array:
+        return sum((_sum(self._values(x, part)) for part in parts), _nothing(x)) / count
 
-def _mean(component: Callable[..., Any], x: Array, parts: Iterable[tuple[Array, ...]], count: int) -> Array:
-    total = _nothing(x)
-    for part in parts:
-        total = total + _sum(_values(component, x, part))
-    return total / count
-
-
-def _weighted(component: Callable[..., Any], x: Array, parts: Iterable[tuple[Array, ...]], weights: Array) -> Array:
-    total, start = _nothing(x), 0
-    for part in parts:
-        values = _values(component, x, part)
-        some = weights[start : start + len(values)]
-        total = total + (some if isinstance(x, np.ndarray) else arrays.like(some, x)) @ values
-        start += len(values)
-    return total
+    def _values(self, x: Array, part: tuple[Array, ...]) -> Array:
+        if isinstance(x, np.ndarray):
+            values = arrays.to_host(self._component(x.copy(), *part))
+        else:
+            values = arrays.as_library_of(self._component(arrays.copy(x), *(rows.copy() for rows in part)), x)
+        shape = (len(part[0]), x.shape[0])
+        if tuple(values.shape) != shape:
+            remedy = "Compute with all the rows of data that it is given, and return one vector for each"
+            received = f"shape {tuple(values.shape)}"
+            raise OracleError(f"{_NAME} must return shape {shape}, one row per index", received, remedy)
+        return values
 
 
 def _nothing(x: Array) -> Array:
@@ -152,83 +137,102 @@ def _sum(values: Array) -> Array:
     return groups.sum(axis=0, dtype=np.result_type(dtype, np.float64)) + ones[:rest] @ values[len(values) - rest :]
 
 
-def _values(component: Callable[..., Any], x: Array, part: tuple[Array, ...]) -> Array:
-    if isinstance(x, np.ndarray):
-        values = arrays.to_host(component(x.copy(), *part))
-    else:
-        values = arrays.settled(component(arrays.copy(x), *(rows.copy() for rows in part)), x)
-    shape = (len(part[0]), x.shape[0])
-    if tuple(values.shape) != shape:
-        raise OracleError(
-            f"FiniteSum: component must return shape {shape}, one row per index",
-            f"shape {tuple(values.shape)}",
-            "Compute with all the rows of data that it is given, and return one vector for each",
-        )
-    return values
+class _TableKernel(Kernel):
+    """Components given by tables of shape (instances, n, ...); row i uses instance `instance[i]`, or the only one."""
+
+    def __init__(self, tables: list[Array], instance: IntArray | None) -> None:
+        self._tables, self._instance, self.n = tables, instance, tables[0].shape[1]
+        self._row_bytes = row_bytes(*(table[0] for table in tables))
+
+    @abstractmethod
+    def _gathered(self, x: Array, *tables: Array) -> Array:
+        """The mean over B components for each row, from tables of shape (rows, B, ...)."""
+
+    @abstractmethod
+    def _total(self, x: Array, weights: Array, *tables: Array) -> Array:
+        """The weighted sum over some components for one row, from tables of shape (B, ...)."""
+
+    def mean(self, x: Array, indices: IntArray) -> Array:
+        length, size = self._tile(x), indices.shape[1]
+        if size <= length:
+            return self._gathered(x, *(self._gather(table, indices) for table in self._tables))
+        weights = np.full(length, 1.0 / size, x.dtype)
+
+        def tiles(row: int, tables: list[Array]) -> Iterator[tuple[Array, ...]]:
+            for tile in scattered(tables, np.sort(indices[row]), length):
+                yield weights[: len(tile[0])], *tile
+
+        return self._by_row(x, tiles)
+
+    def weighted(self, x: Array, weights: Array) -> Array:
+        length, weights = self._tile(x), weights.astype(x.dtype, copy=False)
+
+        def tiles(row: int, tables: list[Array]) -> Iterator[tuple[Array, ...]]:
+            for span in spans(self.n, length):
+                yield weights[row, span], *(table[span] for table in tables)
+
+        return self._by_row(x, tiles)
+
+    def _by_row(self, x: Array, tiles: Callable[[int, list[Array]], Iterator[tuple[Array, ...]]]) -> Array:
+        out = np.empty_like(x)
+        for row in range(len(x)):
+            at = 0 if self._instance is None else self._instance[row]
+            total = np.zeros(x.shape[1])
+            for tile in tiles(row, [table[at] for table in self._tables]):
+                total += self._total(x[row], *tile)
+            out[row] = total
+        return out
+
+    def _gather(self, table: Array, indices: IntArray) -> Array:
+        return rows_at(table[0], indices) if self._instance is None else table[self._instance[:, None], indices]
+
+    def take(self, rows: Rows) -> Kernel:
+        if self._instance is None:
+            return self
+        part = copy(self)
+        part._instance = self._instance[rows]
+        return part
 
 
-class RankOne(Kernel):
+class RankOne(_TableKernel):
     """u_i (v_i' x - t_i): two products with the gathered rows."""
 
     def __init__(self, u: Array, v: Array, targets: Array | None, instance: IntArray | None) -> None:
-        self._u, self._v, self._targets, self._instance = u, v, targets, instance
-        self.n = u.shape[1]
-        self._known: dict[int | str, Any] = {}  # found out once, and shared by all selections of rows
+        super().__init__([u, *([] if v is u else [v]), *([] if targets is None else [targets])], instance)
+        self._u, self._v, self._targets = u, v, targets
+        self._mean_matrices: dict[int, Array] = {}  # by instance, shared by all selections of rows
 
-    def mean(self, x: Array, indices: IntArray) -> Array:
-        length = tile_rows(8 * x.shape[1])
-        if indices.shape[1] > length:
-            return self._mean_in_tiles(x, indices, length)
-        u = _gather(self._u, self._instance, indices)
-        v = u if self._v is self._u else _gather(self._v, self._instance, indices)
-        if indices.shape[1] == 1:
-            inner = np.einsum("ij,ij->i", v[:, 0], x)[:, None]
-            if self._targets is not None:
-                inner -= _gather(self._targets, self._instance, indices)
-            return inner * u[:, 0]
-        inner = np.matmul(v, x[:, :, None])[:, :, 0]
+    def _gathered(self, x: Array, *tables: Array) -> Array:
+        u, v, size = tables[0], tables[self._v is not self._u], tables[0].shape[1]
+        inner = np.einsum("ij,ij->i", v[:, 0], x)[:, None] if size == 1 else np.matmul(v, x[:, :, None])[:, :, 0]
         if self._targets is not None:
-            inner -= _gather(self._targets, self._instance, indices)
-        inner /= indices.shape[1]
+            inner -= tables[-1]
+        if size == 1:
+            return inner * u[:, 0]
+        inner /= size
         return np.matmul(inner[:, None, :], u)[:, 0]
 
-    def _mean_in_tiles(self, x: Array, indices: IntArray, length: int) -> Array:
-        tables = [self._u] if self._v is self._u else [self._u, self._v]
+    def _total(self, x: Array, weights: Array, *tables: Array) -> Array:
+        u = tables[0].astype(np.result_type(tables[0], x), copy=False)  # once for both products
+        inner = (u if self._v is self._u else tables[1]) @ x
         if self._targets is not None:
-            tables.append(self._targets)
-        out = np.empty_like(x)
-        for row in range(x.shape[0]):
-            at = 0 if self._instance is None else self._instance[row]
-            total = np.zeros(x.shape[1])
-            for u, *others in scattered([table[at] for table in tables], np.sort(indices[row]), length):
-                u = u.astype(np.result_type(u, x), copy=False)  # once for both products
-                inner = (u if self._v is self._u else others[0]) @ x[row]
-                if self._targets is not None:
-                    inner -= others[-1]
-                total += inner @ u
-            out[row] = total / indices.shape[1]
-        return out
+            inner -= tables[-1]
+        inner *= weights
+        return inner @ u
 
-    def weighted(self, x: Array, weights: Array) -> Array:
-        out = np.zeros_like(x)
-        for row in range(x.shape[0]):
-            at = 0 if self._instance is None else self._instance[row]
-            for span in _converted(self._v[at], x):
-                inner = self._v[at, span] @ x[row]
-                if self._targets is not None:
-                    inner = inner - self._targets[at, span]
-                out[row] += (weights[row, span] * inner) @ self._u[at, span]
-        return out
-
-    def whole(self, x: Array) -> Array:
+    def operator(self, x: Array) -> Array:
         out = np.zeros_like(x)
         instance = np.zeros(len(x), int) if self._instance is None else self._instance
-        for at in np.unique(instance):
+        most = min(2 * self.n, _MATRIX)  # up to which a d x d matrix is less than the tables
+        small = self._targets is None and x.shape[1] <= most
+        for at in np.unique(instance).tolist():
             rows = instance == at
-            if self._small:
-                out[rows] = x[rows] @ self._mean_matrix(at)
+            if small:
+                if at not in self._mean_matrices:
+                    self._mean_matrices[at] = self._v[at].T @ self._u[at] / self.n
+                out[rows] = x[rows] @ self._mean_matrices[at]
                 continue
-            for span in _converted(self._v[at], x):
+            for span in spans(self.n, self._tile(x)):
                 inner = x[rows] @ self._v[at, span].T
                 if self._targets is not None:
                     inner -= self._targets[at, span]
@@ -236,93 +240,81 @@ class RankOne(Kernel):
                 out[rows] += inner @ self._u[at, span]
         return out
 
-    @property
-    def _small(self) -> bool:
-        """Whether the mean of all u v' takes less memory than they do, and less time."""
-        n, d = self._u.shape[1:]
-        return self._targets is None and d <= 2 * n and d <= _MATRIX
 
-    def _mean_matrix(self, at: int) -> Array:
-        if at not in self._known:
-            self._known[at] = self._v[at].T @ self._u[at] / self.n
-        return self._known[at]
-
-    @property
-    def _finite(self) -> bool:
-        """Whether all data are numbers: compiled steps could not tell a defect from divergence."""
-        if "finite" not in self._known:
-            self._known["finite"] = bool(np.isfinite(self._u).all())
-        return self._known["finite"]
-
-    def recipe(self, rows: int) -> Recipe | None:
-        if self._v is not self._u or self._targets is not None or self._u.dtype != np.float64 or not self._finite:
-            return None
-        which = np.zeros(rows, np.int64) if self._instance is None else self._instance
-        return Recipe("rank-one", self._u, which, components=self.n)
-
-    def take(self, rows: Rows) -> Kernel:
-        if self._instance is None:
-            return self
-        part = RankOne(self._u, self._v, self._targets, self._instance[rows])
-        part._known = self._known
-        return part
-
-
-class Linear(Kernel):
+class Linear(_TableKernel):
     """A_i x - b_i: the mean matrix of the batch is applied."""
 
     def __init__(self, matrices: Array, offsets: Array | None, instance: IntArray | None) -> None:
-        self._matrices, self._offsets, self._instance = matrices, offsets, instance
-        self.n = matrices.shape[1]
+        super().__init__([matrices, *([] if offsets is None else [offsets])], instance)
+        self._matrices, self._offsets = matrices, offsets
 
-    def mean(self, x: Array, indices: IntArray) -> Array:
-        length = tile_rows(row_bytes(self._matrices[0]))
-        if indices.shape[1] > length:
-            return self._mean_in_tiles(x, indices, length)
-        A = _gather(self._matrices, self._instance, indices).mean(axis=1)
+    def _gathered(self, x: Array, *tables: Array) -> Array:
+        A, *b = (table.mean(axis=1) for table in tables)
         value: Array = np.matmul(A, x[:, :, None])[:, :, 0]
-        if self._offsets is not None:
-            value -= _gather(self._offsets, self._instance, indices).mean(axis=1)
-        return value
+        return value - b[0] if b else value
 
-    def _mean_in_tiles(self, x: Array, indices: IntArray, length: int) -> Array:
-        tables = [self._matrices] if self._offsets is None else [self._matrices, self._offsets]
-        out = np.empty_like(x)
-        for row in range(x.shape[0]):
-            at = 0 if self._instance is None else self._instance[row]
-            A, b = np.zeros(self._matrices.shape[2:]), np.zeros(x.shape[1])
-            for matrices, *offsets in scattered([table[at] for table in tables], np.sort(indices[row]), length):
-                A += matrices.sum(axis=0)
-                if offsets:
-                    b += offsets[0].sum(axis=0)
-            out[row] = (A @ x[row] - b) / indices.shape[1]
-        return out
-
-    def weighted(self, x: Array, weights: Array) -> Array:
-        out = np.empty_like(x)
-        for row in range(x.shape[0]):
-            at = 0 if self._instance is None else self._instance[row]
-            A = sum(
-                np.tensordot(weights[row, span], self._matrices[at, span], axes=1)
-                for span in _converted(self._matrices[at], x)
-            )
-            value = A @ x[row]
-            if self._offsets is not None:
-                value -= weights[row] @ self._offsets[at]
-            out[row] = value
-        return out
-
-    def take(self, rows: Rows) -> Kernel:
-        if self._instance is None:
-            return self
-        return Linear(self._matrices, self._offsets, self._instance[rows])
+    def _total(self, x: Array, weights: Array, *tables: Array) -> Array:
+        A, *b = (weights @ table.reshape(len(table), -1) for table in tables)
+        value: Array = A.reshape(x.size, x.size) @ x
+        return value - b[0] if b else value
 
 
-def _gather(table: Array, instance: IntArray | None, indices: IntArray) -> Array:
-    """The rows of the table that each row of the run asks for: (rows, B, ...)."""
-    return rows_at(table[0], indices) if instance is None else table[instance[:, None], indices]
+def row_bytes(*tables: Array) -> int:
+    """Bytes of a row of the widest of the tables; 0 without tables."""
+    return max((table.nbytes // max(1, len(table)) for table in tables), default=0)
 
 
-def _converted(table: Array, x: Array) -> Iterable[slice]:
-    """All of the table at once, or in tiles where a product with x makes a copy of it in another precision."""
-    return (slice(None),) if table.dtype == x.dtype else spans(len(table), tile_rows(row_bytes(table)))
+def tile_rows(width: int) -> int:
+    """Rows of a tile, for rows of `width` bytes."""
+    return max(1, min(_ROWS, _BYTES // max(1, width)))
+
+
+def spans(n: int, length: int) -> Iterator[slice]:
+    """0 .. n - 1 in pieces of at most `length`."""
+    for start in range(0, n, length):
+        yield slice(start, min(start + length, n))
+
+
+def scattered(tables: Sequence[Array], indices: IntArray, length: int) -> Iterator[tuple[Array, ...]]:
+    """The rows with these indices, in this order, in tiles of `length`."""
+    if indices.size <= length:
+        yield tuple([rows_at(table, indices) for table in tables])
+        return
+    buffers = _buffers(tables, length)
+    for span in spans(indices.size, length):
+        some = indices[span]
+        yield tuple(rows_at(table, some, buffer) for table, buffer in zip(tables, buffers, strict=True))
+
+
+def windows(
+    tables: Sequence[Array], starts: IntArray, total: int, block: int, length: int
+) -> Iterator[tuple[Array, ...]]:
+    """`block` rows from each start on, the last one cut so that there are `total`; the first row follows the last."""
+    n, left, filled = len(tables[0]), total, 0
+    length = min(length, total)
+    buffers = _buffers(tables, length)
+    for start in starts.tolist():
+        end = start + min(block, left)
+        left -= end - start
+        while start < end:
+            some = min(end - start, n - start % n, length - filled)
+            for table, buffer in zip(tables, buffers, strict=True):
+                buffer[filled : filled + some] = table[start % n : start % n + some]
+            start, filled = start + some, filled + some
+            if filled == length:
+                yield buffers
+                filled = 0
+    if filled:
+        yield tuple(buffer[:filled] for buffer in buffers)
+
+
+def rows_at(table: Array, indices: IntArray, buffer: Array | None = None) -> Array:
+    """The rows with these indices as a new array, or in the buffer where that is faster."""
+    if not (table.flags.c_contiguous and table.flags.aligned):
+        return table[indices]  # `take` would copy all of the table first
+    out = None if buffer is None else buffer[: indices.size]
+    return table.take(indices, axis=0, mode="clip", out=out)  # in another mode it copies twice
+
+
+def _buffers(tables: Sequence[Array], length: int) -> tuple[Array, ...]:
+    return tuple(np.empty((length, *table.shape[1:]), table.dtype) for table in tables)

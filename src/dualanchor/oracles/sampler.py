@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from copy import copy
 from typing import Any, Self
 
 import numpy as np
 
-from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
-from dualanchor.core.oracle import Batch, Session
-from dualanchor.core.streams import Handle, Streams
-from dualanchor.core.types import Array
-from dualanchor.oracles.each_row import each_row, require_callable
+from dualanchor.core import arrays, check
+from dualanchor.core.errors import OracleError
+from dualanchor.core.oracle import Batch
+from dualanchor.core.session import Session
+from dualanchor.core.streams import Handle, Streams, per_row
+from dualanchor.core.types import Array, Counts
 from dualanchor.oracles.shards import Shardable
+from dualanchor.oracles.user_call import raised
 
 
 class Sampler(Shardable):
-    """Samples of F from a function: `sample(x, n, rng)` is the mean of n independent samples at x.
+    """Samples of F from a function: `sample(x, n, rng)` gives n independent samples at x, or their mean.
 
     A batch is the state of a generator. The same samples are had at another point by calling the function with
     a generator in that state, so a function that takes all its randomness from `rng` is replayable.
@@ -27,17 +27,24 @@ class Sampler(Shardable):
     Parameters
     ----------
     sample : callable
-        `sample(x, n, rng)` for one point x of shape (d,), an int n and a `numpy.random.Generator`.
+        `sample(x, n, rng)` for one point x of shape (d,), an int n and a `numpy.random.Generator`: the mean of n
+        samples, shape (d,), or the samples themselves, shape (n, d).
     replayable : bool, optional
         Whether the same generator state gives the same samples. A simulator with randomness of its own is
         not; that is legal, and only methods that need one batch at two points refuse it. Not declared, it is found
         out when such a method starts, by asking for one sample twice (outside of the budget).
     vectorized : bool
         Whether `sample` takes all rows at once: `sample(x, n, rngs)` with x of shape (rows, d) and one
-        generator per row.
+        generator per row; gives means only.
     shards : int, optional
         Into how many parts a batch is cut, each with a generator of its own. Results depend on it. 1 if left out, or
         what an engine asks for.
+    shape : tuple of int, optional
+        The shape of one point as `sample` has it, where that is not (d,).
+    args : tuple
+        Passed on to `sample`, behind the generator.
+    name : str
+        What error messages call the function.
 
     Examples
     --------
@@ -56,37 +63,33 @@ class Sampler(Shardable):
         replayable: bool | None = None,
         vectorized: bool = False,
         shards: int | None = None,
+        shape: tuple[int, ...] | None = None,
+        args: tuple[Any, ...] = (),
+        name: str = "Sampler: sample",
     ) -> None:
-        require_callable(sample, "Sampler: sample", "sample(x, n, rng)")
-        _require_arguments(sample, 3, "Sampler: sample must accept (x, n, rng)", "use Sampler.from_single for (x, rng)")
-        if shards is not None and (not isinstance(shards, int) or shards < 1):
-            raise ArgumentError("Sampler: shards must be an int >= 1", repr(shards), "Use shards=1")
-        self._sample, self._vectorized, self._shards = sample, vectorized, shards
+        more = "" if not args else ", *args"
+        check.function(sample, name, f"(x, n, rng{more}); da.each wraps a function of (x, rng)", 3 + len(args))
+        self._function, self._vectorized, self._name = sample, vectorized, name
+        self._sample: Callable[..., Any] = sample if not args else lambda x, n, rng: sample(x, n, rng, *args)
+        self._shape = None if shape is None or len(shape) == 1 else shape
+        self._shards = None if shards is None else check.count(shards, "Sampler: shards")
         self.replayable = replayable
 
     @classmethod
     def from_single(cls, sample: Callable[[Array, np.random.Generator], Any], **options: Any) -> Sampler:
         """A sampler from a function of one sample: `sample(x, rng)`; a batch calls it n times."""
-        require_callable(sample, "Sampler.from_single: sample", "sample(x, rng)")
-        _require_arguments(sample, 2, "Sampler.from_single: sample must accept (x, rng)", "use Sampler for (x, n, rng)")
-
-        def mean(x: Array, n: int, rng: np.random.Generator) -> Array:
-            total = sample(x, rng)
-            if not arrays.is_foreign(x):
-                total = np.asarray(total, dtype=x.dtype)
-            for _ in range(n - 1):
-                total = total + sample(x, rng)
-            return total / n
-
-        return cls(mean, **options)
+        return cls(each(sample), **options)
 
     def draw(self, streams: Streams, size: int) -> Batch:
         position = streams.position
-        positions = [position] * streams.rows if isinstance(position, int) else position.tolist()
-        return Batch(size, (streams.handles(), positions))
+        streams.position = position + 1
+        return Batch(size, (streams.handles, position))
+
+    def mean(self, x: Array, batch: Batch) -> Array:
+        return self._evaluate(x, batch.size, batch.data, 0) if self._shards is None else super().mean(x, batch)
 
     def in_shards(self, shards: int) -> Self:
-        """The same sampler with batches cut into so many shards, unless it was made with a number of its own."""
+        """The same sampler with batches cut into this number of shards, unless it was made with a number of its own."""
         if self._shards is not None:
             return self
         other = copy(self)
@@ -97,36 +100,80 @@ class Sampler(Shardable):
         return min(self._shards or 1, int(batch.size))
 
     def partial(self, x: Array, batch: Batch, shard: int, out: Array | None = None) -> Array:
-        handles, positions = batch.data
         size, shards = int(batch.size), self.cut(batch)
         part = size // shards + (shard < size % shards)
-        value = self._part(x, part, handles, positions, shard)
+        value = self._evaluate(x, part, batch.data, shard)
         if out is None or value.shape != out.shape or value.dtype != out.dtype:
             return value * (part / size)
         return np.multiply(value, part / size, out)
 
-    def _part(self, x: Array, n: int, handles: list[Handle], positions: list[int], shard: int) -> Array:
+    def _evaluate(self, x: Array, n: Any, drawn: tuple[list[Handle], Counts], shard: int) -> Array:
+        """The means of n samples, or of the samples of one shard, (rows, d); newly allocated."""
+        (handles, position), sample, shape, dtype = drawn, self._sample, self._shape, x.dtype
+        expected, long = x.shape[1:] if shape is None else shape, x.shape[1] >= arrays.LARGE
+        positions = [position] * len(handles) if type(position) is int else per_row(position, len(handles)).tolist()
         if self._vectorized:
             generators = [handle.generator(at, shard) for handle, at in zip(handles, positions, strict=True)]
-            value = self._sample(arrays.lent(x), n, generators)
-            if value is None:
-                raise OracleError(
-                    "Sampler: sample must return one vector for each row",
-                    f"None for x of shape {tuple(x.shape)}",
-                    "Return the means over the samples, in the shape of x",
-                )
-            return value if arrays.is_foreign(x) else _in_precision_of(x, arrays.to_host(value))
-        return each_row(
-            lambda row: self._sample(arrays.lent(x[row]), n, handles[row].generator(positions[row], shard)),
-            x,
-            "Sampler: sample",
-        )
+            return self._all_rows(x, sample(arrays.user_copy(x), n, generators))
+        foreign = type(x) is not np.ndarray and arrays.is_foreign(x)
+        values: Any = [None] * len(x) if foreign else np.empty(x.shape, dtype)
+        for row, handle in enumerate(handles):
+            point = arrays.user_copy(x[row]) if foreign or long else x[row].copy()
+            if shape is not None:
+                point = point.reshape(shape)[()]
+            try:
+                value = sample(point, n, handle.generator(positions[row], shard))
+            except Exception as error:
+                raise raised(error, self._name, row) from error
+            if foreign or type(value) is not np.ndarray or value.dtype is not dtype or value.shape != expected:
+                value = self._accepted(value, x, n, row)
+            values[row] = value if shape is None else value.reshape(-1)
+        return arrays.namespace(x).stack(values) if foreign else values
+
+    def _accepted(self, value: Any, x: Array, n: int, row: int) -> Array:
+        """What `sample` returned for one row as a real vector (d,) of the library of x."""
+        foreign, shape = arrays.is_foreign(x), tuple(x.shape[1:]) if self._shape is None else self._shape
+        try:
+            value = arrays.as_library_of(value, x) if foreign else arrays.to_host(value)
+        except Exception as error:
+            raise raised(error, self._name, row) from error
+        if not arrays.alike(value, x):
+            raise OracleError(
+                f"{self._name} must return an array of the library of x",
+                f"{type(value).__name__} for x of type {type(x).__name__}",
+                "Compute with that library; its asarray, with dtype and device of x, takes numbers from rng",
+                row,
+            )
+        if not (arrays.is_real(value) if foreign else value.dtype.kind in "fiu"):
+            raise OracleError(f"{self._name} must return real numbers", _kind(value), "Return a float array", row)
+        if tuple(value.shape) == (n, *shape):
+            value = arrays.namespace(value).mean(value, axis=0)
+        if tuple(value.shape) != shape:
+            raise OracleError(
+                f"{self._name} must return the mean of n samples, of the shape of x, or n samples",
+                f"{arrays.form(value)} for x of shape {shape} and n = {n}",
+                "Return the mean over the samples, one number per coordinate",
+                row,
+            )
+        return value.reshape(-1)
+
+    def _all_rows(self, x: Array, value: Any) -> Array:
+        if value is None:
+            raise OracleError(
+                f"{self._name} must return one vector for each row",
+                f"None for x of shape {tuple(x.shape)}",
+                "Return the means over the samples, in the shape of x",
+            )
+        if arrays.is_foreign(x):
+            return value
+        value = arrays.to_host(value)  # in the precision of x, as one row at a time would be
+        return value.astype(x.dtype, copy=False) if value.dtype.kind in "fiu" else value
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "shards": self._shards or 1, "vectorized": self._vectorized}
 
     def __repr__(self) -> str:
-        words = [getattr(self._sample, "__name__", type(self._sample).__name__)]
+        words = [getattr(self._function, "__name__", type(self._function).__name__)]
         words += ["vectorized=True"] if self._vectorized else []
         words += [] if self._shards is None else [f"shards={self._shards}"]
         return f"Sampler({', '.join(words)})"
@@ -139,18 +186,30 @@ class Sampler(Shardable):
         return self.replayable
 
 
-def _in_precision_of(x: Array, value: Array) -> Array:
-    """Real values in the precision of x, as one row at a time would be; others are left for the Session to refuse."""
-    return value.astype(x.dtype, copy=False) if value.dtype.kind in "fiu" else value
+def each(sample: Callable[[Array, np.random.Generator], Any]) -> Callable[[Array, int, np.random.Generator], Any]:
+    """A function of n samples from one of a single sample: `each(f)(x, n, rng)` is the mean of n calls of `f(x, rng)`.
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> def sample(x, rng):
+    ...     return x - rng.exponential(size=2)
+    >>> result = da.root(da.each(sample), x0=np.zeros(2), budget=5000, L=1.0)
+    >>> bool(np.abs(result.x - 1).max() < 0.2)
+    True
+    """
+    check.function(sample, "each: sample", "(x, rng)", 2)
+
+    def mean(x: Array, n: int, rng: np.random.Generator, *args: Any) -> Any:
+        total = sample(x, rng, *args)
+        if not arrays.is_foreign(x):
+            total = np.asarray(total, dtype=np.result_type(x, np.float32))
+        for _ in range(n - 1):
+            total = total + sample(x, rng, *args)
+        return total / n
+
+    return mean
 
 
-def _require_arguments(function: Callable[..., Any], count: int, rule: str, remedy: str) -> None:
-    """Raise if a function cannot be called with so many positional arguments, where that can be seen."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(*range(count))
-    except TypeError as error:
-        raise ArgumentTypeError(rule, f"one with {signature}", f"Change it, or {remedy}") from error
+def _kind(value: Any) -> str:
+    return f"dtype {value.dtype}" if value.dtype.kind != "O" else arrays.form(value)

@@ -1,7 +1,5 @@
 """Named problems, one file each. A file put here is found, listed, tested and documented."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from dualanchor.core.errors import unknown_name
@@ -36,10 +34,6 @@ def make(name: str, options: dict[str, Any]) -> Problem:
 
 
 __all__ = [
-    "Affine",
-    "FiniteSumCocoercive",
-    "HuberMinimax",
-    "WorstCaseNonexpansive",
     "affine",
     "finite_sum_cocoercive",
     "huber_minimax",

@@ -1,7 +1,5 @@
 """Experiment 2: a finite sum of random rank-one operators."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import sqrt
 
@@ -26,15 +24,13 @@ class FiniteSumCocoercive(NamedProblem):
 
     Parameters
     ----------
-    components, dimension, rank : int
-        n, d and r.
+    components, dimension, rank : int, n, d and r
 
     Notes
     -----
     The noise grows with the distance to the roots: :math:`\sigma = D \sqrt{\lambda(1-\lambda)}` at distance D, with
-    :math:`\lambda` the largest eigenvalue of the mean of :math:`q_i q_i^\top` or 1/2 if that is less. The value
-    declared takes the limit :math:`(1 + \sqrt{r/n})^2/r` of large n and r for it; single instances differ by a few
-    percent.
+    :math:`\lambda` the largest eigenvalue of the mean of :math:`q_i q_i^\top` or 1/2 if that is less. Declared is the
+    limit :math:`(1 + \sqrt{r/n})^2/r` of large n and r; single instances differ by a few percent.
     """
 
     components: int = 200
@@ -48,9 +44,8 @@ class FiniteSumCocoercive(NamedProblem):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rank > self.dimension:
-            raise ArgumentError(
-                f"{self.id}: rank must be at most dimension = {self.dimension}", self.rank, "Use a smaller rank"
-            )
+            rule = f"{self.id}: rank must be at most dimension = {self.dimension}"
+            raise ArgumentError(rule, self.rank, "Use a smaller rank")
 
     @property
     def constants(self) -> Constants:

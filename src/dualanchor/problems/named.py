@@ -1,23 +1,21 @@
 """What a named problem gives: options, declared constants, and an instance drawn from streams."""
 
-from __future__ import annotations
-
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
-import numpy as np
-
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError
+from dualanchor.core import check
 from dualanchor.core.problem import Constants, Instance, Problem
 from dualanchor.core.streams import Streams
+from dualanchor.core.types import Array
+from dualanchor.oracles.additive import AdditiveNoise
 
 
 class NamedProblem(Problem):
     """A problem with a name and options; a subclass is a frozen dataclass in a file of its own.
 
-    Options called `dimension`, `components` or `rank` must be whole numbers of at least 1, all others numbers of
-    at least 0.
+    Options called `dimension`, `components` or `rank` are whole numbers from 1 on, all others numbers from 0 on.
     """
 
     id: ClassVar[str]
@@ -25,24 +23,20 @@ class NamedProblem(Problem):
     dimension: Any
     components: Any = None
 
-    def __init__(self) -> None:  # the dataclass of a subclass brings its own
-        raise TypeError("NamedProblem is abstract")
-
     def __post_init__(self) -> None:
         for name, value in self.options().items():
             whole = name in ("dimension", "components", "rank")
-            number = np.asarray(value)
-            if number.ndim != 0 or number.dtype.kind not in ("iu" if whole else "iuf"):
-                kind = "a whole number" if whole else "a number"
-                raise ArgumentTypeError(f"{self.id}: {name} must be {kind}", repr(value), "Pass a number")
-            if not np.isfinite(value) or value < (1 if whole else 0):
-                least = "at least 1" if whole else "at least 0 and finite"
-                raise ArgumentError(f"{self.id}: {name} must be {least}", value, f"Use a valid {name}")
+            valid: Callable[..., float] = check.count if whole else check.number
+            object.__setattr__(self, name, valid(value, f"{self.id}: {name}", remedy=f"Use such a number for {name}"))
 
     @property
     @abstractmethod
     def constants(self) -> Constants:
         """What is declared about F, its noise and the start."""
+
+    @property
+    def step_size(self) -> float | None:
+        return None if self.constants.L is None else 1 / self.constants.L
 
     @abstractmethod
     def instance(self, streams: Streams) -> Instance:
@@ -60,4 +54,9 @@ class NamedProblem(Problem):
     def describe(self) -> dict[str, Any]:
         return {"name": self.name, **self.options()}
 
-    __repr__ = Problem.__repr__
+
+def gaussian(operator: Callable[[Array], Array], sigma: float) -> AdditiveNoise:
+    """Gaussian noise around an operator that takes all rows at once, each by itself, and returns a new array."""
+    oracle = AdditiveNoise(operator, sigma, vectorized=True)
+    oracle.rowwise = True
+    return oracle

@@ -1,11 +1,7 @@
-"""Constraints and penalties: resolvents `prox(z, step)`, for one point or for rows of points.
-
-Any function `prox(z, step)` can be used in their place; `check_prox` looks whether it can be one.
-"""
+"""Constraints and penalties: resolvents `prox(z, step)`, for one point or for rows of points."""
 
 from dualanchor.prox.check import check_prox
-from dualanchor.prox.combine import from_function, none, product
-from dualanchor.prox.penalties import l1
+from dualanchor.prox.combine import from_function, l1, none, product
 from dualanchor.prox.resolvent import Resolvent
 from dualanchor.prox.sets import affine_subspace, ball, box, nonnegative, simplex
 

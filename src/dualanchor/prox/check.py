@@ -1,7 +1,5 @@
 """Whether a function can be a prox at all, judged at a few points."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -17,26 +15,15 @@ _AROUND = 8  # points made around a single one
 def check_prox(prox: Callable[[Any, Any], Any], points: Any, step: float = 1.0, *, tol: float = 1e-5) -> None:
     r"""Raise if a prox cannot be a resolvent :math:`J_\alpha = (I + \alpha G)^{-1}` of a monotone G.
 
-    Looked at, for all pairs of points and at the given step: firm nonexpansiveness,
-    :math:`\|Jz - Jz'\|^2 \le \langle Jz - Jz', z - z'\rangle`; that the prox goes with its step,
-    :math:`J_\alpha z = J_{\alpha/2}\bigl(\tfrac12 z + \tfrac12 J_\alpha z\bigr)`; and for what says that it is a
-    projection, :math:`J J z = J z`, whatever the step. That finds most mistakes, but passing proves nothing.
+    Checked: firm nonexpansiveness, :math:`\|Jz - Jz'\|^2 \le \langle Jz - Jz', z - z'\rangle`, for all pairs of points;
+    :math:`J_\alpha z = J_{\alpha/2}((z + J_\alpha z)/2)`; for projections :math:`J J z = J z`. Passing proves nothing.
 
     Parameters
     ----------
-    prox : callable
-        `prox(z, step)` for z of shape (m, d).
-    points : array of shape (d,) or (m, d)
-        Where; around a single point a few are made, always the same.
-    step : float
-        The step :math:`\alpha` that will be used.
-    tol : float
-        How much is forgiven, relative to the size of the points: a prox may be computed to some accuracy only.
-
-    Raises
-    ------
-    ArgumentError
-        With the inequality that fails, and by how much.
+    prox : callable, `prox(z, step)` for z of shape (m, d)
+    points : array of shape (d,) or (m, d); around a single point a few are made, always the same ones
+    step : float, the step :math:`\alpha` that will be used
+    tol : float, relative to the size of the points
 
     Examples
     --------
@@ -55,35 +42,34 @@ def check_prox(prox: Callable[[Any, Any], Any], points: Any, step: float = 1.0, 
     scale = 1 + np.linalg.norm(z, axis=1) + np.linalg.norm(J, axis=1)
     first, second = np.triu_indices(len(z), 1)
     dJ, dz = J[first] - J[second], z[first] - z[second]
-    excess = (np.einsum("ij,ij->i", dJ, dJ) - np.einsum("ij,ij->i", dJ, dz)) / (scale[first] + scale[second]) ** 2
-    if excess.size and (worst := int(np.argmax(excess))) >= 0 and excess[worst] > tol:
-        square, inner = float(dJ[worst] @ dJ[worst]), float(dJ[worst] @ dz[worst])
+    squares, inner = np.einsum("ij,ij->i", dJ, dJ), np.einsum("ij,ij->i", dJ, dz)
+    excess = (squares - inner) / (scale[first] + scale[second]) ** 2
+    if excess.max() > tol:
+        worst = int(np.argmax(excess))
         raise _wrong(
             "is not firmly nonexpansive: |Jz - Jz'|^2 <= <Jz - Jz', z - z'> must hold for all points z, z'",
-            f"{square:.4g} > {inner:.4g} for two points, with step {step:.4g}",
+            f"{squares[worst]:.4g} > {inner[worst]:.4g} for two points, with step {step:.4g}",
             "Return (I + step G)^-1 z for a monotone G, such as the projection onto a convex set; a gradient step"
             " is none, nor is the prox of a nonconvex function",
         )
+
+    def require(value: Array, rule: str, remedy: str) -> None:
+        if (far := float((np.linalg.norm(value - J, axis=1) / scale).max())) > tol:
+            raise _wrong(rule, f"points that differ by {far:.3g}, relative to their size, with step {step:.4g}", remedy)
+
     if getattr(prox, "is_projection", False):
-        again = max(_far(_value(prox, J, step), J, scale), _far(_value(prox, z, 2 * step), J, scale))
-        if again > tol:
-            raise _wrong(
-                "is not a projection: J(Jz) = Jz must hold, whatever the step",
-                f"points that differ by {again:.3g}, relative to their size",
-                "Do not declare it as a projection, or mend it",
-            )
-    halfway = _far(_value(prox, 0.5 * (z + J), 0.5 * step), J, scale)
-    if halfway > tol:
-        raise _wrong(
-            "does not go with its step: J(z, step) = J((z + J(z, step))/2, step/2) must hold for all z",
-            f"points that differ by {halfway:.3g}, relative to their size, with step {step:.4g}",
-            "Scale G by the step that is handed over: a penalty w|x| is a threshold of step * w",
-        )
+        rule = "is not a projection: J(Jz) = Jz must hold, whatever the step"
+        for value in (_value(prox, J, step), _value(prox, z, 2 * step)):
+            require(value, rule, "Do not declare it as a projection, or fix it")
+    require(
+        _value(prox, 0.5 * (z + J), 0.5 * step),
+        "does not go with its step: J(z, step) = J((z + J(z, step))/2, step/2) must hold for all z",
+        "Scale G by the step that is handed over: a penalty w|x| is a threshold of step * w",
+    )
 
 
 def _points(points: Any) -> Array:
-    shape = np.shape(points)
-    rows, width = (shape[0], shape[1]) if len(shape) == 2 else (None, None)
+    rows, width = np.shape(points) if np.ndim(points) == 2 else (None, None)
     z = as_point(points, "check_prox: points", width, rows)
     if z.ndim == 1 or len(z) == 1:
         z = z.reshape(1, -1)
@@ -95,18 +81,12 @@ def _points(points: Any) -> Array:
 def _value(prox: Callable[[Any, Any], Any], z: Array, step: float) -> Array:
     value = np.asarray(prox(z, step))
     if value.shape != z.shape or value.dtype.kind != "f":
-        raise _wrong(
-            "does not return points: prox(z, step) must have the shape of z, one row per point",
-            f"shape {value.shape}, dtype {value.dtype} for z of shape {z.shape}",
-            "Wrap a function of one point in dualanchor.prox.from_function",
-        )
+        rule = "does not return points: prox(z, step) must have the shape of z, one row per point"
+        received = f"shape {value.shape}, dtype {value.dtype} for z of shape {z.shape}"
+        raise _wrong(rule, received, "Wrap a function of one point in dualanchor.prox.from_function")
     if not np.isfinite(value).all():
-        raise _wrong("does not return numbers at every finite point", "nan or inf", "Mend it for such points")
+        raise _wrong("does not return numbers at every finite point", "nan or inf", "Fix it for such points")
     return value
-
-
-def _far(value: Array, expected: Array, scale: Array) -> float:
-    return float((np.linalg.norm(value - expected, axis=1) / scale).max())
 
 
 def _wrong(rule: str, received: str, remedy: str) -> ArgumentError:

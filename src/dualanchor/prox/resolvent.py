@@ -1,7 +1,5 @@
 """What every prox here can do, and how its parameters are read."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
@@ -9,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.arrays import is_foreign
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError
+from dualanchor.core.problem import as_reals
 from dualanchor.core.types import Array
 
 _SHOWN = 6  # numbers of an array that a repr writes out
@@ -19,18 +18,14 @@ _SHOWN = 6  # numbers of an array that a repr writes out
 class Resolvent(ABC):
     r"""A resolvent :math:`J = (I + \alpha G)^{-1}` of a maximal monotone G, called as `prox(z, step)`.
 
-    For a closed convex function g and :math:`G = \partial g` it is the proximal map
-    :math:`J(z) = \arg\min_x g(x) + \|x - z\|^2/(2\alpha)`; for a set it is the projection, whatever the step.
-    A subclass is a frozen dataclass of its parameters with the method `apply`.
+    For :math:`G = \partial g` it is the proximal map :math:`\arg\min_x g(x) + \|x - z\|^2/(2\alpha)`, for a set the
+    projection. A subclass is a frozen dataclass of its parameters with the method `apply`.
 
     Attributes
     ----------
-    is_projection : bool
-        Whether J is the projection onto a convex set, so that the step does not matter.
-    rowwise : bool
-        Whether a row's value is the same to the last bit whatever rows are beside it.
-    size : int or None
-        The number of coordinates that the parameters are for; None if they are for any number.
+    is_projection : bool, whether J is the projection onto a convex set, so that the step does not matter
+    rowwise : bool, whether a row's value is the same to the last bit whatever rows are beside it
+    size : int or None, the number of coordinates that the parameters are for; None for any number
     """
 
     is_projection: bool = False
@@ -43,15 +38,11 @@ class Resolvent(ABC):
 
     def __call__(self, z: Any, step: Any = 1.0) -> Array:
         """J(z) for each row: z of shape (..., d) gives an array of the same shape and, for floats, the same dtype."""
-        if is_foreign(z):
-            raise ArgumentTypeError(
-                f"{self} works with NumPy arrays",
-                f"points of type {type(z).__name__}",
-                "Pass a function prox(z, step) that works with theirs",
-            )
+        if arrays.is_foreign(z):
+            remedy = "Pass a function prox(z, step) that works with theirs"
+            raise ArgumentTypeError(f"{self} works with NumPy arrays", f"points of type {type(z).__name__}", remedy)
         z = np.asarray(z)
-        if z.dtype.kind != "f":
-            z = z.astype(np.float64)
+        z = z if z.dtype.kind == "f" else z.astype(np.float64)
         if z.ndim == 0 or (self.size is not None and z.shape[-1] != self.size):
             wanted = "..., d" if self.size is None else f"..., {self.size}"
             raise ArgumentError(f"{self}: points must have shape ({wanted})", f"shape {z.shape}", "Check the sizes")
@@ -64,61 +55,56 @@ class Resolvent(ABC):
     def contains(self, x: Any, tol: float = 1e-9) -> Any:
         """Whether x, or each row of it, is in the set: within `tol` of it, relative to 1 + |x|."""
         if not self.is_projection:
-            raise CapabilityError(
-                "contains needs a projection onto a set", self, "Compare x with prox(x, step) in your own way"
-            )
+            rule = "contains needs a projection onto a set"
+            raise CapabilityError(rule, self, "Compare x with prox(x, step) in your own way")
         x = np.asarray(x)
-        inside = np.linalg.norm(x - self(x), axis=-1) <= tol * (1 + np.linalg.norm(x, axis=-1))
-        return bool(inside) if inside.ndim == 0 else inside
+        near = np.linalg.norm(x - self(x), axis=-1) <= tol * (1 + np.linalg.norm(x, axis=-1))
+        return bool(near) if near.ndim == 0 else near
 
     def describe(self) -> dict[str, Any]:
-        """What tells this prox from another, as far as it can be seen; a function's inside cannot."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
-        return {"type": type(self).__name__, **{name: _described(value) for name, value in values.items()}}
+        """What tells this prox from another, as far as it can be seen; functions by name only."""
+        return {"type": type(self).__name__, **{name: _described(value) for name, value in self._parameters().items()}}
 
     def __repr__(self) -> str:
-        shown = [
-            f"{field.name}={_shown(getattr(self, field.name))}"
-            for field in dataclasses.fields(self)  # type: ignore[arg-type]
-            if getattr(self, field.name) is not field.default
-        ]
+        shown = [f"{name}={_shown(value)}" for name, value in self._parameters().items() if value is not False]
         return f"{type(self).__name__}({', '.join(shown)})"
 
+    def _parameters(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
 
-def as_parameter(value: Any, name: str) -> Any:
-    """A Python float for a single number, or a read-only copy of an array of shape (d,)."""
-    try:
-        array = np.array(value)
-    except ValueError:
-        array = np.asarray(None)
-    if array.dtype.kind not in "fiu" or isinstance(value, bool):
-        raise ArgumentTypeError(f"{name} must be a number or an array of numbers", _kind(value, array), "Pass floats")
-    if array.ndim == 0:
-        return float(array)
-    if array.ndim != 1 or array.size == 0:
-        raise ArgumentError(f"{name} must be a number or an array of shape (d,)", f"shape {array.shape}", "Reshape it")
-    if np.isnan(array).any():
-        raise ArgumentError(f"{name} must be numbers", "nan", "Leave no entry undefined")
+    def _set(self, **values: Any) -> None:
+        """Set attributes of a frozen record."""
+        vars(self).update(values)
+
+    def _set_parameters(self, *names: str, finite: bool = False) -> None:
+        """Check the parameters with these names, numbers or arrays of shape (d,); d becomes `size`."""
+        owner = type(self).__name__
+        values = {name: as_parameter(getattr(self, name), f"{owner}: {name}", finite=finite) for name in names}
+        sizes = sorted({value.size for value in values.values() if np.ndim(value)})
+        if len(sizes) > 1:
+            rule = f"{owner}: {' and '.join(names)} must have one length"
+            raise ArgumentError(rule, " and ".join(map(str, sizes)), "Check the sizes")
+        self._set(**values, size=sizes[0] if sizes else None)
+
+
+def as_parameter(value: Any, name: str, *, finite: bool = False, shape: str = "(d,)") -> Any:
+    """A Python float for a single number, or a read-only copy of an array of shape (d,), or only that of (m, d)."""
+    array, vector = as_reals(value), shape == "(d,)"
+    one_or = "a number or " if vector else ""
+    if array is None or np.asarray(value).dtype == bool:
+        raise ArgumentTypeError(f"{name} must be {one_or}an array of numbers", repr(value), "Pass floats")
+    if array.size == 0 or not (array.ndim <= 1 if vector else array.ndim == 2):
+        raise ArgumentError(f"{name} must be {one_or}an array of shape {shape}", f"shape {array.shape}", "Reshape it")
+    if np.isnan(array).any() or (finite and not np.isfinite(array).all()):
+        raise ArgumentError(f"{name} must be {'finite' if finite else 'numbers'}", value, "Leave no entry undefined")
+    return float(array) if array.ndim == 0 else read_only(array)
+
+
+def read_only(array: Array) -> Array:
+    """The array in double precision, not to be written to."""
     array = array.astype(np.float64)
     array.flags.writeable = False
     return array
-
-
-def require_one(value: Any, name: str, *, positive: bool = False) -> float:
-    """One finite number that is not negative, or positive."""
-    number = as_parameter(value, name)
-    sign = "positive" if positive else "non-negative"
-    if np.ndim(number) or not np.isfinite(number) or number < 0 or (positive and number == 0):
-        raise ArgumentError(f"{name} must be one {sign} finite number", value, "Use such a number")
-    return float(number)
-
-
-def common_size(name: str, *parameters: Any) -> int | None:
-    """The length that array parameters agree on; None if all are single numbers."""
-    sizes = sorted({parameter.size for parameter in parameters if np.ndim(parameter)})
-    if len(sizes) > 1:
-        raise ArgumentError(f"{name} must have one length", " and ".join(map(str, sizes)), "Check the sizes")
-    return sizes[0] if sizes else None
 
 
 def like(parameter: Any, z: Array) -> Any:
@@ -126,18 +112,12 @@ def like(parameter: Any, z: Array) -> Any:
     return parameter.astype(z.dtype, copy=False) if isinstance(parameter, np.ndarray) else parameter
 
 
-def _kind(value: Any, array: Array) -> str:
-    return f"dtype {array.dtype}" if array.dtype.kind not in "bO" else repr(value)
-
-
 def _described(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return {"shape": list(value.shape), "data": hashlib.sha256(value.tobytes()).hexdigest()[:16]}
     if isinstance(value, tuple):
         return [_described(one) for one in value]
-    if isinstance(value, Resolvent):
-        return value.describe()
-    return name_of(value) if callable(value) else value
+    return value.describe() if isinstance(value, Resolvent) else name_of(value) if callable(value) else value
 
 
 def _shown(value: Any) -> str:

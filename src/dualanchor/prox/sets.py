@@ -1,17 +1,14 @@
 """Projections onto convex sets: G is the normal cone, and the step does not matter."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError
+from dualanchor.core import check
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.types import Array
-from dualanchor.prox.resolvent import Resolvent, as_parameter, common_size, like, require_one
-
-# They are called like functions, and named so.
+from dualanchor.prox.resolvent import Resolvent, as_parameter, like, read_only
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -20,8 +17,7 @@ class box(Resolvent):  # noqa: N801
 
     Parameters
     ----------
-    lower, upper : float or array of shape (d,)
-        The bounds; infinite where there is none.
+    lower, upper : float or array of shape (d,); infinite where there is no bound
 
     Examples
     --------
@@ -33,20 +29,13 @@ class box(Resolvent):  # noqa: N801
     lower: Any
     upper: Any
 
-    is_projection = True
-    rowwise = True
+    is_projection = rowwise = True
 
     def __post_init__(self) -> None:
-        lower, upper = as_parameter(self.lower, "box: lower"), as_parameter(self.upper, "box: upper")
-        object.__setattr__(self, "lower", lower)
-        object.__setattr__(self, "upper", upper)
-        object.__setattr__(self, "size", common_size("box: lower and upper", lower, upper))
-        if not (np.all(lower <= upper) and np.all(lower < np.inf) and np.all(upper > -np.inf)):
-            raise ArgumentError(
-                "box: lower must be at most upper, with a number between them",
-                f"lower = {self.lower}, upper = {self.upper}",
-                "Use -inf and inf for bounds that do not exist",
-            )
+        self._set_parameters("lower", "upper")
+        if np.any(self.lower > self.upper) or np.max(self.lower) == np.inf or np.min(self.upper) == -np.inf:
+            rule, received = "box: lower must be at most upper", f"lower = {self.lower}, upper = {self.upper}"
+            raise ArgumentError(rule, received, "Use -inf and inf for bounds that do not exist, with a number between")
 
     def apply(self, z: Array, step: Any) -> Array:
         out: Array = np.maximum(z, like(self.lower, z))
@@ -59,17 +48,9 @@ class box(Resolvent):  # noqa: N801
 
 @dataclass(frozen=True, eq=False, repr=False)
 class nonnegative(Resolvent):  # noqa: N801
-    r"""Projection onto :math:`\{x : x \ge 0\}`: negative coordinates become 0.
+    r"""Projection onto :math:`\{x : x \ge 0\}`: negative coordinates become 0."""
 
-    Examples
-    --------
-    >>> import dualanchor as da
-    >>> da.prox.nonnegative()([-2.0, 0.5])
-    array([0. , 0.5])
-    """
-
-    is_projection = True
-    rowwise = True
+    is_projection = rowwise = True
 
     def apply(self, z: Array, step: Any) -> Array:
         return np.maximum(z, 0.0)
@@ -81,10 +62,8 @@ class ball(Resolvent):  # noqa: N801
 
     Parameters
     ----------
-    radius : float
-        r; 0 leaves a single point.
-    center : float or array of shape (d,)
-        c.
+    radius : float, r; 0 leaves a single point
+    center : float or array of shape (d,), c
 
     Examples
     --------
@@ -99,12 +78,8 @@ class ball(Resolvent):  # noqa: N801
     is_projection = True
 
     def __post_init__(self) -> None:
-        center = as_parameter(self.center, "ball: center")
-        if not np.all(np.isfinite(center)):
-            raise ArgumentError("ball: center must be finite", self.center, "Use a point")
-        object.__setattr__(self, "radius", require_one(self.radius, "ball: radius"))
-        object.__setattr__(self, "center", center)
-        object.__setattr__(self, "size", common_size("ball: center", center))
+        self._set_parameters("center", finite=True)
+        self._set(radius=check.number(self.radius, "ball: radius"))
 
     def apply(self, z: Array, step: Any) -> Array:
         center = like(self.center, z)
@@ -120,14 +95,11 @@ class ball(Resolvent):  # noqa: N801
 
 @dataclass(frozen=True, eq=False, repr=False)
 class simplex(Resolvent):  # noqa: N801
-    r"""Projection onto :math:`\{x \ge 0 : \sum_i x_i = s\}`, probability vectors for s = 1.
-
-    Exact, by sorting: :math:`x_i = \max(z_i - \theta, 0)` with the :math:`\theta` for which the sum is right.
+    r"""Projection onto :math:`\{x \ge 0 : \sum_i x_i = s\}`, probability vectors for s = 1; exact, by sorting.
 
     Parameters
     ----------
-    total : float
-        s, positive.
+    total : float, s, positive
 
     Examples
     --------
@@ -138,20 +110,17 @@ class simplex(Resolvent):  # noqa: N801
 
     total: Any = 1.0
 
-    is_projection = True
-    rowwise = True
+    is_projection = rowwise = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "total", require_one(self.total, "simplex: total", positive=True))
+        self._set(total=check.number(self.total, "simplex: total", positive=True))
 
     def apply(self, z: Array, step: Any) -> Array:
         below = z - z.max(axis=-1, keepdims=True)  # adding a number to all coordinates changes nothing
         ordered = np.sort(below, axis=-1)[..., ::-1].astype(np.float64)
         count = np.arange(1, z.shape[-1] + 1)
         theta = (np.cumsum(ordered, axis=-1) - self.total) / count
-        last = (
-            np.count_nonzero(ordered > theta, axis=-1)[..., None] - 1
-        )  # the coordinates that stay positive come first
+        last = np.count_nonzero(ordered > theta, axis=-1)[..., None] - 1  # those that stay positive come first
         shift = np.take_along_axis(theta, np.maximum(last, 0), axis=-1)
         out: Array = below - shift.astype(z.dtype)
         return np.maximum(out, 0.0, out=out)
@@ -162,16 +131,12 @@ class simplex(Resolvent):  # noqa: N801
 
 @dataclass(frozen=True, eq=False, repr=False)
 class affine_subspace(Resolvent):  # noqa: N801
-    r"""Projection onto :math:`\{x : Ax = b\}`.
-
-    A is factored once; rows that depend on others do no harm as long as some x satisfies all of them.
+    r"""Projection onto :math:`\{x : Ax = b\}`; A is factored once, and may have rows that depend on others.
 
     Parameters
     ----------
-    A : array of shape (m, d)
-        The equations' coefficients.
-    b : float or array of shape (m,)
-        Their right-hand sides.
+    A : array of shape (m, d), the coefficients of the equations
+    b : float or array of shape (m,), their right-hand sides
 
     Examples
     --------
@@ -186,35 +151,21 @@ class affine_subspace(Resolvent):  # noqa: N801
     is_projection = True
 
     def __post_init__(self) -> None:
-        A = np.array(self.A)
-        if A.dtype.kind not in "fiu":
-            raise ArgumentTypeError("affine_subspace: A must be real numbers", f"dtype {A.dtype}", "Pass floats")
-        if A.ndim != 2 or 0 in A.shape:
-            raise ArgumentError("affine_subspace: A must have shape (m, d)", f"shape {A.shape}", "One row per equation")
-        A = A.astype(np.float64)
-        given = as_parameter(self.b, "affine_subspace: b")
-        if np.ndim(given) and given.size != len(A):
-            raise ArgumentError(
-                f"affine_subspace: b must have length {len(A)}, one per row of A", given.size, "Check the sizes"
-            )
-        b = np.array(np.broadcast_to(given, (len(A),)), dtype=np.float64)
-        if not (np.isfinite(A).all() and np.isfinite(b).all()):
-            raise ArgumentError("affine_subspace: A and b must be finite", "inf or nan", "Pass numbers")
+        A = as_parameter(self.A, "affine_subspace: A", finite=True, shape="(m, d)")
+        b = as_parameter(self.b, "affine_subspace: b", finite=True)
+        if np.size(b) not in (1, len(A)):
+            rule = f"affine_subspace: b must have length {len(A)}, one per row of A"
+            raise ArgumentError(rule, np.size(b), "Check the sizes")
+        b = read_only(np.broadcast_to(b, (len(A),)))
         U, s, V = np.linalg.svd(A, full_matrices=False)
         rank = int(np.count_nonzero(s > s.max() * max(A.shape) * np.finfo(np.float64).eps))
-        basis = V[:rank]  # orthonormal, of the rows of A
-        offset = (U[:, :rank].T @ b) / s[:rank]
-        left = float(np.linalg.norm(A @ (offset @ basis) - b))
-        if left > 1e-9 * (np.linalg.norm(b) + s.max() * np.linalg.norm(offset)):
-            raise ArgumentError(
-                "affine_subspace: some x must satisfy A x = b",
-                f"equations that contradict each other (the best x misses b by {left:.3g})",
-                "Drop or mend equations; for least squares use A.T @ A and A.T @ b",
-            )
-        for array in (A, b, basis, offset):
-            array.flags.writeable = False
-        for name, value in {"A": A, "b": b, "size": A.shape[1], "_basis": basis, "_offset": offset}.items():
-            object.__setattr__(self, name, value)
+        basis, offset = V[:rank], (U[:, :rank].T @ b) / s[:rank]  # orthonormal rows, and the coordinates of a solution
+        missed = float(np.linalg.norm(A @ (offset @ basis) - b))
+        if missed > 1e-9 * (np.linalg.norm(b) + s.max() * np.linalg.norm(offset)):
+            received = f"equations that contradict each other (the best x misses b by {missed:.3g})"
+            remedy = "Drop or correct equations; for least squares use A.T @ A and A.T @ b"
+            raise ArgumentError("affine_subspace: some x must satisfy A x = b", received, remedy)
+        self._set(A=A, b=b, size=A.shape[1], _basis=basis, _offset=offset)
 
     def apply(self, z: Array, step: Any) -> Array:
         basis, offset = like(self._basis, z), like(self._offset, z)  # type: ignore[attr-defined]

@@ -1,8 +1,4 @@
-"""Theory as functions: numbers in, numbers out.
-
-`bounds` has the right-hand sides of the theorems, `weights` what they are made of, `schedules` the best horizons and
-batch sizes, `confidence` upper bounds from samples, `complexity` the table of methods.
-"""
+"""Theory as functions: numbers in, numbers out."""
 
 from dualanchor.theory import bounds, complexity, confidence, schedules, weights
 

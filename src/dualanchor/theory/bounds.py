@@ -1,48 +1,27 @@
-r"""Right-hand sides of the theorems and lemmas: numbers in, numbers out.
+r"""Right-hand sides of the theorems and lemmas, for numbers or arrays; each function has a `.statement`.
 
-Every function bounds a mean square, :math:`\mathbb E\|F(x_{N-1})\|^2` unless it says otherwise, and takes arrays as
-well as numbers. Letters: N horizon, `step_size` :math:`\alpha`, D distance from the start to a root, `sigma` root mean
-square noise of one sample, B batch size, L cocoercivity (F is 1/L-cocoercive), `mu` strong monotonicity. Assumptions:
-A1 unbiased with bounded variance (3.1), A2 cocoercive in expectation (3.2).
-
-Each function carries what it states as `.statement`; `STATEMENTS` lists all of them.
-
-Every bound for a batch method asks for fresh independent batches, and for N and all batch sizes fixed before the run.
+Letters: N horizon, `step_size` :math:`\alpha`, D distance from the start to a root, `sigma` root mean square noise of
+one sample, B batch size, F 1/L-cocoercive, `mu` strong monotonicity. Batches are fresh and independent, and N and all
+batch sizes fixed before the run.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dualanchor.core.types import Array
 from dualanchor.theory.weights import contraction_sum, damping, leave_one_out, root_sum, round_weights, weight_sum
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
-PAPER = "paper"
-OURS = "not in the paper"
+PAPER, OURS = "paper", "not in the paper"
 
 
 @dataclass(frozen=True)
 class Statement:
-    """What a function of this module states.
-
-    Attributes
-    ----------
-    name : str
-        "Theorem 4.1", "Theorem A", ...
-    source : str
-        "paper" with the paper's numbering, or "not in the paper".
-    assumptions : tuple of str
-        What must hold for it.
-    bounds : str
-        The quantity that is bounded.
-    """
+    """What a function of this module states: name, source (PAPER or OURS), what must hold, what is bounded."""
 
     name: str
     source: str
@@ -50,19 +29,15 @@ class Statement:
     bounds: str
 
 
-STATEMENTS: dict[str, Statement] = {}
-"""What each function of this module states, by the function's name."""
+STATEMENTS: dict[str, Statement] = {}  # by the function's name
 
 
-def states(
-    name: str, source: str, *assumptions: str, bounds: str = "E|F(x_{N-1})|^2"
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def states(name: str, source: str, *assumptions: str, bounds: str = "E|F(x_{N-1})|^2") -> Callable[[F], F]:
     """Attach a Statement to a function."""
 
-    def attach(function: Callable[P, R]) -> Callable[P, R]:
-        STATEMENTS[function.__name__] = function.statement = Statement(  # type: ignore[attr-defined]
-            name, source, assumptions, bounds
-        )
+    def attach(function: F) -> F:
+        statement = Statement(name, source, assumptions, bounds)
+        STATEMENTS[function.__name__] = function.statement = statement  # type: ignore[attr-defined]
         return function
 
     return attach
@@ -73,9 +48,6 @@ A2 = "A2: F is 1/L-cocoercive in expectation"
 COCOERCIVE = "F is 1/L-cocoercive"
 STRONG = "F is mu-strongly monotone"
 STEP = "0 < step_size <= 2/L"
-
-
-# -- the paper's statements --------------------------------------------------------------------------------------
 
 
 @states("Proposition 3.3", PAPER, COCOERCIVE, STEP, "no noise", bounds="|F(y_{N-1})|^2")
@@ -92,10 +64,7 @@ def theorem_4_1(N: Any, step_size: Any, D: Any, sigma: Any, B: Any) -> Any:
 
 @states("Lemma 4.3", PAPER, A1, A2, STEP, bounds="E[(N-1)a^2/4 |F_N|^2 + a/2 <F_N, x_{N-1} - x_0>]")
 def lemma_4_3(N: Any, step_size: Any, sigma: Any, B: Any, cross_term: Any = None) -> Any:
-    r"""What noise leaves of the identity: :math:`\sum_j \lambda_{N,j} (\alpha\sigma^2/(2B) + c)`.
-
-    `cross_term` c bounds :math:`\mathbb E\langle e_{j-1}, T x_{N-1}\rangle` for all j; by default Lemma 4.4's.
-    """
+    r"""What noise leaves of the identity: :math:`\sum_j \lambda_{N,j} (\alpha\sigma^2/(2B) + c)`, c = `cross_term`."""
     c = lemma_4_4(step_size, sigma, B) if cross_term is None else cross_term
     return step_size * (N - 1) / 2 * (step_size * sigma**2 / (2 * B) + c)
 
@@ -143,15 +112,11 @@ def lemma_a2(N: Any, s: Any, k: Any, step_size: Any, sigma: Any, B: Any) -> Any:
     return 2 * step_size**2 * sigma**2 / B * leave_one_out(N, s, k)
 
 
-# -- Theorem A and what follows from it --------------------------------------------------------------------------
-
-
 def noise_term(batch_sizes: Any, sigma: Any, tau: float = 2.0) -> Any:
-    r"""The W of Theorem A for batch sizes :math:`B_0, \dots, B_{N-2}` along the last axis."""
+    r"""The W of Theorem A: :math:`2\sigma^2 \sum_{k=0}^{N-2} \kappa_{N-k}/(B_k (N-k)(N-k-1))`, k on the last axis."""
     sizes = np.asarray(batch_sizes, dtype=float)
     N = sizes.shape[-1] + 1
-    m = np.arange(N, 1, -1)
-    return 2 * np.asarray(sigma) ** 2 * (damping(m, tau) * round_weights(N) / sizes).sum(axis=-1)
+    return 2 * np.asarray(sigma) ** 2 * (damping(np.arange(N, 1, -1), tau) * round_weights(N) / sizes).sum(axis=-1)
 
 
 def solved(A: Any, W: Any, affine: bool = False) -> Any:
@@ -167,10 +132,7 @@ def leave_one_out_sharp(N: Any, s: Any, k: Any, step_size: Any, sigma: Any, B: A
 
 @states("Theorem A", OURS, A1, A2, STEP)
 def theorem_a(step_size: Any, D: Any, sigma: Any, batch_sizes: Any, *, tau: float = 2.0, affine: bool = False) -> Any:
-    r"""Dual-OHM with any batch sizes fixed in advance, along the last axis; its length is N - 1.
-
-    .. math:: (A + \sqrt{A^2 + W})^2, \quad A = \frac{D}{\alpha N}, \quad
-        W = 2\sigma^2 \sum_{k=0}^{N-2} \frac{\kappa_{N-k}}{B_k (N-k)(N-k-1)}.
+    r"""Dual-OHM with N - 1 batch sizes on the last axis: :math:`(A + \sqrt{A^2 + W})^2`, :math:`A = D/(\alpha N)`.
 
     `tau` is :math:`\alpha L` (2 is always valid); an affine F has :math:`4A^2 + W` and needs A1 only.
     """
@@ -227,26 +189,25 @@ def restart(residual: Any, N: Any, step_size: Any, mu: Any, W: Any) -> Any:
 
 @states("Anytime, stage ends", OURS, A1, A2, STEP)
 def anytime_stage(N: Any, step_size: Any, D_stage: Any, sigma: Any, b: Any) -> Any:
-    r"""End of a stage of length N with batches scaled by b: :math:`(P + \sqrt{P^2 + 2\sigma^2/b})^2/N^2`, P = D/alpha.
-
-    Constant batches :math:`\lceil bN^2 \rceil`, or tapered ones with :math:`C = bN^2H_N`; `D_stage` is the distance
-    at the stage's start, by the drift bound of the stages before it.
-    """
+    r"""End of a stage: :math:`(P + \sqrt{P^2 + 2\sigma^2/b})^2/N^2`, P = D/alpha, batches bN^2 or Tapered(bN^2H_N)."""
     return solved(D_stage / step_size, 2 * sigma**2 / b) / N**2
 
 
 @states("Backward-forward", OURS, "A1 and A2 on the domain of G", STEP, bounds="E|F(x) + g|^2, g in G(x)")
 def composite(step_size: Any, D: Any, sigma: Any, batch_sizes: Any, first_batch: Any = np.inf) -> Any:
-    r"""Theorem A for :math:`0 \in F(x) + G(x)`, from :math:`z_0 = x_0 - \alpha F_{B_0}(x_0)` with a batch of its own.
-
-    That start is within :math:`\sqrt{D^2 + \alpha^2\sigma^2/B_0}` of a zero, D from x_0 in the domain of G.
-    """
+    r"""Theorem A for :math:`0 \in F(x) + G(x)` from :math:`z_0 = x_0 - \alpha F_{B_0}(x_0)`."""
     return theorem_a(step_size, np.sqrt(D**2 + step_size**2 * sigma**2 / first_batch), sigma, batch_sizes)
 
 
 def composite_modulus(step_size: Any, mu: Any) -> Any:
     r"""What takes the place of mu in restarts of a backward-forward run: :math:`\mu/(1+\alpha\mu)`."""
     return mu / (1 + step_size * mu)
+
+
+def composite_strength(step_size: Any, mu: Any) -> Any:
+    """Strong monotonicity of the backward-forward operator, 0.19 to 0.5 of mu (proof in docs/constraints.md)."""
+    t = step_size * mu
+    return (1 + t - np.sqrt(1 + t**2)) / (2 * step_size)
 
 
 @states("Model bias", OURS, "A1 and A2 for a nearby operator, |F~ - F| <= bias", STEP)
@@ -268,11 +229,7 @@ def any_bias(step_size: Any, L: Any, D: Any, sigma: Any, batch_sizes: Any, bias:
 
 @states("Noise bounded at the root only", OURS, "A2, and E|F^(x*)|^2 <= sigma_root^2", "constant batch", STEP)
 def multiplicative_noise(N: Any, step_size: Any, L: Any, D: Any, sigma_root: Any, B: Any) -> Any:
-    r"""Theorem A with :math:`\sigma^2 \to 2\sigma_\star^2 + L^2G/2`; infinite unless :math:`(N-1)\alpha^2L^2 < 4B`.
-
-    :math:`G = (D^2 + (N-1)\alpha^2\sigma_\star^2/B)/(1 - (N-1)\alpha^2L^2/(4B))` bounds all
-    :math:`\mathbb E\|x_k - x_\star\|^2`.
-    """
+    r"""Theorem A with :math:`\sigma^2 \to 2\sigma_\star^2 + L^2G/2`; infinite unless :math:`(N-1)\alpha^2L^2 < 4B`."""
     N = np.asarray(N, dtype=float)
     share = (N - 1) * step_size**2 * L**2 / (4 * B)
     far = _over(D**2 + (N - 1) * step_size**2 * sigma_root**2 / B, np.maximum(0.0, 1 - share))
@@ -287,15 +244,10 @@ def batch_cocoercivity(B: Any, L: Any, L_mean: Any) -> Any:
 
 @states("S-OHM", OURS, A1, COCOERCIVE, STEP)
 def s_ohm(step_size: Any, L: Any, D: Any, sigma: Any, batch_sizes: Any) -> Any:
-    r"""S-OHM, any batch sizes: :math:`(\frac{2D}{\alpha N} + \frac{\alpha L}{N}\sqrt{\sum_k(k+1)^2\sigma^2/B_k})^2`.
-
-    Against the run without noise, :math:`N^2\,\mathbb E\|x_{N-1}-y_{N-1}\|^2 \le \alpha^2\sum_k(k+1)^2\sigma^2/B_k`
-    because T is nonexpansive and errors are uncorrelated with the past.
-    """
+    r"""S-OHM, any batch sizes: :math:`(\frac{2D}{\alpha N} + \frac{\alpha L}{N}\sqrt{\sum_k(k+1)^2\sigma^2/B_k})^2`."""
     sizes = np.asarray(batch_sizes, dtype=float)
-    rounds = np.arange(1, sizes.shape[-1] + 1, dtype=float)
     N = sizes.shape[-1] + 1
-    apart = np.sqrt((rounds**2 / sizes).sum(axis=-1)) * sigma
+    apart = np.sqrt((np.arange(1.0, N) ** 2 / sizes).sum(axis=-1)) * sigma
     return (2 * D / (step_size * N) + step_size * L * apart / N) ** 2
 
 
@@ -307,11 +259,7 @@ def sgda_average(steps: Any, step_size: Any, L: Any, D: Any, sigma: Any, B: Any)
 
 @states("Averaging of affine operators", OURS, A1, "F is affine and T nonexpansive", bounds="E|F(mean)|^2")
 def averaged_affine(steps: Any, step_size: Any, D: Any, sigma: Any, B: Any = 1, *, weights: str = "linear") -> Any:
-    r"""The mean of SGDA's iterates: :math:`\frac{16}{(n+1)^2}(D^2/\alpha^2 + n\sigma^2/B)`, or equal weights' bound.
-
-    With equal weights :math:`\frac{4}{n^2}(D^2/\alpha^2 + n\sigma^2/B)`. By Abel summation each error, and the start,
-    reaches F of the mean with a factor of at most twice the largest weight.
-    """
+    r"""The mean of SGDA's iterates: :math:`\frac{16}{(n+1)^2}(D^2/\alpha^2 + n\sigma^2/B)`; equal weights 4/n^2."""
     n = np.asarray(steps, dtype=float)
     scale = 16 / (n + 1) ** 2 if weights == "linear" else 4 / n**2
     return scale * (D**2 / step_size**2 + n * sigma**2 / B)

@@ -1,38 +1,21 @@
 """What is known about each method: the paper's Table 1 as data, with certified sample counts where there are any."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, inf
 
 import numpy as np
 
-from dualanchor.theory.schedules import Setting, constant_for_accuracy, tapered_for_accuracy
+from dualanchor.theory.schedules import Run, Setting, constant_for_accuracy, tapered_for_accuracy
+
+Samples = Callable[[float, float, float, float], float]
 
 
 @dataclass(frozen=True)
 class Known:
-    """One line of the table.
+    """A method and its order of samples, the power `exponent` of 1/eps; the booleans are the paper's ticks.
 
-    Attributes
-    ----------
-    method : str
-        Its id in the library, or its name.
-    complexity : str
-        Order of samples for accuracy eps, for a 1/L-cocoercive operator.
-    exponent : float
-        Power of 1/eps in it, up to logarithms.
-    last_iterate, variance_reduction_free, single_loop : bool
-        The paper's three ticks.
-    parameters, requirements : str
-        What must be set to run it, and what must be known for its guarantee.
-    in_paper : bool
-        Whether the line is in the paper's table.
-    samples : callable or None
-        `samples(eps, L, D, sigma)` certified by a proof with constants; None where the source has only an order.
-    note : str
-        What the count rests on.
+    `samples(eps, L, D, sigma)` is certified by the proof that `note` names; None where the source has only an order.
     """
 
     method: str
@@ -43,37 +26,21 @@ class Known:
     single_loop: bool
     parameters: str
     requirements: str
-    in_paper: bool = True
-    samples: Callable[[float, float, float, float], float] | None = None
-    note: str = ""
+    samples: Samples | None
+    note: str
+    in_paper: bool = True  # False: added by this library
 
 
-def paper_samples(eps: float, L: float, D: float, sigma: float) -> float:
-    """S-Dual-OHM with a constant batch by Theorem 4.1, integer optimum."""
-    return constant_for_accuracy(eps, Setting(2 / L, D, sigma, bound="paper")).samples
-
-
-def sharp_samples(eps: float, L: float, D: float, sigma: float) -> float:
-    """S-Dual-OHM with a constant batch by Theorem A, integer optimum."""
-    return constant_for_accuracy(eps, Setting(2 / L, D, sigma)).samples
-
-
-def tapered_samples(eps: float, L: float, D: float, sigma: float) -> float:
-    """Dual-OHM with tapered batches by Theorem A."""
-    return tapered_for_accuracy(eps, Setting(2 / L, D, sigma)).samples
-
-
-def anchored_plan(eps: float, L: float, D: float, sigma: float) -> tuple[int, float]:
-    """Horizon and rate c of S-OHM's batches ceil(c(k+1)): half of eps for the anchor, half for the noise."""
-    N = max(2, ceil(4 * L * D / eps))  # step 1/L
-    return N, max(1e-12, 2 * sigma**2 / eps**2)
+def _certified(plan: Callable[[float, Setting], Run], bound: str) -> Samples:
+    """The samples of the best run of Dual-OHM, in whole numbers, by Theorem A ("sharp") or 4.1 ("paper")."""
+    return lambda eps, L, D, sigma: plan(eps, Setting(2 / L, D, sigma, bound=bound)).samples
 
 
 def anchored_samples(eps: float, L: float, D: float, sigma: float) -> float:
-    """S-OHM with growing batches: the sum of ceil(c(k+1)) over k = 0 .. N - 2, at most."""
+    """S-OHM with growing batches ceil(c(k+1)) and step 1/L: half of eps for the anchor, half for the noise."""
     if eps >= L * D:
         return 0
-    N, c = anchored_plan(eps, L, D, sigma)
+    N, c = max(2, ceil(4 * L * D / eps)), max(1e-12, 2 * sigma**2 / eps**2)
     if N <= 100_000:
         return float(np.maximum(1, np.ceil(c * np.arange(1, N))).sum())
     return c * N * (N - 1) / 2 + N - 1
@@ -88,92 +55,23 @@ def sgda_samples(eps: float, L: float, D: float, sigma: float) -> float:
     return ceil(L**2 * D**2 / left) * B if left > 0 else inf
 
 
+# fmt: off
 TABLE: tuple[Known, ...] = (
-    Known(
-        "dual-ohm, tapered",
-        "Õ(ε⁻²)",
-        2,
-        True,
-        True,
-        True,
-        "L, N, C",
-        "D, σ",
-        False,
-        tapered_samples,
-        "Theorems A and B, not in the paper",
-    ),
-    Known(
-        "s-dual-ohm",
-        "O(ε⁻³)",
-        3,
-        True,
-        True,
-        True,
-        "L, B, N",
-        "D, σ",
-        True,
-        paper_samples,
-        "Theorem 4.1; half as many by Theorem A",
-    ),
-    Known(
-        "halpern-page",
-        "O(ε⁻³)",
-        3,
-        True,
-        False,
-        True,
-        "L, p_k, S1, S2",
-        "D, σ",
-        note="order only (Cai, Song, Guzmán, Diakonikolas 2022)",
-    ),
-    Known(
-        "halpern-vr-finite",
-        "Õ(n + √n ε⁻¹)",
-        1,
-        True,
-        False,
-        True,
-        "L, B, λ_k; p_k or M_k",
-        "D, n",
-        note="order only, finite sums only (Cai, Alacaoglu, Diakonikolas 2024)",
-    ),
-    Known(
-        "rain",
-        "Õ(ε⁻²)",
-        2,
-        True,
-        True,
-        False,
-        "L, λ, γ, N_s, K_s",
-        "D, σ",
-        note="order only, double loop (Chen, Luo 2024)",
-    ),
-    Known(
-        "s-ohm",
-        "O(ε⁻⁴)",
-        4,
-        True,
-        True,
-        True,
-        "L, c",
-        "D, σ",
-        False,
-        anchored_samples,
-        "growing batches ⌈c(k+1)⌉ (Proposition 3.4); constants by our bound",
-    ),
-    Known(
-        "sgda",
-        "O(ε⁻⁴)",
-        4,
-        False,
-        True,
-        True,
-        "L, B",
-        "D, σ",
-        True,
-        sgda_samples,
-        "a random iterate; constants by our bound",
-    ),
-    Known("seg", "O(ε⁻⁴)", 4, False, True, True, "L, B", "D, σ", note="order only, a random iterate (Gorbunov 2022)"),
+    Known("dual-ohm, tapered", "Õ(ε⁻²)", 2, True, True, True, "L, N, C", "D, σ",
+          _certified(tapered_for_accuracy, "sharp"), "Theorems A and B, not in the paper", in_paper=False),
+    Known("s-dual-ohm", "O(ε⁻³)", 3, True, True, True, "L, B, N", "D, σ",
+          _certified(constant_for_accuracy, "paper"), "Theorem 4.1; half as many by Theorem A"),
+    Known("halpern-page", "O(ε⁻³)", 3, True, False, True, "L, p_k, S1, S2", "D, σ",
+          None, "order only (Cai, Song, Guzmán, Diakonikolas 2022)"),
+    Known("halpern-vr-finite", "Õ(n + √n ε⁻¹)", 1, True, False, True, "L, B, λ_k; p_k or M_k", "D, n",
+          None, "order only, finite sums only (Cai, Alacaoglu, Diakonikolas 2024)"),
+    Known("rain", "Õ(ε⁻²)", 2, True, True, False, "L, λ, γ, N_s, K_s", "D, σ",
+          None, "order only, double loop (Chen, Luo 2024)"),
+    Known("s-ohm", "O(ε⁻⁴)", 4, True, True, True, "L, c", "D, σ",
+          anchored_samples, "growing batches ⌈c(k+1)⌉ (Proposition 3.4); constants by our bound", in_paper=False),
+    Known("sgda", "O(ε⁻⁴)", 4, False, True, True, "L, B", "D, σ",
+          sgda_samples, "a random iterate; constants by our bound"),
+    Known("seg", "O(ε⁻⁴)", 4, False, True, True, "L, B", "D, σ",
+          None, "order only, a random iterate (Gorbunov 2022)"),
 )
-"""The paper's Table 1, and beside it what this library adds (`in_paper` False)."""
+# fmt: on

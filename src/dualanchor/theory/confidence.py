@@ -1,17 +1,10 @@
-r"""Upper confidence bounds for the norm of a mean vector, from group means.
+r"""Upper confidence bounds for the norm of a mean vector f, from independent means of K groups of samples.
 
-:math:`g_1, \dots, g_K` are independent with mean f and covariance :math:`\Sigma`: the means of K groups of samples of
-F(x). :math:`\bar g` is their mean, S their covariance, :math:`\lambda = \lambda_{\max}(S)`. Every bound is on
-:math:`\|f\|` and fails with a probability of about (or at most) `delta`.
-
-The two ideas behind them. With :math:`u = f/\|f\|`, :math:`\|\bar g\| \ge \langle u, \bar g\rangle`, a scalar with mean
-:math:`\|f\|` and variance :math:`u^\top \Sigma u/K`: no dimension enters. And
-:math:`U = \|\bar g\|^2 - \mathrm{tr}\,S/K` is unbiased for :math:`\|f\|^2` with the exact variance of
-`variance_of_square`, in which :math:`f^\top \Sigma f \le \|\Sigma\| \|f\|^2`; solving
-:math:`\|f\|^2 - U \le c\,\mathrm{sd}(U)` for :math:`\|f\|` gives a bound that is sharper in high dimension near a root.
+:math:`\bar g` is the mean of the group means, S their covariance, :math:`\lambda` its largest eigenvalue. Each is a
+bound on :math:`\|f\|` and fails with a probability of about (or at most) `delta`, by :math:`\|\bar g\| \ge \langle
+f/\|f\|, \bar g\rangle`, a scalar, so that no dimension enters, or by the unbiased estimate :math:`U = \|\bar g\|^2 -
+\mathrm{tr}\,S/K` of :math:`\|f\|^2`, which is sharper in high dimension near a root.
 """
-
-from __future__ import annotations
 
 from typing import Any, NamedTuple
 
@@ -24,17 +17,7 @@ _COLUMNS = 4096  # coordinates that are turned into double precision at a time
 
 
 class GroupMoments(NamedTuple):
-    r"""What the bounds need to know of K group means, one number per leading index of the means.
-
-    Attributes
-    ----------
-    groups : int
-        K, at least 2.
-    norm : array
-        :math:`\|\bar g\|`.
-    trace, largest, squares : array
-        :math:`\mathrm{tr}\,S`, :math:`\lambda_{\max}(S)` and :math:`\mathrm{tr}\,S^2`.
-    """
+    r"""K, and for each leading index :math:`\|\bar g\|`, tr S, :math:`\lambda` and tr :math:`S^2`."""
 
     groups: int
     norm: Array
@@ -49,10 +32,7 @@ class GroupMoments(NamedTuple):
 
 
 def group_moments(means: Array) -> GroupMoments:
-    r"""The moments of group means of shape (..., K, d), from their K x K (or d x d, if smaller) matrix of products.
-
-    Groups are centred before they are multiplied, so that noise far below :math:`\|f\|` is not lost, and a few thousand
-    coordinates are treated at a time, so that beside the means themselves next to nothing is held.
+    """The moments of K >= 2 group means of shape (..., K, d), centred first so that noise far below |f| is not lost.
 
     Examples
     --------
@@ -81,19 +61,15 @@ def group_moments(means: Array) -> GroupMoments:
 
 
 def upper_by_projection(m: GroupMoments, delta: float) -> Array:
-    r""":math:`\|\bar g\| + c\sqrt{\lambda/K}` with the quantile c of Student's t with K - 1 degrees of freedom.
-
-    Asymptotic in the size of the groups; exact for Gaussian noise in one dimension.
-    """
+    r""":math:`\|\bar g\| + c\sqrt{\lambda/K}`, c the quantile of Student's t; asymptotic in the size of the groups."""
     return np.asarray(m.norm + _student(m.groups, delta) * np.sqrt(m.largest / m.groups))
 
 
 def upper_by_square(m: GroupMoments, delta: float) -> Array:
-    r"""The largest :math:`\|f\|` with :math:`\|f\|^2 - U \le c\,\mathrm{sd}(U)`.
+    r"""The largest :math:`\|f\|` with :math:`\|f\|^2 - U \le c\,\mathrm{sd}(U)`, asymptotic in the size of the groups.
 
-    Its square is :math:`U + b + \sqrt{2bU + b^2 + 2c^2\mathrm{tr}\,S^2/(K(K-1))}` with :math:`b = 2c^2\lambda/K` and
-    the quantile c of `upper_by_projection`. A negative U is taken as 0: far enough below, no :math:`\|f\|` would be
-    left, and noisy samples never earn a bound of 0. Asymptotic in the size of the groups.
+    Its square is :math:`U + b + \sqrt{2bU + b^2 + 2c^2\mathrm{tr}\,S^2/(K(K-1))}`, :math:`b = 2c^2\lambda/K`. A
+    negative U is taken as 0, so that noisy samples never earn a bound of 0.
     """
     c, K = _student(m.groups, delta), m.groups
     U, b = np.maximum(m.square, 0.0), 2 * c**2 * m.largest / K
@@ -107,28 +83,17 @@ def upper_by_both(m: GroupMoments, delta: float) -> Array:
 
 
 def upper_any_distribution(norm: Any, variance: Any, delta: float) -> Array:
-    r""":math:`\|\bar g\| + \sqrt{v(1-\delta)/\delta}`: Cantelli's inequality, for every distribution and every n.
-
-    `variance` is v, known beforehand to be at least the variance of :math:`\bar g` in any one direction:
-    :math:`\lambda_{\max}(\mathrm{Cov})/n`, or :math:`\sigma^2/n` where only the trace is known.
-    """
+    r""":math:`\|\bar g\| + \sqrt{v(1-\delta)/\delta}`, v at least the variance of :math:`\bar g` in any direction."""
     return np.asarray(norm + np.sqrt((1 - delta) / delta * np.asarray(variance)))
 
 
 def upper_sub_gaussian(norm: Any, variance: Any, delta: float) -> Array:
-    r""":math:`\|\bar g\| + \sqrt{2v\ln(1/\delta)}` where :math:`\bar g - f` is sub-Gaussian in any direction.
-
-    `variance` is the proxy v: :math:`\mathbb E\,e^{s\langle u, f - \bar g\rangle} \le e^{s^2 v/2}` for unit vectors u.
-    For Gaussian samples it is as in `upper_any_distribution`.
-    """
+    r""":math:`\|\bar g\| + \sqrt{2v\ln(1/\delta)}`, :math:`\bar g` sub-Gaussian in any direction with proxy v."""
     return np.asarray(norm + np.sqrt(2 * np.log(1 / delta) * np.asarray(variance)))
 
 
 def variance_of_square(along: Any, squares: Any, n: int) -> Array:
-    r"""The variance of U from n independent vectors, :math:`4f^\top\Sigma f/n + 2\,\mathrm{tr}\,\Sigma^2/(n(n-1))`.
-
-    `along` is :math:`f^\top\Sigma f`, `squares` is :math:`\mathrm{tr}\,\Sigma^2`. Exact for every distribution.
-    """
+    r"""The variance of U from n vectors: 4 `along` / n + 2 `squares` / (n (n - 1)), which are f'Sf and tr S^2."""
     return np.asarray(4 * np.asarray(along) / n + 2 * np.asarray(squares) / (n * (n - 1)))
 
 

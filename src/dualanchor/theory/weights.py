@@ -1,10 +1,4 @@
-r"""The weights with which rounds enter the last iterate and its bound.
-
-Throughout N is the horizon, k = 0 .. N - 2 a round and m = N - k its distance from the end. Functions of one number
-also take arrays.
-"""
-
-from __future__ import annotations
+"""The weights with which rounds enter the last iterate and its bound; N is the horizon, k = 0 .. N - 2 a round."""
 
 from functools import lru_cache
 from typing import Any
@@ -42,12 +36,7 @@ def convex_weights(N: int, k: int) -> Array:
 
 
 def leave_one_out(N: int, s: Any, k: Any) -> Any:
-    r"""How much of a change in round s is left at :math:`x_k`, k > s, at most.
-
-    .. math:: \rho_{s,k} = \frac12 \Bigl(1 + \frac{(N-k)(N-k-1)}{(N-s)(N-s-1)}\Bigr), \qquad \rho_{s,N-1} = \frac12.
-
-    The linear recursion of Lemma A.2 solved exactly; T = I attains it.
-    """
+    r"""How much of a change in round s < k is left at most at :math:`x_k`: :math:`\rho_{s,k}` of Lemma A.2, solved."""
     k, s = np.asarray(k, dtype=float), np.asarray(s, dtype=float)
     return 0.5 * (1 + (N - k) * (N - k - 1) / ((N - s) * (N - s - 1)))
 
