@@ -1,19 +1,13 @@
-"""Where a batch is computed: on this machine, by the ranks of an MPI job, or by the actors of a Ray cluster.
+"""Where a batch is computed: on this machine, by the ranks of an MPI job, or by the actors of a Ray cluster."""
 
-Each kind of engine is imported when it is first used.
-"""
-
-from __future__ import annotations
-
-import functools
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from dualanchor.core.errors import ArgumentTypeError, unknown_name
 from dualanchor.engines.base import Engine, Latency, attach, engine_of
-from dualanchor.engines.data import SHARDS, ShardedData
+from dualanchor.oracles.shards import SHARDS, Shardable, ShardedData
 
 if TYPE_CHECKING:
     from dualanchor.engines.local import Local
@@ -27,18 +21,15 @@ __all__ = [
     "Local",
     "MPI",
     "Ray",
+    "Shardable",
     "ShardedData",
     "attach",
     "engine_of",
     "make",
     "opened",
-    "opens_engine",
 ]
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_KINDS = {"local": "Local", "mpi": "MPI", "ray": "Ray"}  # modules and their classes
+_KINDS = {"local": "Local", "mpi": "MPI", "ray": "Ray"}  # modules, imported when first used, and their classes
 
 
 def __getattr__(name: str) -> Any:
@@ -70,23 +61,5 @@ def opened(engine: Engine | str | None) -> Iterator[Engine | None]:
     elif engine is None or isinstance(engine, Engine):
         yield engine
     else:
-        raise ArgumentTypeError(
-            "engine must be 'local', 'mpi', 'ray' or an engine",
-            repr(engine),
-            "Use engine='local' or dualanchor.engines.Local(workers=4)",
-        )
-
-
-def opens_engine(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function with the keyword `engine` be called with a name; it gets an engine, which is closed afterwards."""
-
-    @functools.wraps(function)
-    def called(*args: P.args, **keywords: P.kwargs) -> R:
-        given: Any = keywords.get("engine")
-        if given is None:
-            return function(*args, **keywords)
-        with opened(given) as engine:
-            keywords["engine"] = engine
-            return function(*args, **keywords)
-
-    return called
+        remedy = "Use engine='local' or dualanchor.engines.Local(workers=4)"
+        raise ArgumentTypeError("engine must be 'local', 'mpi', 'ray' or an engine", repr(engine), remedy)

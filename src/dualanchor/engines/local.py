@@ -1,26 +1,23 @@
 """Batches computed on this machine: by threads, or by processes that share memory."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
-
-from dualanchor.core.errors import ArgumentError, CapabilityError
+from dualanchor.core import check
+from dualanchor.core.errors import CapabilityError
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
-from dualanchor.engines.base import Engine, Loaded
-from dualanchor.engines.processes import Processes, pickled
-from dualanchor.engines.share import Given, Ticket, collected, shares
-from dualanchor.engines.threads import Threads
+from dualanchor.engines.base import Engine, LoadedOracle
+from dualanchor.engines.pool import Pool
+from dualanchor.engines.protocol import Assignment, BatchSpec, assign, combine
 
-_KINDS = ("auto", "threads", "processes")
-_TELLING = 0.005  # seconds of work that tell whether threads run side by side
-_FASTER = 0.75  # of the time of one thread, at most, for two that do
+_LONG_ENOUGH = 0.005  # seconds of work that show whether threads run in parallel
+_PARALLEL = 0.75  # of the time of one thread, at most, for two that do
 
 
 class Local(Engine):
@@ -31,15 +28,13 @@ class Local(Engine):
     workers : int, optional
         How many; one per core that this process may use, if left out.
     kind : {"auto", "threads", "processes"}
-        Threads share everything and start at once, but run side by side only as far as the sampler releases the
-        interpreter's lock, as most of NumPy does for large arrays. "auto" finds out: two shards of the first batch
-        that takes long enough are computed by one thread and by two, and if two are not faster, processes take over,
-        as long as they can take in the sampler.
-        Processes get the sampler pickled (functions of the main program too, where joblib or cloudpickle is
-        installed) and run on systems other than Windows.
+        Threads run in parallel only as far as the sampler releases the interpreter's lock, as most of NumPy does for
+        large arrays. Processes get the sampler pickled (functions of the main program too, where joblib or cloudpickle
+        is installed) and run on systems other than Windows. "auto" measures: if two threads are not faster than one,
+        processes take over, as long as they can unpickle the sampler.
     timeout : float, optional
-        Seconds after which a worker that has not answered is reported. A process is then ended; a thread cannot be,
-        so it is left behind.
+        Seconds after which a worker that has not replied is reported. A process is then ended, a thread left behind.
+    clock : callable, the seconds by which "auto" measures
 
     Examples
     --------
@@ -52,106 +47,89 @@ class Local(Engine):
     True
     """
 
-    def __init__(self, workers: int | None = None, kind: str = "auto", timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        workers: int | None = None,
+        kind: str = "auto",
+        timeout: float | None = None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         super().__init__(timeout)
-        self.workers = require_workers(workers, "Local") or cores()
-        if kind not in _KINDS:
-            raise ArgumentError(
-                "Local: kind must be 'auto', 'threads' or 'processes'", repr(kind), "Choose one of them"
-            )
-        if kind == "processes" and sys.platform == "win32":
-            raise CapabilityError(
-                "Local: processes need a system other than Windows", sys.platform, "Use kind='threads'"
-            )
-        self.kind = kind
-        self._crew: Threads | Processes | None = None
-        self._decided = kind != "auto" or self.workers == 1 or sys.platform == "win32"
+        self.workers = cores() if workers is None else check.count(workers, "Local: workers")
+        self.kind = check.choice(kind, "Local: kind", ("auto", "threads", "processes"))
+        if (windows := sys.platform == "win32") and kind == "processes":
+            rule = "Local: processes need a system other than Windows"
+            raise CapabilityError(rule, sys.platform, "Use kind='threads'")
+        self._clock = clock
+        self._pool: Pool | None = None
+        self._decided = kind != "auto" or self.workers == 1 or windows
 
-    def total(self, loaded: Loaded, x: Array, ticket: Ticket, batch: Batch) -> Array:
+    def total(self, loaded: LoadedOracle, x: Array, spec: BatchSpec, batch: Batch) -> Array:
         shards = loaded.oracle.cut(batch)
-        given = [mine for mine in shares(shards, self.workers) if mine]
-        if not self._decided and len(given) > 1:
-            self._decide(loaded, x, ticket)
-        crew = self._working()
+        assignment = [spans for spans in assign(shards, self.workers) if spans]
+        if not self._decided and len(assignment) > 1:
+            self._decide(loaded, x, spec)
+        pool = self._started()
         while self._stale:
-            crew.drop(self._stale.pop())
-        answers = crew.ask(loaded, x, ticket, given, self.timeout)
-        return collected(x, shards, given, answers, crew.name)
+            pool.drop(self._stale.pop())
+        sums = pool.sums(loaded, x, spec, assignment, self.timeout)
+        return combine(x, shards, assignment, sums, pool.name)
 
     @property
     def in_use(self) -> str:
         """What computes at present: "threads" or "processes"."""
-        self._admit()
-        with self._turn:
-            return "processes" if isinstance(self._working(), Processes) else "threads"
+        with self._exclusive():
+            return self._started().kind
 
     def processes(self) -> list[int]:
         """The process of each worker; none where threads work."""
-        self._admit()
-        with self._turn:
-            crew = self._working()
-            return crew.pids() if isinstance(crew, Processes) else []
+        with self._exclusive():
+            pool = self._started()
+            return [worker.process.pid for worker in pool.workers] if pool.kind == "processes" else []
 
     def close(self) -> None:
-        self._admit()
-        with self._turn:
-            if self._crew is not None:
-                self._crew.close()
-                self._crew = None
+        with self._exclusive():
+            if self._pool is not None:
+                self._pool.close()
+                self._pool = None
 
-    def _admit(self) -> None:
-        if isinstance(crew := self._crew, Threads) and crew.has(threading.current_thread()):
-            raise CapabilityError(
-                "An engine must not be used by its own workers, who would wait for themselves",
-                f"a call in {threading.current_thread().name}",
-                "Use another engine inside the sampler, or none",
-            )
+    def _exclusive(self) -> AbstractContextManager[Any]:
+        thread, pool = threading.current_thread(), self._pool
+        if pool is not None and pool.kind == "threads" and any(worker.thread is thread for worker in pool.workers):
+            rule = "An engine must not be used by its own workers, which would deadlock"
+            raise CapabilityError(rule, f"a call in {thread.name}", "Use another engine in the sampler, or none")
+        return super()._exclusive()
 
-    def _working(self) -> Threads | Processes:
-        if self._crew is None:
-            self._crew = Processes(self.workers) if self.kind == "processes" else Threads(self.workers)
-        return self._crew
+    def _started(self) -> Pool:
+        if self._pool is None:
+            self._pool = Pool("processes" if self.kind == "processes" else "threads", self.workers)
+        return self._pool
 
-    def _decide(self, loaded: Loaded, x: Array, ticket: Ticket) -> None:
-        """Find out whether two threads compute two shards faster than one does."""
-        crew = self._working()
+    def _decide(self, loaded: LoadedOracle, x: Array, spec: BatchSpec) -> None:
+        """Measure whether two threads compute two shards faster than one does; if not, start processes."""
+        pool = self._started()
 
-        def seconds(given: Given) -> float:
-            began = time.perf_counter()
-            crew.ask(loaded, x, ticket, given, self.timeout)
-            return time.perf_counter() - began
+        def seconds(assignment: Assignment) -> float:
+            began = self._clock()
+            pool.sums(loaded, x, spec, assignment, self.timeout)
+            return self._clock() - began
 
-        alone, apart = [[(0, 1), (1, 2)]], [[(0, 1)], [(1, 2)]]
-        if (one := seconds(alone)) < _TELLING:
+        one, two = [[(0, 1), (1, 2)]], [[(0, 1)], [(1, 2)]]
+        if (first := seconds(one)) < _LONG_ENOUGH:
             return  # too short to tell; threads for now
         self._decided = True
-        if min(seconds(apart), seconds(apart)) > _FASTER * min(one, seconds(alone)):
-            if (processes := _accepting(loaded, self.workers)) is None:
+        alone, together = min(first, seconds(one)), min(seconds(two), seconds(two))
+        if together > _PARALLEL * alone:
+            try:
+                processes = Pool("processes", self.workers)
+            except CapabilityError:  # they do not start here
                 return
-            crew.close()
-            self.kind, self._crew = "processes", processes
-
-
-def _accepting(loaded: Loaded, workers: int) -> Processes | None:
-    """Processes that can take in the oracle, if there are any."""
-    try:
-        pickled(loaded.oracle)  # before processes are started
-        processes = Processes(workers)
-    except CapabilityError:
-        return None
-    if processes.accepts(loaded):
-        return processes
-    processes.close()
-    return None
+            if processes.accepts(loaded):
+                self.kind, self._pool, processes = "processes", processes, pool
+            processes.close()  # those that are not used, threads or processes
 
 
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def require_workers(workers: Any, owner: str) -> int | None:
-    """Raise unless the number of workers is a whole number, at least 1, or None."""
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, (int, np.integer)) or workers < 1):
-        raise ArgumentError(f"{owner}: workers must be a whole number >= 1", repr(workers), "Use workers=2")
-    return None if workers is None else int(workers)

@@ -1,6 +1,4 @@
-"""The program of a worker process: it gets oracles and tickets through a socket, x and sums through shared memory."""
-
-from __future__ import annotations
+"""The program of a worker process, and the memory that it shares with the main program."""
 
 import contextlib
 import mmap
@@ -9,7 +7,7 @@ import pickle
 import signal
 import socket
 import sys
-import traceback
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
 
@@ -17,109 +15,87 @@ import numpy as np
 
 from dualanchor.core import arrays
 from dualanchor.core.types import Array
-from dualanchor.engines.share import Desk, Failure, Ticket
-from dualanchor.oracles.shards import Span
+from dualanchor.engines.protocol import Assignment, BatchSpec, Failure, WorkerState
 
-BEGIN, MESSAGE = b"+", b"m"
-"""What a worker is sent: that its next round begins, or that a message follows."""
-DONE, FAILED = b".", b"!"
-"""What it answers: that all went well, or that a Failure follows."""
+ROUND, DONE, MESSAGE = b"+", b".", b"m"
+"""What goes through a socket: a round with the same layout; done; a pickle follows, of a message or a Failure."""
 
-
-def main(descriptor: int) -> None:
-    """Answer until the other end of the socket is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that gives the work
-    with contextlib.suppress(EOFError, OSError), arrays.quiet():
-        _serve(socket.socket(fileno=descriptor))
+PAGE = 4096  # a specification gets whole pages, so that the layout stays when it becomes a little longer
 
 
-def _serve(channel: socket.socket) -> None:
-    desk, memory, share = Desk(), mmap.mmap(-1, 1), None
-    channel.sendall(DONE)  # ready
-    while word := channel.recv(1):
-        if word == BEGIN:
-            assert share is not None
-            _answer(channel, share.computed(desk))
-            continue
-        subject, *given = receive(channel)
-        if subject == "put":
-            _answer(channel, _taken_in(desk, *given))
-        elif subject == "drop":
-            desk.drop(*given)
-        elif subject == "memory":
-            _, (file, *_), _, _ = socket.recv_fds(channel, 1, 1)
-            memory = mmap.mmap(file, 0)
-            os.close(file)
-        else:
-            share = _Share(memory, *given)
+class RoundMemory:
+    """A file that processes map into memory: the specification of the batch, x, and the sums of all spans."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._memory: Any = b""
+
+    def arrays(
+        self, assignment: Assignment, shape: tuple[int, ...], dtype: str, pages: int
+    ) -> tuple[memoryview, Array, list[list[Array]]]:
+        """The specification as bytes, x, and the sums of each worker."""
+        start, each = pages * PAGE, prod(shape) * np.dtype(dtype).itemsize
+        ends = list(accumulate(map(len, assignment), initial=1))
+        if (size := start + ends[-1] * each) > len(self._memory):
+            if size > os.fstat(self._descriptor).st_size:
+                os.ftruncate(self._descriptor, size)
+            self._memory = mmap.mmap(self._descriptor, size)
+        x, *sums = (np.ndarray(shape, dtype, self._memory, start + i * each) for i in range(ends[-1]))
+        return memoryview(self._memory)[:start], x, [sums[first - 1 : end - 1] for first, end in pairwise(ends)]
 
 
-def _answer(channel: socket.socket, failure: Failure | None) -> None:
-    if failure is None:
-        channel.sendall(DONE)
-    else:
-        send(channel, FAILED, failure)
+class ProcessWorker:
+    """What a process does: its methods are called by messages, and return a Failure or None."""
 
+    def __init__(self, memory: int, number: int) -> None:
+        self._memory, self._number, self._state = RoundMemory(memory), number, WorkerState()
+        self._task: Any = None
 
-def send(channel: socket.socket, word: bytes, value: Any) -> None:
-    """Send a word and the value that follows it, at once: Ctrl-C must not come between them."""
-    data = pickle.dumps(value)
-    channel.sendall(word + len(data).to_bytes(8) + data)
+    def arrange(self, key: int, assignment: Assignment, *layout: Any) -> Failure | None:
+        """Find one's arrays in the shared memory, and compute the first round with them."""
+        self._spec, x, sums = self._memory.arrays(assignment, *layout)
+        x.flags.writeable = False
+        self._task = self._state.oracles[key], x, assignment[self._number], sums[self._number]
+        return self.compute()
 
-
-def receive(channel: socket.socket) -> Any:
-    """The value that follows a word."""
-    return pickle.loads(_read(channel, int.from_bytes(_read(channel, 8))))
-
-
-def _read(channel: socket.socket, size: int) -> bytearray:
-    data = bytearray(size)
-    rest = memoryview(data)
-    while rest:
-        if not (count := channel.recv_into(rest)):
-            raise EOFError
-        rest = rest[count:]
-    return data
-
-
-def places(memory: mmap.mmap, shape: tuple[int, ...], dtype: Any, start: int, first: int, end: int) -> list[Array]:
-    """Arrays first .. end - 1 of those, all of one shape and dtype, that lie in the memory one after another."""
-    size = prod(shape) * np.dtype(dtype).itemsize
-    return [np.ndarray(shape, dtype, memory, start + i * size) for i in range(first, end)]
-
-
-class _Share:
-    """What a worker computes in rounds of one kind: some spans of an oracle's shards."""
-
-    def __init__(
-        self, memory: mmap.mmap, key: int, mine: list[Span], shape: tuple[int, ...], dtype: str, start: int, first: int
-    ) -> None:
-        self._memory, self._key, self._mine = memory, key, mine
-        (self._x,) = places(memory, shape, dtype, start, 0, 1)
-        self._x.flags.writeable = False
-        self._sums = places(memory, shape, dtype, start, first, first + len(mine))
-
-    def computed(self, desk: Desk) -> Failure | None:
-        """Leave the sums for the ticket and the x of this round in the memory, or say what went wrong."""
-        found = desk.sums(self._key, self._x, Ticket(*pickle.loads(self._memory)), self._mine, self._sums)
-        if isinstance(found, Failure):
-            return found
-        for room, value in zip(self._sums, found, strict=True):
-            if value is not room:
-                room[...] = value
+    def compute(self) -> Failure | None:
+        """Write the sums of the spans of this worker."""
+        oracle, x, spans, buffers = self._task
+        sums = self._state.sums(oracle, x, BatchSpec(*pickle.loads(self._spec)), spans, buffers)
+        if isinstance(sums, Failure):
+            return sums
+        for buffer, value in zip(buffers, sums, strict=True):
+            if value is not buffer:
+                buffer[...] = value
         return None
 
+    def load(self, key: int, data: bytes, path: list[str]) -> Failure | None:
+        """Unpickle an oracle."""
+        try:
+            sys.path.extend(one for one in path if one not in sys.path)
+            self._state.oracles[key] = pickle.loads(data)
+        except Exception as error:
+            rule, remedy = "The oracle must be known to worker processes", "Put its functions into a module"
+            parts = (rule, f"{type(error).__name__}: {error}", f"{remedy}, or use Local(kind='threads')")
+            return Failure.of(error, "unpickled")._replace(parts=parts)
+        return None
 
-def _taken_in(desk: Desk, key: int, blob: bytes, path: list[str]) -> Failure | None:
-    """Put an oracle on the desk, or say what went wrong."""
-    try:
-        sys.path[:] = [*sys.path, *(one for one in path if one not in sys.path)]
-        desk.put(key, pickle.loads(blob))
-    except Exception as error:
-        parts = (
-            "The oracle must be known to worker processes",
-            f"{type(error).__name__}: {error}",
-            "Put its functions into a module, or use Local(kind='threads')",
-        )
-        return Failure(parts, None, None, "".join(traceback.format_exception(error)))
-    return None
+    def drop(self, key: int) -> None:
+        """Forget an oracle."""
+        self._state.oracles.pop(key, None)
+        self._task = None  # may hold it too; what comes next is arranged anew
+
+
+def main(descriptor: int, memory: int, number: int) -> None:
+    """The program of a process: reply to messages until the other end of the socket is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main program
+    channel, worker = socket.socket(fileno=descriptor), ProcessWorker(memory, number)
+    with contextlib.suppress(EOFError, OSError), arrays.quiet():
+        channel.sendall(DONE)  # ready
+        while word := channel.recv(1):
+            if word == ROUND:
+                failure = worker.compute()
+            else:
+                method, *arguments = pickle.load(channel.makefile("rb"))
+                failure = getattr(worker, method)(*arguments)
+            channel.sendall(DONE if failure is None else MESSAGE + pickle.dumps(failure))

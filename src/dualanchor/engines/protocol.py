@@ -1,0 +1,190 @@
+"""What engines and workers exchange: a batch as a few numbers, sums over spans of shards, or a failure."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import chain, pairwise
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from dualanchor.core import arrays
+from dualanchor.core.errors import CapabilityError, OracleError
+from dualanchor.core.oracle import Batch
+from dualanchor.core.session import accepted, raised
+from dualanchor.core.streams import Purpose, Streams
+from dualanchor.core.types import Array, IntArray
+from dualanchor.oracles.shards import Shardable, Span, combined, tree_spans, tree_sum
+
+Spans: TypeAlias = "Sequence[Span]"
+Assignment: TypeAlias = "Sequence[Spans]"  # of each worker
+
+WORKER = "DUALANCHOR_WORKER"  # the environment variable with a worker's number, in workers that are processes
+_STREAMS = 4  # streams that a worker caches
+
+
+class BatchSpec(NamedTuple):
+    """What any worker draws a batch from, in values that are pickled fast; size None is a full pass."""
+
+    seed: int
+    purpose: int
+    replications: bytes
+    position: int | bytes
+    size: int | None
+    rows: bytes | None
+    dimension: int
+    dtype: str
+
+    @classmethod
+    def full_pass(cls, rows: IntArray | None) -> BatchSpec:
+        """All components of a finite sum, for these rows of the oracle (None: all of them)."""
+        return cls(0, 0, b"", 0, None, _as_bytes(rows), 0, "")
+
+    @classmethod
+    def following(cls, streams: Streams, size: int, rows: IntArray | None = None) -> BatchSpec:
+        """The batch that the streams give next."""
+        position = streams.position if isinstance(streams.position, int) else streams.position.tobytes()
+        source = (streams.seed, int(streams.purpose), streams.replications.tobytes(), position)
+        return cls(*source, size, _as_bytes(rows), streams.dimension, str(streams.dtype))
+
+    def selected(self, oracle: Shardable) -> Shardable:
+        """The oracle of the rows that this batch is for."""
+        return oracle if self.rows is None else oracle.take(_integers(self.rows))
+
+
+def _as_bytes(numbers: IntArray | None) -> bytes | None:
+    return None if numbers is None else numbers.astype(np.int64).tobytes()
+
+
+def _integers(data: bytes) -> IntArray:
+    return np.frombuffer(data, np.int64)
+
+
+class Failure(NamedTuple):
+    """What went wrong on a worker: the parts of the message, the row, the shard, and the traceback as text."""
+
+    parts: tuple[str, str, str]
+    row: int | None = None
+    shard: int | None = None
+    trace: str | None = None
+
+    def error(self, worker: str, x: Array) -> OracleError:
+        """The error to raise, with the worker, its shard and the point."""
+        rule, received, remedy = self.parts
+        where = worker if self.shard is None else f"{worker} (shard {self.shard})"
+        point = x[0 if self.row is None else self.row]
+        received = f"{received} on {where} for a point of norm {np.linalg.norm(point):.6g}"
+        error = OracleError(rule, received, remedy, self.row)
+        if self.trace is not None:
+            error.__cause__ = WorkerTracebackError(f"\n{self.trace}")
+        return error
+
+    @classmethod
+    def of(cls, error: BaseException, doing: str, shard: int | None = None) -> Failure:
+        """The failure for an error on a worker."""
+        known = error if isinstance(error, OracleError) else raised(error, doing)
+        cause = error.__cause__ if error is known else error
+        trace = None if cause is None else "".join(traceback.format_exception(cause))
+        return cls(known.parts, known.row, shard, trace)
+
+    @classmethod
+    def timed_out(cls, timeout: float, remedy: str, doing: str = "reply") -> Failure:
+        """The failure of a worker that did not reply in time."""
+        return cls((f"A worker must {doing} within timeout = {timeout:g} s", "no reply", remedy))
+
+    @classmethod
+    def nan(cls, x: Array, value: Array) -> Failure | None:
+        """The failure for NaN at a moderate point; far out, where powers overflow, it is divergence, not a defect."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            moderate = np.abs(x).max(axis=1) < np.finfo(x.dtype).max ** 0.125
+        broken = np.isnan(value).any(axis=1) & moderate
+        if not broken.any():
+            return None
+        rule, remedy = "The oracle must return numbers at every finite point", "Fix the sampler for this point"
+        return cls((rule, "NaN", f"{remedy}, or start elsewhere"), int(np.flatnonzero(broken)[0]))
+
+
+def not_picklable(error: Exception, computed: str, remedy: str = "") -> CapabilityError:
+    """The error for an oracle that cannot be sent to where it is to be computed."""
+    rule = f"An oracle must be picklable to be computed {computed}"
+    remedy = remedy or "Let its functions make what cannot be sent, or use Local(kind='threads')"
+    return CapabilityError(rule, f"{type(error).__name__}: {error}", remedy)
+
+
+class WorkerTracebackError(Exception):
+    """The traceback of an error on a worker, as text: the cause of the error that is raised for it."""
+
+
+class WorkerState:
+    """What a worker holds: the oracles it was sent, and the streams it draws batches from."""
+
+    def __init__(self) -> None:
+        self.oracles: dict[int, Shardable] = {}
+        self._streams = lru_cache(_STREAMS)(_streams)
+
+    def sums(
+        self, oracle: Shardable, x: Array, spec: BatchSpec, spans: Spans, buffers: Sequence[Array] | None = None
+    ) -> list[Array] | Failure:
+        """Draw the batch, then as `span_sums`; to be called within `arrays.quiet()`."""
+        try:
+            oracle = spec.selected(oracle)
+            if spec.size is None:
+                batch = oracle.full_batch()
+            else:
+                streams = self._streams(spec.seed, spec.replications, spec.purpose, spec.dimension, spec.dtype)
+                streams.position = spec.position if isinstance(spec.position, int) else _integers(spec.position)
+                batch = oracle.draw(streams, spec.size)
+        except Exception as error:
+            return Failure.of(error, "drawing a batch")
+        return span_sums(oracle, batch, x, spans, buffers)
+
+
+def _streams(seed: int, replications: bytes, purpose: int, dimension: int, dtype: str) -> Streams:
+    return Streams(seed, _integers(replications), Purpose(purpose), dimension, dtype)
+
+
+def span_sums(
+    oracle: Shardable, batch: Batch, x: Array, spans: Spans, buffers: Sequence[Array] | None = None
+) -> list[Array] | Failure:
+    """The sum of each span of shards, like x and in its buffer if the oracle writes there; or the first failure."""
+    shard = 0
+
+    def part(number: int) -> Array:
+        nonlocal shard
+        shard = number
+        value = oracle.partial(x, batch, shard, buffer if shard == first else None)
+        if value.shape == x.shape and value.dtype == x.dtype:
+            return value
+        return accepted(x, value.astype(x.dtype) if value.dtype.kind in "iu" else value)
+
+    sums: list[Array] = []
+    try:
+        for first, end in spans:
+            buffer = None if buffers is None else buffers[len(sums)]
+            sums.append(tree_sum(part, (first, end)))
+    except Exception as error:
+        return Failure.of(error, "evaluating a batch", shard)
+    return sums
+
+
+@lru_cache(maxsize=256)
+def assign(shards: int, workers: int) -> list[list[Span]]:
+    """Spans of neighbouring shards for each worker, with about equal numbers of shards; none where there are fewer."""
+    cuts = [shards * worker // workers for worker in range(workers + 1)]
+    return [tree_spans(first, end, shards) for first, end in pairwise(cuts)]
+
+
+def combine(x: Array, shards: int, assignment: Assignment, results: Sequence[Any], name: Callable[[int], str]) -> Array:
+    """The total of what workers returned; raises for the first that failed or returned NaN at a moderate point."""
+    for worker, sums in enumerate(results):
+        if isinstance(sums, Failure):
+            raise sums.error(name(worker), x)
+    total = combined(dict(zip(chain(*assignment), chain(*results), strict=True)), shards)
+    if arrays.has_nan(total):
+        for worker, sums in enumerate(results):
+            for value in sums:
+                if (failure := Failure.nan(x, value)) is not None:
+                    raise failure.error(name(worker), x)
+    return total
