@@ -1,46 +1,35 @@
 """What a few samples around the start say of an operator and its noise, before anything is solved."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from math import inf, sqrt
-from typing import Any, NamedTuple
+from dataclasses import replace
+from math import sqrt
+from typing import Any
 
 import numpy as np
 
 from dualanchor.advise import estimates
-from dualanchor.advise.calibration import Calibration
+from dualanchor.advise.calibration import Calibration, judged
 from dualanchor.advise.probes import Directions, Pair, Probe
-from dualanchor.advise.sampled import open_samples, require_whole
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
+from dualanchor.advise.sampled import open_samples
+from dualanchor.core import check
+from dualanchor.core.errors import ArgumentError, OracleError
+from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.problem import Problem
 from dualanchor.core.streams import Purpose
 from dualanchor.core.types import Array
 
-FEWEST_SAMPLES = 64
-FEWEST_FOR_BATCHES = 512
+Growth = tuple[float, float, bool]  # distance from x0, sigma there, and whether that is larger than at x0
+
+MIN_SAMPLES = 64
+MIN_SAMPLES_FOR_BATCHES = 512
 
 _BATCHES, _BATCH = 8, 8  # means of 8 samples, 8 of them, compared with single samples
 _DIRECTIONS = 64  # at most, for the rotation index
-_EXACT, _NOISY = (4, 3), (2, 1)  # pairs that look for the largest and for the smallest quotient
-_FEWEST_DRAWS = 8  # in a pair; fewer are no basis for a test
+_EXACT, _NOISY = (4, 3), (2, 1)  # pairs in search of the largest and of the smallest quotient
+_MIN_DRAWS = 8  # in a pair; fewer are no basis for a test
 _DISTANCES = (1.0, 2.0, 4.0)  # from x0 in units of the radius, where the noise is measured again
 _FAR_DRAWS = 24  # at each point there, on at most four points per distance; at least half as many on a single one
-
-
-class _Shares(NamedTuple):
-    """Operator evaluations for each part; what is left over goes to single samples at x0."""
-
-    start: int
-    scale: int
-    directions: int
-    chain: int
-    far: int
-
-    @classmethod
-    def of(cls, samples: int) -> _Shares:
-        return cls(max(16, samples // 10), 16, samples // 4, 3 * samples // 10, 22 * samples // 100)
 
 
 def calibrate(
@@ -52,14 +41,17 @@ def calibrate(
     radius: float | None = None,
     confidence: float = 0.95,
 ) -> Calibration:
-    r"""Estimate the noise at x0, look at the operator around it, and say what speaks against the theorems.
+    r"""Estimate the noise at x0, examine the operator around it, and say what speaks against the theorems.
 
-    Only samples are used, never the operator behind them, and they come from streams of their own: a run with the same
-    seed is independent of them. Single samples at x0 give :math:`\sigma` and :math:`\|F(x_0)\|`. Pairs of points
-    :math:`x_0, y`, with the same samples at both where the oracle can be asked again, give the constants of
-    cocoercivity, violations of monotonicity and an upper bound on :math:`\mu`; the directions are random, that of
-    :math:`F(x_0)`, those of a power iteration from there, and the one along which the operator seems to increase least.
-    Many directions at once give the rotation index. Samples further out show whether the noise grows.
+    Only samples are used, from streams of their own: a run with the same seed is independent of them. Single samples at
+    x0 give :math:`\sigma` and :math:`\|F(x_0)\|`. Pairs of points, with the same samples at both where the oracle can
+    repeat them, give the constants of cocoercivity, violations of monotonicity and an upper bound on :math:`\mu`; their
+    directions are random, those of a power iteration from :math:`F(x_0)`, and the one along which the operator seems to
+    increase least. Many directions at once give the rotation index; samples further out show whether the noise grows.
+
+    Every constant of the operator is **local**: seen along some pairs near x0. The true L can be far larger, so its
+    estimate serves to shrink a step and never to enlarge one. Alarms (not monotone, growing noise, odd batches) are
+    raised without a cause in about 2 of 10,000 calibrations each.
 
     Parameters
     ----------
@@ -68,27 +60,14 @@ def calibrate(
     x0 : array of shape (d,) or Result, optional
         Around which point; without it a problem's start.
     samples : int
-        Operator evaluations, at least 64. Never more are made; with few of them some parts are left out, and the
-        notes say which.
+        Operator evaluations at most, at least 64; with few of them some parts are left out, and findings say which.
     seed : int
         Where all randomness comes from.
     radius : float, optional
-        How far from x0 matters, a guess of :math:`\|x_0 - x_\star\|`. Samples are taken up to four times as far.
+        How far from x0 matters, a guess of :math:`\|x_0 - x_\star\|`; samples are taken up to four times as far.
         Guessed from :math:`\|F(x_0)\|` and the slope there if left out.
     confidence : float
         Of the intervals, each by itself.
-
-    Returns
-    -------
-    Calibration
-
-    Notes
-    -----
-    Every constant of the operator is **local**: seen along some pairs near x0. The true L can be far larger, so its
-    estimate serves to shrink a step and never to enlarge one. A quotient seen along a pair bounds :math:`\mu` from
-    above only.
-
-    Alarms (not monotone, growing noise, odd batches) are raised without a cause in about 2 of 10,000 calibrations each.
 
     Examples
     --------
@@ -97,48 +76,48 @@ def calibrate(
     >>> abs(found.sigma - 0.1) < 0.01, found.violations, found.evals <= 2000
     (True, 0, True)
     """
-    _require(samples, radius, confidence)
+    samples = check.count(samples, "calibrate: samples", MIN_SAMPLES)
+    confidence = check.probability(confidence, "calibrate: confidence")
+    if radius is not None:
+        radius = check.number(radius, "calibrate: radius", positive=True)
     F, points, _ = open_samples(oracle, x0, seed=seed, purpose=Purpose.PILOT, owner="calibrate")
     if len(points) != 1:
         raise ArgumentError("calibrate: x0 must be one point (d,)", f"{len(points)} points", "Calibrate at one of them")
-    return _Course(Probe(F, points, int(samples), seed), radius, confidence).run(seed)
+    return _Calibrator(Probe(F, points, samples, seed), radius, confidence).run()
 
 
-class _Course:
-    """One calibration on its way: what has been measured, and what there is to say about it."""
+class _Calibrator:
+    """A calibration in progress: what has been measured and found so far."""
 
     def __init__(self, probe: Probe, radius: float | None, confidence: float) -> None:
-        self.probe, self.confidence = probe, confidence
-        self.share = _Shares.of(probe.samples)
-        self.radius = radius
+        self.probe, self.radius, self.confidence = probe, radius, confidence
         self.pairs: list[Pair] = []
-        self.notes: list[str] = []
+        self.findings: list[Finding] = []
         self.slope: float | None = None  # |JF|/|F| at x0
 
-    def run(self, seed: int) -> Calibration:
+    def run(self) -> Calibration:
+        """A tenth of the samples at x0, 25 % along directions, 22 % far out, 30 % along a chain, the rest at x0."""
         probe = self.probe
-        probe.start(self.share.start)
+        probe.start(max(16, probe.samples // 10))
         radius = self.find_scale()
         near = max(radius * (0.1 if probe.replayable else 1.0), sqrt(probe.eps) * probe.norm)
-        seen = self.look_around(near)
-        growths = self.look_far(radius)
-        defects = self.check_oracle()
-        probe.start(probe.left - self.share.chain)  # before the chain, whose first direction is that of F(x0)
-        self.follow(near, seen)
-        probe.start(probe.left)
-        return self.conclude(seed, radius, seen, growths, defects)
+        seen = self.probe_around(near, probe.samples // 4)
+        growths = self.probe_far(radius, 22 * probe.samples // 100)
+        self.check_oracle()
+        chain = 3 * probe.samples // 10
+        probe.start(probe.remaining - chain)  # before the chain, whose first direction is that of F(x0)
+        self.follow(near, chain, seen)
+        probe.start(probe.remaining)
+        return self.conclude(radius, seen, growths)
 
     def find_scale(self) -> float:
         """The radius: from a distance at which F visibly differs from F(x0), a guess of the distance to a root."""
         probe = self.probe
         unit = max(1.0, probe.norm) if self.radius is None else self.radius
         distance = (0.01 if probe.replayable else 0.5) * unit
-        draws = self.share.scale // 2
         for attempt in range(1 if probe.samples < 256 else 4):
             direction = self.toward_image() if attempt % 2 == 0 else probe.random_direction()
-            pair = probe.pair(direction, distance, draws)
-            self.pairs.append(pair)
-            self.set_slope(pair)
+            self.set_slope(self.add_pair(direction, distance, _MIN_DRAWS))
             if self.slope is not None:
                 break
             distance *= 8
@@ -150,37 +129,38 @@ class _Course:
             return unit
         return max(size / self.slope, 0.0 if probe.replayable else distance)  # where noise does not hide the change
 
+    def add_pair(self, direction: Array, distance: float, draws: int) -> Pair:
+        self.pairs.append(self.probe.pair(direction, distance, draws))
+        return self.pairs[-1]
+
     def toward_image(self) -> Array:
         mean = self.probe.at_x0.mean
-        size = float(np.linalg.norm(mean))
-        return mean / size if size > 0 else self.probe.random_direction()
+        return _unit(mean) if mean.any() else self.probe.random_direction()
 
-    def look_around(self, distance: float) -> Directions | None:
+    def probe_around(self, distance: float, evals: int) -> Directions | None:
         """Difference quotients along random directions, for the rotation index."""
-        probe, share = self.probe, min(self.share.directions, self.probe.left)
+        probe, share = self.probe, min(evals, self.probe.remaining)
         count = min(probe.dimension, _DIRECTIONS, share // 2 - 1, probe.most)
         if count < min(2, probe.dimension):
             return None
         size = max(1, share // (2 * (count + 1))) if self.noisy else 1
         return probe.along(probe.random_directions(count), distance, size)
 
-    def follow(self, distance: float, seen: Directions | None) -> None:
+    def follow(self, distance: float, evals: int, seen: Directions | None) -> None:
         """A power iteration from F(x0), then the direction along which the operator seems to increase least."""
-        share = min(self.share.chain, self.probe.left)
+        share = min(evals, self.probe.remaining)
         steps, lows = _NOISY if self.noisy else _EXACT
-        draws = max(_FEWEST_DRAWS, share // (2 * (steps + lows)))
+        draws = max(_MIN_DRAWS, share // (2 * (steps + lows)))
         affordable = share // (2 * draws)
         steps = min(steps, (affordable + 1) // 2)
         first, direction = len(self.pairs), self.toward_image()
         for k in range(steps):
-            pair = self.probe.pair(direction, distance, draws)
-            self.pairs.append(pair)
+            pair = self.add_pair(direction, distance, draws)
             if k == 0:
                 self.set_slope(pair)
-            size = float(np.linalg.norm(pair.image))
-            if size == 0:
+            if not pair.image.any():
                 break
-            direction = pair.image / size
+            direction = _unit(pair.image)
         self.descend(distance, draws, min(lows, affordable - steps), seen, self.pairs[first:])
 
     def set_slope(self, pair: Pair) -> None:
@@ -203,107 +183,81 @@ class _Course:
             direction = estimates.lowest_direction(np.array(directions), np.array(images))
             if k % 2 == 1:  # widen the span by what the last image adds to it
                 extra = images[-1] - (images[-1] @ directions[-1]) * directions[-1]
-                size = float(np.linalg.norm(extra))
-                direction = extra / size if size > 1e-6 * np.linalg.norm(images[-1]) else self.probe.random_direction()
-            pair = self.probe.pair(direction, distance, draws)
-            self.pairs.append(pair)
+                visible = np.linalg.norm(extra) > 1e-6 * np.linalg.norm(images[-1])
+                direction = _unit(extra) if visible else self.probe.random_direction()
+            pair = self.add_pair(direction, distance, draws)
             directions.append(pair.direction)
             images.append(pair.image)
 
-    def look_far(self, radius: float) -> list[estimates.Growth]:
+    def probe_far(self, radius: float, evals: int) -> list[Growth]:
         """The noise at several distances from x0, in random directions."""
-        draws = min(self.share.far, self.probe.left) // 2 // len(_DISTANCES)
+        draws = min(evals, self.probe.remaining) // 2 // len(_DISTANCES)
         points = min(4, max(1, draws // _FAR_DRAWS))
         if draws < _FAR_DRAWS // 2:
-            self.notes.append("too few samples to see whether the noise grows away from x0")
+            self.findings.append(Finding.of("growth-not-tested"))
             return []
         found = []
         for multiple in _DISTANCES:
+            distance = multiple * radius
+            directions = (self.probe.random_direction() for _ in range(points))
             try:
-                pairs = [
-                    self.probe.pair(self.probe.random_direction(), multiple * radius, draws // points)
-                    for _ in range(points)
-                ]
+                pairs = [self.probe.pair(direction, distance, draws // points) for direction in directions]
             except OracleError as error:
-                self.notes.append(
-                    f"no samples at a distance of {multiple * radius:.3g} from x0 or further: {error.parts[1]}"
-                )
+                self.findings.append(Finding.of("no-far-samples", distance=distance, error=error.parts[1]))
                 break
-            self.pairs.extend(pairs)
+            self.pairs += pairs
             found.append(estimates.growth(pairs, self.probe.at_x0, len(_DISTANCES)))
         return found
 
-    def check_oracle(self) -> list[str]:
+    def check_oracle(self) -> None:
         """Whether the oracle does what an oracle has to do."""
-        defects = []
         if self.probe.broken_promise:
-            defects.append("the oracle says that its samples can be had again, but one batch gave two values at x0")
-        if self.probe.samples < FEWEST_FOR_BATCHES:
-            self.notes.append("too few samples to compare batches with single samples")
-            return defects
-        return defects + estimates.batch_defects(self.probe.at_x0, self.probe.batches(_BATCHES, _BATCH), _BATCH)
+            self.findings.append(Finding.of("broken-promise"))
+        if self.probe.samples < MIN_SAMPLES_FOR_BATCHES:
+            self.findings.append(Finding.of("batches-not-tested"))
+            return
+        batches = self.probe.batches(_BATCHES, _BATCH)
+        self.findings += estimates.batch_findings(self.probe.at_x0, batches, _BATCH)
 
-    def conclude(
-        self,
-        seed: int,
-        radius: float,
-        seen: Directions | None,
-        growths: list[estimates.Growth],
-        defects: list[str],
-    ) -> Calibration:
-        probe, pairs = self.probe, list(self.pairs)
-        if seen is not None:
-            pairs += estimates.exact_pairs(seen, max(pair.rounding for pair in pairs))
-        sigma = estimates.noise(probe.at_x0, self.confidence)
+    def conclude(self, radius: float, seen: Directions | None, growths: list[Growth]) -> Calibration:
+        probe, quotients = self.probe, estimates.Quotients(self.pairs, seen)
         residual = estimates.residual(probe.at_x0, self.confidence)
-        local = estimates.local_constants(pairs, probe.replayable, self.confidence)
-        turn = None if seen is None else estimates.rotation(seen)
-        against = estimates.violations(pairs)
+        against, M = quotients.violations(), quotients.lipschitz()
+        L_mean, not_cocoercive = quotients.cocoercivity(self.confidence, single=False)
+        with_intervals = {
+            "sigma": estimates.noise(probe.at_x0, self.confidence),
+            "residual": residual,
+            "local_L": quotients.cocoercivity(self.confidence, single=True)[0] if probe.replayable else None,
+            "local_L_mean": L_mean,
+            "rotation": None if seen is None else estimates.rotation(seen),
+        }
+        numbers: dict[str, Any] = {name: one and one.value for name, one in with_intervals.items()}
+        numbers |= {f"{name}_interval": one and one[1:] for name, one in with_intervals.items()}
         size = residual.value if residual.low > 0 else residual.high
-        slope = self.slope or local.M
+        slope = self.slope or M
         if slope is None:
-            self.notes.append("no change of the operator was visible above the noise: pass radius to look further out")
-        return Calibration(
-            sigma=sigma.value,
-            sigma_interval=sigma[1:],
-            residual=residual.value,
-            residual_interval=residual[1:],
-            local_L=None if local.L is None else local.L.value,
-            local_L_interval=None if local.L is None else local.L[1:],
-            local_L_mean=None if local.L_mean is None else local.L_mean.value,
-            local_L_mean_interval=None if local.L_mean is None else local.L_mean[1:],
-            local_M=local.M,
-            mu_at_most=estimates.smallest_quotient(pairs, self.confidence),
-            pairs=len(pairs),
+            self.findings.append(Finding.of("no-visible-change"))
+        made = Calibration(
+            **numbers,
+            local_M=M,
+            mu_at_most=quotients.smallest_slope(self.confidence),
+            pairs=quotients.pairs,
             violations=len(against),
-            steepest_violation=min((float(pair.inner.mean()) for pair in against), default=None),
-            not_cocoercive=local.not_cocoercive,
-            rotation=None if turn is None else turn.value,
-            rotation_interval=None if turn is None else turn[1:],
-            sigma_at=tuple((one.distance, one.sigma) for one in growths),
-            noise_grows=any(one.grown for one in growths),
+            steepest_violation=float(against.min()) if len(against) else None,
+            not_cocoercive=not_cocoercive,
+            sigma_at=tuple((distance, sigma) for distance, sigma, _ in growths),
+            noise_grows=any(grown for *_, grown in growths),
             D_guess=size / slope if slope else None,
             radius=radius,
-            replayable=probe.replayable,
-            own_randomness=probe.own_randomness,
-            dimension=probe.dimension,
-            samples=probe.samples,
+            **{name: getattr(probe, name) for name in ("replayable", "own_randomness", "dimension", "samples", "seed")},
             draws=int(np.max(probe.F.draws)),
             evals=probe.evals,
-            seed=int(seed),
             confidence=self.confidence,
-            defects=tuple(defects),
-            notes=tuple(self.notes),
         )
+        weight = list(Severity).index
+        findings = sorted([*self.findings, *judged(made)], key=lambda one: -weight(one.severity))
+        return replace(made, findings=tuple(findings))
 
 
-def _require(samples: Any, radius: Any, confidence: Any) -> None:
-    require_whole(samples, "calibrate", "samples", FEWEST_SAMPLES)
-    for value, name, largest in ((radius, "radius", inf), (confidence, "confidence", 1.0)):
-        if value is None and name == "radius":
-            continue
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-            raise ArgumentTypeError(f"calibrate: {name} must be a number", repr(value), "Pass a number")
-        if not 0 < value < largest:
-            rule = "positive and finite" if largest == inf else "strictly between 0 and 1"
-            raise ArgumentError(f"calibrate: {name} must be {rule}", value, f"Use another {name}")
+def _unit(vector: Array) -> Array:
+    return np.asarray(vector / np.linalg.norm(vector))

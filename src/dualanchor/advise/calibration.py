@@ -1,13 +1,13 @@
-"""What a calibration found, in numbers and in words."""
+"""What a calibration found: numbers, and findings made of them."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from dualanchor.core.files import jsonable
+from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.problem import Constants
-from dualanchor.core.result import jsonable
 
 GRADIENT_LIKE = 0.1
 """Below this rotation index the operator behaves like a gradient."""
@@ -17,7 +17,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, repr=False)
 class Calibration:
-    r"""Noise, local constants and warnings around a point, from samples.
+    r"""Noise, local constants and findings around a point, from samples.
 
     Attributes
     ----------
@@ -27,40 +27,29 @@ class Calibration:
         :math:`\|F(x_0)\|` without the upward bias of the norm of a mean; 0 where the noise hides it.
     local_L, local_L_interval
         The largest :math:`\mathbb E\|\hat F(x;\xi) - \hat F(y;\xi)\|^2 / \langle F(x) - F(y), x - y\rangle` seen near
-        x0, the constant of the theorems for single samples. The true L is at least about as large and can be far
-        larger. Infinite where the operator turns without any pull (it is then not cocoercive); None where the same
-        samples cannot be had at two points.
-    local_L_mean, local_L_mean_interval
-        The same for the mean operator F, the limit of large batches.
-    local_M
-        The largest :math:`\|F(x) - F(y)\|/\|x - y\|` seen.
+        x0, about a lower bound on the theorems' L. Infinite where the operator turns without any pull (it is then not
+        cocoercive); None where the same samples cannot be had at two points.
+    local_L_mean, local_L_mean_interval, local_M
+        The same for the mean operator F, the limit of large batches; the largest Lipschitz quotient seen.
     mu_at_most
-        An upper confidence bound: F cannot be more strongly monotone than along the pairs seen. It says nothing about
-        how small :math:`\mu` is.
-    pairs, violations, steepest_violation
-        Pairs of points examined, along how many of them F is not monotone beyond doubt, and the most negative
-        :math:`\langle F(x) - F(y), x - y\rangle/\|x - y\|^2` among these.
-    not_cocoercive
-        Along how many pairs F changes without any change along the pair.
+        An upper confidence bound: F cannot be more strongly monotone than along the pairs seen.
+    pairs, violations, steepest_violation, not_cocoercive
+        Pairs of points examined, along how many of them F is not monotone beyond doubt, the most negative
+        :math:`\langle F(x) - F(y), x - y\rangle/\|x - y\|^2` among these, and along how many F only turns.
     rotation, rotation_interval
         :math:`\|J - J^\top\|_F/(\|J - J^\top\|_F + \|J + J^\top\|_F)` for the Jacobian near x0: 0 for gradients, 1 for
         pure rotation. None where noise leaves it open.
     sigma_at, noise_grows
         (distance from x0, sigma there), and whether the noise is larger there beyond doubt.
-    D_guess
-        :math:`\|F(x_0)\|` over the slope of F there: a guess of the distance to a root, not a bound.
-    radius
-        The scale that distances were measured in.
-    replayable
-        Whether the same samples can be had at two points.
-    own_randomness
-        Whether one state of the generator gave two values, by an oracle that does not say whether it may.
+    D_guess, radius
+        :math:`\|F(x_0)\|` over the slope of F there, a guess of the distance to a root; the scale of distances used.
+    replayable, own_randomness
+        Whether the same samples can be had at two points; whether one state of the generator gave two values, by an
+        oracle that does not say whether it may.
     draws, evals
         Fresh samples and operator evaluations made; `evals` is at most `samples`.
-    defects
-        What seems to be wrong with the oracle itself.
-    notes
-        What was left out.
+    findings : tuple of Finding
+        What speaks against the theorems or for another method, and what was left out; violations first.
     """
 
     sigma: float
@@ -84,22 +73,18 @@ class Calibration:
     D_guess: float | None
     radius: float
     replayable: bool
+    own_randomness: bool
     dimension: int
     samples: int
     draws: int
     evals: int
     seed: int
     confidence: float
-    own_randomness: bool = False
-    defects: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def largest_step(self) -> float | None:
-        """1/(2 L) with the larger of the local estimates; it only ever shrinks a step, and no theorem stands behind it.
-
-        Where the operator is not cocoercive 1/(2 M) takes its place; None where nothing could be estimated.
-        """
+        """1/(2 L) with the larger local estimate, 1/(2 M) if F is not cocoercive; no theorem stands behind it."""
         seen = [L for L in (self.local_L, self.local_L_mean) if L is not None]
         scale = self.local_M if inf in seen else max(seen, default=None)
         return 1 / (2 * scale) if scale else None
@@ -118,67 +103,18 @@ class Calibration:
         return Constants(sigma=self.sigma, D=self.D_guess)
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """What speaks against the theorems, or for another method; a sentence each."""
-        said = list(self.defects)
-        if self.violations:
-            said.append(
-                f"not monotone along {self.violations} of {self.pairs} pairs (slope down to "
-                f"{self.steepest_violation:.3g}): no theorem applies"
-            )
-        if self.not_cocoercive:
-            said.append(
-                f"not cocoercive along {self.not_cocoercive} of {self.pairs} pairs, where F turns without pulling: "
-                "anchored methods have no guarantee; extragradient methods (SEG and its averages) are the ones to try"
-            )
-        if self.noise_grows:
-            distance, sigma = max(self.sigma_at, key=lambda one: one[1])
-            said.append(
-                f"variance grows: sigma is {sigma:.3g} at a distance of {distance:.3g} from x0, so Assumption 1 holds "
-                "only locally with the sigma found at x0"
-            )
-        if self.residual_interval[0] == 0 and self.sigma > 0:
-            said.append("|F(x0)| is not visible above the noise: x0 may be a root already, or more samples are needed")
-        if not self.replayable:
-            elsewhere = (
-                "sample gives different values for the same rng: it takes randomness from elsewhere (np.random, "
-                "torch.randn?), so results do not depend on the seed alone; and "
-            )
-            said.append(
-                (elsewhere if self.own_randomness else "")
-                + "the same samples cannot be had at two points: L of single samples is not known, the other estimates "
-                "are rougher, and methods that evaluate one batch at two points cannot run"
-            )
-        return tuple(said)
-
-    @property
-    def verdict(self) -> tuple[str, ...]:
-        """All there is to say, in sentences: the warnings first."""
-        said = [f"Warning: {warning}." for warning in self.warnings]
-        if not self.violations:
-            said.append(f"No sign against monotonicity along {self.pairs} pair{'s' * (self.pairs > 1)}.")
-        if self.sigma == 0:
-            said.append("No noise seen at x0.")
-        if self.rotation is None:
-            said.append("Gradient-like or rotating: could not be told.")
-        elif self.rotation <= GRADIENT_LIKE and not self.violations:
-            said.append("Gradient-like: averaged SGDA may need fewer samples.")
-        if self.local_L_mean and self.local_L and self.local_L < inf and self.local_L_mean < 0.5 * self.local_L:
-            factor = self.local_L / self.local_L_mean
-            said.append(
-                f"The mean operator is smoother than its samples, by a factor of {factor:.2g} near x0: large batches "
-                "may admit larger steps."
-            )
-        return (*said, *(f"Note: {note}." for note in self.notes))
+    def warnings(self) -> tuple[Finding, ...]:
+        """The findings that are more than notes."""
+        return tuple(one for one in self.findings if one.severity is not Severity.NOTE)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as numbers, texts and lists, ready for JSON; an infinite number is None."""
-        facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        facts |= {name: getattr(self, name) for name in ("largest_step", "D_at_least", "warnings", "verdict")}
-        return {name: jsonable(value) for name, value in facts.items()}
+        """Everything as plain JSON values; an infinite number is None."""
+        names = (*self.__dataclass_fields__, "largest_step", "D_at_least")
+        return {name: jsonable(getattr(self, name)) for name in names}
 
     def __repr__(self) -> str:
         step = self.largest_step
+        guess = "unknown" if self.D_guess is None else f"{self.D_guess:.4g}"
         lines = {
             "sigma at x0": _with_interval(self.sigma, self.sigma_interval),
             "|F(x0)|": _with_interval(self.residual, self.residual_interval),
@@ -186,16 +122,37 @@ class Calibration:
             "L of the mean, local": _with_interval(self.local_L_mean, self.local_L_mean_interval),
             "mu": f"at most {self.mu_at_most:.3g}",
             "rotation": _with_interval(self.rotation, self.rotation_interval),
-            "D": f"guess {_number(self.D_guess)}, at least {_number(self.D_at_least)}",
+            "D": f"guess {guess}, at least {self.D_at_least:.4g}",
             "step": "not limited" if step is None else f"at most {step:.3g} (only ever shrinks)",
         }
         spent = f"{self.evals:,} evaluations, {self.draws:,} draws"
-        head = f"Calibration around x0 in dimension {self.dimension:,} ({spent})"
-        return "\n".join([head, *(f"  {name:<22}{text}" for name, text in lines.items()), *self.verdict])
+        body = [f"  {name:<22}{text}" for name, text in lines.items()] + [
+            f"{one.label}: {one}" for one in self.findings
+        ]
+        return "\n".join([f"Calibration around x0 in dimension {self.dimension:,} ({spent})", *body])
 
 
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.4g}"
+def judged(seen: Calibration) -> Iterator[Finding]:
+    """What the numbers of a calibration say."""
+    factor = seen.local_L / seen.local_L_mean if seen.local_L and seen.local_L_mean else 0.0
+    distance, sigma = max(seen.sigma_at, key=lambda one: one[1], default=(0.0, 0.0))
+    against = {"count": seen.violations, "pairs": seen.pairs, "slope": seen.steepest_violation}
+    gradient_like = seen.rotation is not None and seen.rotation <= GRADIENT_LIKE and not seen.violations
+    for code, found, values in (
+        ("not-monotone", seen.violations, against),
+        ("not-cocoercive", seen.not_cocoercive, {"count": seen.not_cocoercive, "pairs": seen.pairs}),
+        ("noise-grows", seen.noise_grows, {"sigma": sigma, "distance": distance}),
+        ("start-not-visible", seen.residual_interval[0] == 0 and seen.sigma > 0, {}),
+        ("own-randomness", seen.own_randomness, {}),
+        ("not-replayable", not seen.replayable, {}),
+        ("monotone-so-far", not seen.violations, {"pairs": seen.pairs}),
+        ("no-noise", seen.sigma == 0, {}),
+        ("rotation-unknown", seen.rotation is None, {}),
+        ("gradient-like", gradient_like, {}),
+        ("smooth-mean", 2 < factor < inf, {"factor": factor}),
+    ):
+        if found:
+            yield Finding(code, values=values)
 
 
 def _with_interval(value: float | None, interval: Interval | None) -> str:

@@ -1,15 +1,14 @@
 """From probes to numbers: noise, local constants, monotonicity, rotation, growth of the noise."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from math import exp, inf, nan, sqrt
-from typing import NamedTuple
+from math import exp, inf, sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import fdtri, stdtrit
 
 from dualanchor.advise.probes import AtStart, Directions, Pair
+from dualanchor.core.finding import Finding
 from dualanchor.core.types import Array
 from dualanchor.theory.confidence import GroupMoments, group_moments
 
@@ -31,17 +30,17 @@ class Estimate(NamedTuple):
     high: float
 
 
-def quantile(tail: float, freedom: float) -> float:
+def quantile(tail: float, freedom: Any) -> Any:
     """What a Student t variable exceeds with this probability."""
-    return -float(stdtrit(max(1.0, freedom), tail))
+    return -stdtrit(np.maximum(1.0, freedom), tail)
 
 
 def mean_and_error(values: Array) -> tuple[float, float]:
     """Mean of independent values and its standard error."""
-    return float(values.mean()), float(values.std(ddof=1) / sqrt(values.size))
-
-
-# -- at x0 -------------------------------------------------------------------------------------------------------
+    n = values.size
+    mean = float(np.add.reduce(values)) / n
+    rest = values - mean
+    return mean, sqrt(float(rest @ rest) / (n - 1) / n)
 
 
 def noise(at: AtStart, confidence: float) -> Estimate:
@@ -67,173 +66,118 @@ def residual(at: AtStart, confidence: float) -> Estimate:
     return Estimate(value, low, high)
 
 
-def effective_dimension(at: AtStart) -> float:
-    """In how many directions the noise is spread: (tr Σ)²/tr Σ²."""
-    moments = group_moments(at.group_means)
-    squares = _squares(moments)
-    return float(np.clip(float(moments.trace) ** 2 / squares, 1, at.dimension)) if squares > 0 else 1.0
-
-
 def _squares(moments: GroupMoments) -> float:
     """The trace of Σ² of the group means, without what the sampling error of S adds to tr S²."""
     biased, freedom = float(moments.squares), moments.groups - 1
     return max(biased - float(moments.trace) ** 2 / freedom, 0.1 * biased / freedom)
 
 
-def batch_defects(at: AtStart, batches: Array, size: int) -> list[str]:
+def batch_findings(at: AtStart, batches: Array, size: int) -> list[Finding]:
     """What is wrong with means of `size` samples, compared with single samples at the same point."""
     count, n = len(batches), at.count
     spread = float(np.square(batches - batches.mean(axis=0)).sum()) / (count - 1)
+    biased = Finding.of("biased-batches", size=size)
     if at.variance == 0 and spread == 0:
-        same = np.allclose(batches.mean(axis=0), at.mean, rtol=1e-6, atol=0)
-        return [] if same else [_MEANS.format(size=size)]
-    defects, d = [], effective_dimension(at)
-    difference = batches.mean(axis=0) - at.mean
-    expected = spread / count + at.variance / n
-    if difference @ difference > expected * float(fdtri(d, (count - 1) * d, 1 - FALSE_ALARM / 2)):
-        defects.append(_MEANS.format(size=size))
+        return [] if np.allclose(batches.mean(axis=0), at.mean, rtol=1e-6, atol=0) else [biased]
+    moments = group_moments(at.group_means)
+    squares, difference = _squares(moments), batches.mean(axis=0) - at.mean
+    d = float(np.clip(moments.trace**2 / squares, 1, at.dimension)) if squares > 0 else 1.0  # effective dimension
+    quotient = float(difference @ difference) / (spread / count + at.variance / n)
+    found = [biased] if quotient > fdtri(d, (count - 1) * d, 1 - FALSE_ALARM / 2) else []
     if at.variance == 0:
-        return defects
+        return found
     ratio = size * spread / at.variance
     blocks = np.array(at.blocks)
-    scatter = (
-        float(np.var(blocks[:, 1]) * blocks[:, 0].mean()) / at.variance**2
-    )  # of one sample: 2/d for Gaussian noise
+    scatter = float(np.var(blocks[:, 1]) * blocks[:, 0].mean()) / at.variance**2  # of one sample: 2/d if Gaussian
     # Satterthwaite: a chi-square variable with f degrees of freedom has the squared relative error 2/f.
     top, bottom = (2 / error for error in (2 / ((count - 1) * d) + scatter / (count * size), scatter / n + 1e-9))
-    low, high = (float(fdtri(top, bottom, tail)) for tail in (FALSE_ALARM / 8, 1 - FALSE_ALARM / 8))
-    if not low <= ratio <= high:
-        defects.append(
-            f"the mean of {size} samples has {ratio:.2g} times the variance that independent samples give: samples "
-            "within a batch depend on each other, or it is not their mean"
-        )
-    return defects
-
-
-_MEANS = (
-    "the mean of {size} samples is not at the same place as single samples: the oracle is biased, or returns a sum "
-    "instead of a mean"
-)
-
-
-# -- pairs of points ---------------------------------------------------------------------------------------------
-
-
-class Local(NamedTuple):
-    """Local constants: L of one sample (None if samples cannot be had again), of the mean operator, and M."""
-
-    L: Estimate | None
-    L_mean: Estimate | None
-    M: float | None
-    not_cocoercive: int
-
-
-def local_constants(pairs: Sequence[Pair], replayable: bool, confidence: float) -> Local:
-    """The largest quotients seen. The true constants are at least as large, up to the errors of the estimates."""
-    looks = [_Look.of([pair]) for pair in pairs] + [_Look.of(pairs)]  # the average over all pairs is the least noisy
-    means = [look.cocoercivity(look.products, 2.0, confidence) for look in looks]
-    singles = [look.cocoercivity(look.squares, 1.0, confidence) for look in looks] if replayable else []
-    lipschitz = [float(look.products.mean()) for look in looks if _resolved(look.products, 2.0)]
-    return Local(
-        max((one for one in singles if one is not None), default=None),
-        max((one for one in means if one is not None), default=None),
-        sqrt(max(lipschitz)) if lipschitz else None,
-        sum(one is not None and one.value == inf and one.low < inf for one in means[:-1]),
-    )
-
-
-class _Look(NamedTuple):
-    """What one pair shows, or several taken together."""
-
-    inner: Array
-    squares: Array
-    products: Array
-    rounding: float
-
-    @classmethod
-    def of(cls, pairs: Sequence[Pair]) -> _Look:
-        inner, squares, products = (
-            np.concatenate([getattr(pair, name) for pair in pairs]) for name in ("inner", "square", "leave_one_out")
-        )
-        return cls(inner, squares, products, max(pair.rounding for pair in pairs))
-
-    def cocoercivity(self, squares: Array, projection: float, confidence: float) -> Estimate | None:
-        """Squares over inner products; the lower end of that where it is badly resolved, None where it is hidden.
-
-        `projection` is 2 where the squares are products of each draw with the mean of the others: the error of their
-        mean is then twice that of independent values.
-        """
-        if not _resolved(squares, projection):
-            return None
-        (square, error), (inner, inner_error) = mean_and_error(squares), mean_and_error(self.inner)
-        largest_inner = inner + 3 * inner_error + self.rounding
-        if largest_inner <= 0:  # not even monotone
-            return Estimate(inf, inf, inf)
-        lowest = max(0.0, square - 2 * projection * error) / largest_inner
-        if largest_inner <= _SKEW * sqrt(square):
-            return Estimate(inf, lowest, inf)
-        if inner > 3 * inner_error + self.rounding:
-            value = square / inner
-            _, spread = mean_and_error((projection * squares - value * self.inner) / inner)
-            reach = quantile((1 - confidence) / 2, squares.size - 1) * spread
-            if spread <= _ROUGH * value:
-                return Estimate(value, max(0.0, value - reach), value + reach)
-        return Estimate(lowest, lowest, inf)
-
-
-def _resolved(squares: Array, projection: float) -> bool:
-    mean, error = mean_and_error(squares)
-    return mean > 2.5 * projection * error and mean > 0
-
-
-def violations(pairs: Sequence[Pair], level: float = FALSE_ALARM) -> list[Pair]:
-    """The pairs along which F is not monotone, all of them together at one level."""
-    found = []
-    for pair in pairs:
-        inner, error = mean_and_error(pair.inner)
-        if inner + quantile(level / len(pairs), pair.inner.size - 1) * error < -pair.rounding:
-            found.append(pair)
+    if not fdtri(top, bottom, FALSE_ALARM / 8) <= ratio <= fdtri(top, bottom, 1 - FALSE_ALARM / 8):
+        found.append(Finding.of("batch-variance", size=size, ratio=ratio))
     return found
 
 
-def smallest_quotient(pairs: Sequence[Pair], confidence: float) -> float:
-    """An upper confidence bound on mu: no operator is more strongly monotone than along any of these pairs."""
-    tail = (1 - confidence) / len(pairs)
-    uppers = [
-        inner + quantile(tail, pair.inner.size - 1) * error + pair.rounding
-        for pair in pairs
-        for inner, error in [mean_and_error(pair.inner)]
-    ]
-    return min(uppers)
+class Quotients:
+    """The difference quotients of all pairs, one pair after another; at the end those of all pairs as if of one."""
 
+    def __init__(self, pairs: Sequence[Pair], seen: Directions | None) -> None:
+        inner, square, products = ([getattr(pair, name) for pair in pairs] for name in Pair._fields[2:5])
+        rounding = [pair.rounding for pair in pairs]
+        if seen is not None and seen.exact:  # both batches agree along each direction: pairs of two draws
+            inner += list(np.einsum("bpd,pd->pb", seen.images, seen.directions))
+            square += list(np.einsum("bpd,bpd->pb", *[seen.images] * 2))
+            products += list(np.repeat(np.einsum("pd,pd->p", *seen.images)[:, None], 2, axis=1))
+            rounding += [max(rounding)] * len(seen.directions)
+        counts = [values.size for values in inner]
+        self.pairs, self.counts = len(counts), np.array([*counts, sum(counts)])
+        self.rounding = np.array([*rounding, max(rounding)])
+        self.inner, self.square, self.products = (np.concatenate(both * 2) for both in (inner, square, products))
 
-def exact_pairs(seen: Directions, rounding: float) -> list[Pair]:
-    """Directions along which both batches agree, as pairs."""
-    if not seen.exact:
-        return []
-    result = []
-    for direction, image in zip(seen.directions, seen.images.swapaxes(0, 1), strict=True):
-        square = np.einsum("ij,ij->i", image, image)
-        product = np.full(2, image[0] @ image[1])
-        still = np.zeros(2)
-        mean = image.mean(axis=0)
-        result.append(Pair(direction, seen.distance, image @ direction, square, product, still, 0.0, mean, rounding))
-    return result
+    def means(self, values: Array) -> tuple[Array, Array]:
+        """The mean over each pair and its standard error."""
+        starts = np.cumsum(self.counts) - self.counts
+        mean = np.add.reduceat(values, starts) / self.counts
+        rest = values - np.repeat(mean, self.counts)
+        return mean, np.sqrt(np.add.reduceat(rest * rest, starts) / (self.counts - 1) / self.counts)
+
+    def slopes(self, tail: float) -> Array:
+        """Upper confidence bounds on the slope along each pair, all together at the level `tail`."""
+        inner, error = self.means(self.inner)
+        return (inner + quantile(tail / self.pairs, self.counts - 1) * error)[:-1]
+
+    def violations(self, level: float = FALSE_ALARM) -> Array:
+        """The slopes along pairs on which F is not monotone beyond doubt."""
+        inner, _ = self.means(self.inner)
+        return inner[:-1][self.slopes(level) < -self.rounding[:-1]]
+
+    def smallest_slope(self, confidence: float) -> float:
+        """An upper confidence bound on mu: no operator is more strongly monotone than along any of these pairs."""
+        return float((self.slopes(1 - confidence) + self.rounding[:-1]).min())
+
+    def lipschitz(self) -> float | None:
+        """The largest quotient of the mean operator seen; None where noise hides all of them."""
+        square, error = self.means(self.products)
+        visible = square[(square > 5.0 * error) & (square > 0)]
+        return sqrt(visible.max()) if visible.size else None
+
+    def cocoercivity(self, confidence: float, single: bool) -> tuple[Estimate | None, int]:
+        """The largest L seen, of single samples or of the mean operator, and along how many pairs there is none.
+
+        Squares over inner products; the lower end of that where it is badly resolved, None where noise hides all.
+        """
+        # Products of each draw with the mean of the others: their mean has twice the error of independent values.
+        squares, factor = (self.square, 1.0) if single else (self.products, 2.0)
+        (square, error), (inner, inner_error) = self.means(squares), self.means(self.inner)
+        visible, largest = (square > 2.5 * factor * error) & (square > 0), inner + 3 * inner_error + self.rounding
+        with np.errstate(all="ignore"):  # quotients that are not chosen below
+            lowest = np.maximum(0.0, square - 2 * factor * error) / largest
+            value, each = square / inner, np.repeat(inner, self.counts)
+            _, spread = self.means((factor * squares - np.repeat(value, self.counts) * self.inner) / each)
+            reach = quantile((1 - confidence) / 2, self.counts - 1) * spread
+            skew = (largest > 0) & (largest <= _SKEW * np.sqrt(square))
+            clear = (inner > 3 * inner_error + self.rounding) & (spread <= _ROUGH * value)
+        ends = np.select(
+            [largest <= 0, skew, clear],  # not even monotone; no pull; well resolved
+            [
+                np.full((3, len(inner)), inf),
+                np.array([np.full_like(inner, inf), lowest, np.full_like(inner, inf)]),
+                np.array([value, np.maximum(0.0, value - reach), value + reach]),
+            ],
+            np.array([lowest, lowest, np.full_like(inner, inf)]),
+        )
+        found = max((Estimate(*one) for one in ends.T[visible].tolist()), default=None)
+        return found, int(np.count_nonzero((visible & skew)[:-1]))
 
 
 def lowest_direction(directions: Array, images: Array) -> Array:
     """In the span of the directions, the unit vector along which F increases least, judged from noisy images."""
     products = directions @ directions.T
     sizes, vectors = np.linalg.eigh(products)
-    kept = sizes > 1e-6 * sizes[-1]
-    basis = vectors[:, kept] / np.sqrt(sizes[kept])
+    large = sizes > 1e-6 * sizes[-1]
+    basis = vectors[:, large] / np.sqrt(sizes[large])
     mixed = directions @ images.T
     lowest = np.linalg.eigh(basis.T @ (mixed + mixed.T) @ basis)[1][:, 0]
     vector = (basis @ lowest) @ directions
     return np.asarray(vector / np.linalg.norm(vector))
-
-
-# -- rotation and growth -----------------------------------------------------------------------------------------
 
 
 def rotation(seen: Directions) -> Estimate | None:
@@ -264,8 +208,9 @@ def rotation(seen: Directions) -> Estimate | None:
         # A negative value is noise: it must not make the upper end small.
         return Estimate(max(least, size), max(least, size - 2 * error), max(least, size, 0.0) + 2 * error)
 
-    turn, pull = part(-1), part(1)
-    index, low, high = _index(turn.value, pull.value), _index(turn.low, pull.high), _index(turn.high, pull.low)
+    turn, pull = np.sqrt(part(-1)), np.sqrt(part(1))[[0, 2, 1]]  # the lower end: little turn and much pull
+    with np.errstate(invalid="ignore"):  # nan where neither is seen
+        index, low, high = (turn / (turn + pull)).tolist()
     if not high - low <= _OPEN:
         return None
     return Estimate(*(value if value > _TURNS else 0.0 for value in (index, low, high)))
@@ -278,25 +223,11 @@ def _products(a: Array, b: Array, unseen: float) -> tuple[float, float]:
     return mean, sqrt((2 * signal * noise + noise**2 + 2 * unseen * signal**2) / a.size)
 
 
-def _index(turn: float, pull: float) -> float:
-    """The index from the two squared norms; nan where neither is seen."""
-    turn, pull = sqrt(turn), sqrt(pull)
-    return turn / (turn + pull) if turn + pull > 0 else nan
-
-
-class Growth(NamedTuple):
-    """Sigma at a distance from x0, and whether the variance there is larger than at x0 beyond doubt."""
-
-    distance: float
-    sigma: float
-    grown: bool
-
-
-def growth(pairs: Sequence[Pair], at: AtStart, tests: int) -> Growth:
-    """Compare the noise at points of one distance with that at x0; one of so many tests."""
+def growth(pairs: Sequence[Pair], at: AtStart, tests: int) -> tuple[float, float, bool]:
+    """A distance from x0, sigma there, and whether it is larger than at x0 beyond doubt; one of several tests."""
     values = np.concatenate([pair.growth for pair in pairs])
     change, error = mean_and_error(values)
     clear = change > quantile(FALSE_ALARM / tests, values.size - 1) * error
     material = change > (_MATERIAL - 1) * at.variance + max(pair.rounding * pair.distance for pair in pairs) ** 2
     here = float(np.mean([pair.variance for pair in pairs]))
-    return Growth(float(np.mean([pair.distance for pair in pairs])), sqrt(here), bool(clear and material))
+    return float(np.mean([pair.distance for pair in pairs])), sqrt(here), bool(clear and material)

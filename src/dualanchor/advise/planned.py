@@ -1,13 +1,18 @@
-"""What a plan says: rounds, batches, samples, the bound that they earn and the theorem behind it."""
+"""A plan: rounds, batches, samples, the bound that they earn and the theorem behind it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import ceil, isfinite, sqrt
+from math import isfinite
 from typing import Any
 
+import numpy as np
+
+from dualanchor.core.claim import Theorem
 from dualanchor.core.errors import ArgumentError
+from dualanchor.core.finding import Finding
 from dualanchor.core.method import Method
 from dualanchor.core.schedule import Stages, Tapered
 from dualanchor.methods.averaged import AveragedSGDA
@@ -15,10 +20,29 @@ from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM
 from dualanchor.methods.sgda import SGDA
 from dualanchor.methods.tapered_dual_ohm import TaperedDualOHM
+from dualanchor.theory.bounds import A1, A2, COCOERCIVE, STRONG
 from dualanchor.theory.complexity import TABLE
 from dualanchor.theory.schedules import Run
 
-AVERAGING = "Averaging of affine operators"
+_AFFINE = "F is affine"
+THEOREMS = {
+    one.id: one
+    for one in (
+        Theorem("start", "the start itself: |F(x0)| <= 2D/step_size", (COCOERCIVE,)),
+        Theorem("proposition-3.3", "Proposition 3.3 (no noise)", (COCOERCIVE,)),
+        Theorem("theorem-4.1", "Theorem 4.1 (constant batches)", (A1, A2)),
+        Theorem("theorem-4.5", "Theorem 4.5 (early stopping)", (A1, COCOERCIVE, STRONG)),
+        Theorem("theorem-a", "Theorem A (constant batches)", (A1, A2)),
+        Theorem("theorem-a-affine", "Theorem A for affine operators (constant batches)", (A1, _AFFINE)),
+        Theorem("theorem-a-rounds", "Theorem A (variance of a round given by their number)", (A1, A2)),
+        Theorem("theorem-b", "Theorems A and B (tapered batches)", (A1, A2)),
+        Theorem("theorem-b-affine", "Theorems A and B for affine operators (tapered batches)", (A1, _AFFINE)),
+        Theorem("theorem-c", "Theorem C (SGDA in epochs)", (A1, COCOERCIVE, STRONG)),
+        Theorem("restarts", "Restarts of Theorem A", (A1, A2, "dist(x, roots) <= |F(x)|/mu")),
+        Theorem("averaging-affine", "Averaging of affine operators", (A1, _AFFINE)),
+    )
+}
+"""The results that plans rest on, by id."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,10 +51,8 @@ class Plan:
 
     Attributes
     ----------
-    theorem, assumptions : str, tuple of str
-        The result behind the bound, and what it rests on.
-    step_size : float
-        alpha.
+    theorem : Theorem
+        The result behind the bound, with its assumptions.
     horizon, stop : int
         N, and the step after which to stop, at most N - 1.
     stages : tuple of Run
@@ -41,18 +63,17 @@ class Plan:
         Root mean square of the residual at the end, at most.
     exact : bool
         Whether `samples` is the exact number and the optimum in whole numbers; otherwise a close upper bound.
-    eps, budget : float or None
-        What was asked for.
     seconds : float or None
         Predicted time, where latency and cost of a sample were given.
-    rejected : tuple of (str, float)
+    rejected : tuple of (Theorem, int)
         Other results that apply, and how many samples they would need.
-    note : str or None
+    findings : tuple of Finding
         What else was done, such as longer steps for larger batches.
+    step_size, eps, budget, inputs
+        alpha, the target, and the arguments of `plan`.
     """
 
-    theorem: str
-    assumptions: tuple[str, ...]
+    theorem: Theorem
     step_size: float
     horizon: int
     stop: int
@@ -64,72 +85,52 @@ class Plan:
     eps: float | None
     budget: int | None
     seconds: float | None = None
-    rejected: tuple[tuple[str, float], ...] = ()
-    note: str | None = None
-    asked: dict[str, Any] = field(default_factory=dict)
+    rejected: tuple[tuple[Theorem, int], ...] = ()
+    findings: tuple[Finding, ...] = ()
+    inputs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the theorem rests on."""
+        return self.theorem.assumptions
 
     def method(self) -> Method:
         """The method, ready for `solve`; stop it after `stop` steps if that is less than `horizon - 1`."""
+        horizons, sizes = (tuple(getattr(run, name) for run in self.stages) for name in ("horizon", "batch_size"))
+        single = len(self.stages) == 1
         if self.rounds == 0:
             return DualOHM(self.step_size, horizon=1)
-        if self.theorem == AVERAGING:
+        if self.theorem.id == "averaging-affine":
             return AveragedSGDA(self.step_size, weights="uniform")
-        if self.theorem.startswith("Theorem C"):
-            return SGDA(self.step_size, batch_size=self._batches())
-        if len(self.stages) > 1:
-            return RestartedDualOHM(
-                self.step_size,
-                horizons=tuple(run.horizon for run in self.stages),
-                batch_sizes=tuple(run.batch_size for run in self.stages),
-            )
-        sizes = self.stages[0].batch_size
-        kind = DualOHM if isinstance(sizes, int) else TaperedDualOHM
-        return kind(self.step_size, horizon=self.horizon, batch_size=sizes)
-
-    def _batches(self) -> Any:
-        if len(self.stages) == 1:
-            return self.stages[0].batch_size
-        return Stages(
-            tuple(run.horizon for run in self.stages),
-            tuple(run.batch_size for run in self.stages),
-        )
+        if self.theorem.id == "theorem-c":
+            return SGDA(self.step_size, batch_size=sizes[0] if single else Stages(horizons, sizes))
+        if not single:
+            return RestartedDualOHM(self.step_size, horizons=horizons, batch_sizes=sizes)
+        kind = DualOHM if isinstance(sizes[0], int) else TaperedDualOHM
+        return kind(self.step_size, horizon=self.horizon, batch_size=sizes[0])
 
     @property
     def batches(self) -> dict[str, Any]:
         """Kind and parameters of the batch sizes, with the first and the last of them."""
-        first, last = self.stages[0], self.stages[-1]
+        kinds = _described(self.stages[0])
         if len(self.stages) > 1:
-            kinds = {"stages": [_described(run.batch_size) for run in self.stages]}
-            return {"kind": "staged", **kinds, "first": _size(first, 0), "last": _size(last, -1)}
-        return {**_described(first.batch_size), "first": _size(first, 0), "last": _size(first, -1)}
+            kinds = {"kind": "staged", "stages": [_described(run) for run in self.stages]}
+        return {**kinds, "first": _size(self.stages[0], 0), "last": _size(self.stages[-1], -1)}
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain values, for JSON."""
+        """The plan as plain JSON values."""
+        names = ("horizon", "stop", "batches", "rounds", "samples", "bound", "step_size", "exact", "eps", "budget")
         return {
-            "theorem": self.theorem,
+            "theorem": self.theorem.title,
+            "theorem_id": self.theorem.id,
             "assumptions": list(self.assumptions),
-            "horizon": self.horizon,
-            "stop": self.stop,
-            "batches": self.batches,
-            "rounds": self.rounds,
-            "samples": self.samples,
-            "bound": self.bound,
-            "step_size": self.step_size,
-            "exact": self.exact,
-            "eps": self.eps,
-            "budget": self.budget,
-            "seconds": self.seconds,
-            "note": self.note,
+            **{name: getattr(self, name) for name in (*names, "seconds")},
+            "findings": [one.to_dict() for one in self.findings],
             "stages": [
-                {
-                    "horizon": run.horizon,
-                    "batches": _described(run.batch_size),
-                    "samples": run.samples,
-                    "bound": run.bound,
-                }
-                for run in self.stages
+                {"horizon": one.horizon, "batches": _described(one), "samples": one.samples, "bound": one.bound}
+                for one in self.stages
             ],
-            "rejected": [{"theorem": name, "samples": samples} for name, samples in self.rejected],
+            "rejected": [{"theorem": one.title, "samples": samples} for one, samples in self.rejected],
             "other_methods": [
                 {"method": name, "samples": samples, "complexity": order, "note": note}
                 for name, order, samples, note in self.other_methods()
@@ -138,8 +139,7 @@ class Plan:
 
     def other_methods(self) -> list[tuple[str, str, float | None, str]]:
         """Method, order, certified samples (None where only the order is known) and a note, for the same accuracy."""
-        known = self.asked
-        eps = self.eps if self.eps is not None else self.bound
+        known, eps = self.inputs, self.eps if self.eps is not None else self.bound
         if not known or not eps or not isfinite(eps) or known.get("sigma") is None:
             return []
         given = (eps, known["L"], known["D"], known["sigma"])
@@ -150,86 +150,73 @@ class Plan:
 
     @cached_property
     def halved(self) -> Plan | None:
-        """The plan for half of eps, where an eps was asked for."""
-        if self.eps is None or not self.asked:
-            return None
+        """The plan for half of eps, where the target is an eps."""
         from dualanchor.advise.plan import plan
 
-        return plan(**{**self.asked, "eps": self.eps / 2})
+        return None if self.eps is None or not self.inputs else plan(**{**self.inputs, "eps": self.eps / 2})
 
     def __repr__(self) -> str:
-        lines = [
-            ("theorem", self.theorem),
-            ("assumes", "; ".join(self.assumptions)),
-            ("step size", f"{self.step_size:.6g}"),
-            (
-                "rounds",
-                _count(self.rounds) + (f" of horizon {_count(self.horizon)}" if self.stop < self.horizon - 1 else ""),
-            ),
-            ("batches", self._batch_line()),
-            ("samples", ("" if self.exact else "≤ ") + _count(self.samples)),
-            ("bound", f"root mean square residual ≤ {self.bound:.4g}" + (f" (eps = {self.eps:g})" if self.eps else "")),
-        ]
-        if self.note is not None:
-            lines.append(("note", self.note))
-        if self.seconds is not None:
-            lines.append(("time", f"about {self.seconds:.4g} s predicted"))
-        if self.halved is not None and self.samples:
-            more = self.halved
-            lines.append(
-                (
-                    "eps / 2",
-                    f"{more.rounds / max(1, self.rounds):.3g} times the rounds, "
-                    f"{more.samples / self.samples:.3g} times the samples",
-                )
-            )
-        for name, cost in self.rejected:
-            lines.append(("instead of", f"{name}: {_count(cost)} samples"))
-        others = self.other_methods()
-        for name, order, samples, note in others:
-            if samples is not None and name != "dual-ohm, tapered":
-                lines.append((name, f"{_count(samples)} samples, {order}: {note}"))
-        if others:
-            orders = ", ".join(f"{name} {order}" for name, order, samples, _ in others if samples is None)
-            lines.append(("order only", orders))
+        lines = list(self._lines())
         width = max(len(name) for name, _ in lines)
         return "\n".join(f"{name:>{width}}: {text}" for name, text in lines)
 
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        horizon = f" of horizon {_count(self.horizon)}" if self.stop < self.horizon - 1 else ""
+        eps = f" (eps = {self.eps:g})" if self.eps else ""
+        yield "theorem", self.theorem.title
+        yield "assumes", "; ".join(self.assumptions)
+        yield "step size", f"{self.step_size:.6g}"
+        yield "rounds", _count(self.rounds) + horizon
+        yield "batches", self._batch_line()
+        yield "samples", ("" if self.exact else "≤ ") + _count(self.samples)
+        yield "bound", f"root mean square residual ≤ {self.bound:.4g}{eps}"
+        yield from ((one.label, str(one)) for one in self.findings)
+        if self.seconds is not None:
+            yield "time", f"about {self.seconds:.4g} s predicted"
+        if (half := self.halved) is not None and self.samples:
+            more = half.rounds / max(1, self.rounds), half.samples / self.samples
+            yield "eps / 2", f"{more[0]:.3g} times the rounds, {more[1]:.3g} times the samples"
+        for theorem, samples in self.rejected:
+            yield "instead of", f"{theorem}: {_count(samples)} samples"
+        orders: list[str] = []
+        for name, order, cost, note in self.other_methods():
+            if cost is None:
+                orders.append(f"{name} {order}")
+            elif name != "dual-ohm, tapered":
+                yield name, f"{_count(cost)} samples, {order}: {note}"
+        if orders:
+            yield "order only", ", ".join(orders)
+
     def _batch_line(self) -> str:
-        facts = self.batches
+        first, last = self.batches["first"], self.batches["last"]
+        several = f"{_count(first)} sample{'' if first == 1 else 's'}"
         if self.rounds == 0:
             return "none: the start is good enough"
-        if facts["first"] == facts["last"] and facts["kind"] == "constant":
-            return f"{_samples(facts['size'])} in every round"
+        if self.batches["kind"] == "constant":
+            return f"{several} in every round"
         stages = f"{len(self.stages)} stages, " if len(self.stages) > 1 else ""
-        return f"{stages}from {_samples(facts['first'])} in the first round to {_count(facts['last'])} in the last"
+        return f"{stages}from {several} in the first round to {_count(last)} in the last"
 
 
-def _described(batch_size: Any) -> dict[str, Any]:
-    if isinstance(batch_size, Tapered):
-        parameters = {"C": batch_size.C} | ({"multiple": batch_size.multiple} if batch_size.multiple > 1 else {})
-        return {"kind": "tapered", **parameters}
-    return {"kind": "constant", "size": batch_size}
+def _described(run: Run) -> dict[str, Any]:
+    if isinstance(run.batch_size, Tapered):
+        C, multiple = run.batch_size.C, run.batch_size.multiple
+        return {"kind": "tapered", "C": C} | ({"multiple": multiple} if multiple > 1 else {})
+    return {"kind": "constant", "size": run.batch_size}
 
 
 def _size(run: Run, k: int) -> int:
-    if run.horizon < 2:
-        return 0
-    if isinstance(run.batch_size, int):
-        return run.batch_size
-    m = run.horizon if k == 0 else 2
-    P = run.batch_size.multiple
-    return int(P * max(1, ceil(run.batch_size.C / P / sqrt(m * (m - 1.0)))))
+    """The size of the first round (k = 0) or the last (k = -1), without listing the others: there may be very many."""
+    size: Any = run.batch_size
+    if run.horizon < 2 or isinstance(size, int):
+        return size if run.horizon > 1 else 0
+    return int(size.size(np.array([k % (run.horizon - 1)]), run.horizon)[0])
 
 
 def _count(value: float) -> str:
     if not isfinite(value):
         return "infinitely many"
     return f"{int(value):,}" if value < 1e9 else f"{value:.3g}"
-
-
-def _samples(value: float) -> str:
-    return "1 sample" if value == 1 else f"{_count(value)} samples"
 
 
 def refused(rule: str, received: Any, remedy: str) -> ArgumentError:

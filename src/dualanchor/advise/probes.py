@@ -1,24 +1,24 @@
 """What a calibration does to an oracle: samples at x0, pairs of points, many directions at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from dualanchor.core import arrays
 from dualanchor.core.errors import OracleError
-from dualanchor.core.oracle import Batch, Session
+from dualanchor.core.oracle import Batch
+from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 
 _HELD = 1 << 23  # numbers that the samples of one pair, or one set of directions, may take
-_LARGEST = 1e100  # larger samples cannot be squared twice
+_LARGEST = 1e100  # samples of a larger norm cannot be squared twice
 
 
 @dataclass
 class AtStart:
-    """Single samples at x0 as they come in: mean, spread, and the means of a few groups. No sample is kept."""
+    """Single samples at x0 as they come in: mean, spread, and the means of a few groups. No sample is stored."""
 
     dimension: int
     groups: int
@@ -40,11 +40,9 @@ class AtStart:
         change, total = mean - self.mean, self.count + n
         self.squares += within + float(change @ change) * self.count * n / total
         self.mean = self.mean + change * (n / total)
-        for start in range(0, n, self.groups):
-            part = values[start : start + self.groups]
-            chosen = (self.count + start + np.arange(len(part))) % self.groups
-            self._sums[chosen] += part
-            self._sizes[chosen] += 1
+        group = np.arange(self.count, total) % self.groups
+        np.add.at(self._sums, group, values)
+        self._sizes += np.bincount(group, minlength=self.groups)
         self.count = total
 
     @property
@@ -64,63 +62,42 @@ class AtStart:
         return self._sums / np.maximum(1, self._sizes)[:, None]
 
 
-@dataclass(frozen=True)
-class Pair:
-    r"""Samples at x0 and at y = x0 + `distance` times a unit vector v; one number per draw in each array.
+class Pair(NamedTuple):
+    r"""Samples at x0 and at y = x0 + `distance` times a unit vector v; one number per draw where an array is named.
 
     With :math:`\delta = (\hat F(y) - \hat F(x_0))/\text{distance}`, where the noise is the same at both points if the
-    oracle can be asked again:
-
-    Attributes
-    ----------
-    inner : array
-        :math:`\langle \delta, v\rangle`, with mean :math:`\langle F(y) - F(x_0), y - x_0\rangle/\|y - x_0\|^2`.
-    square : array
-        :math:`\|\delta\|^2`.
-    leave_one_out : array
-        :math:`\langle \delta_i, \bar\delta_{-i}\rangle`, with mean :math:`\|F(y) - F(x_0)\|^2/\|y - x_0\|^2`.
-    growth : array
-        How much further the sample at y is from its mean than that at x0, squared; its mean is the difference of
-        the variances.
-    variance : float
-        The variance of one sample at y.
-    image : array of shape (d,)
-        The mean of :math:`\delta`.
-    rounding : float
-        What `inner` can be off by from rounding alone.
+    oracle can repeat its samples.
     """
 
-    direction: Array
+    direction: Array  # v
     distance: float
-    inner: Array
-    square: Array
-    leave_one_out: Array
-    growth: Array
-    variance: float
-    image: Array
-    rounding: float
+    inner: Array  # <δ, v>, with mean <F(y) - F(x0), y - x0>/|y - x0|²
+    square: Array  # |δ|²
+    leave_one_out: Array  # <δ_i, mean of the other δ>, with mean |F(y) - F(x0)|²/|y - x0|²
+    growth: Array  # how much further the sample at y is from its mean than that at x0, squared
+    variance: float  # of one sample at y
+    image: Array  # the mean of δ, of shape (d,)
+    rounding: float  # what `inner` can be off by from rounding alone
 
 
-@dataclass(frozen=True)
-class Directions:
+class Directions(NamedTuple):
     """Difference quotients along orthonormal directions (p, d), from two independent batches: images (2, p, d)."""
 
     directions: Array
-    distance: float
     images: Array
     exact: bool
 
 
 class Probe:
-    """Samples around x0 within a number of operator evaluations, brought to the host and looked at there.
+    """Samples around x0 within a number of operator evaluations, brought to the host.
 
     Whether the same samples can be had at two points is tried out, at the cost of two evaluations, unless the oracle
     says that they cannot.
     """
 
     def __init__(self, F: Session, x0: Array, samples: int, seed: int) -> None:
-        self.F, self.samples = F, samples
-        self.x0, self._like = arrays.to_host(x0), x0  # on the host, and as the oracle takes it
+        self.F, self.samples, self.seed = F, samples, int(seed)
+        self.x0, self._start = arrays.to_host(x0), x0  # on the host, and as the oracle takes it
         self.dimension = x0.shape[1]
         self.norm = float(np.linalg.norm(self.x0))
         self.eps = float(np.finfo(self.x0.dtype).eps)
@@ -129,7 +106,7 @@ class Probe:
         self._rng = Streams(seed, np.ones(1, dtype=np.int64), Purpose.PILOT).generators()[0]
         self.at_x0 = AtStart(self.dimension, min(32, max(8, samples // 16)), self.eps)
         self.most = max(8, _HELD // self.dimension)
-        declared = F._oracle.replayable
+        declared = F.oracle.replayable
         self.replayable = declared is not False and self._same_again()
         self.broken_promise = declared is True and not self.replayable
         self.own_randomness = declared is None and not self.replayable
@@ -140,8 +117,8 @@ class Probe:
         return int(np.max(self.F.evals))
 
     @property
-    def left(self) -> int:
-        """Operator evaluations that remain."""
+    def remaining(self) -> int:
+        """Operator evaluations that may still be made."""
         return self.samples - self.evals
 
     def random_direction(self) -> Array:
@@ -158,31 +135,32 @@ class Probe:
         size = min(self.most, 32, max(4, count // 8))
         while count > 0:
             n = min(size, count)
-            self.at_x0.add(np.stack([self._sample(self.x0, self.F.draw(1)) for _ in range(n)]))
+            self.at_x0.add(self.batches(n, 1))
             count -= n
 
     def batches(self, count: int, size: int) -> Array:
         """Means of `size` samples at x0, as the oracle gives them: (count, d)."""
-        return np.stack([self._sample(self.x0, self.F.draw(size)) for _ in range(count)])
+        values = np.empty((count, self.dimension))
+        for value in values:
+            self._sample(self._start, self.F.draw(size), value)
+        return values
 
     def pair(self, direction: Array, distance: float, count: int) -> Pair:
         """`count` single samples at x0 and as many at a point in this direction, the same ones if possible."""
         count = min(count, self.most)
         y = (self.x0 + distance * direction).astype(self.x0.dtype)
-        at_x, at_y = np.empty((count, self.dimension)), np.empty((count, self.dimension))
+        there = arrays.like(y, self._start)
+        at_x, at_y = np.empty((2, count, self.dimension))
         for i in range(count):
             batch = self.F.draw(1)
-            at_x[i] = self._sample(self.x0, batch)
-            at_y[i] = self._sample(y, batch if self.replayable else self.F.draw(1))
+            self._sample(self._start, batch, at_x[i])
+            self._sample(there, batch if self.replayable else self.F.draw(1), at_y[i])
         self.at_x0.add(at_x)
         step = y[0].astype(float) - self.x0[0]
         length = float(np.linalg.norm(step))
         change = (at_y - at_x) / length
-        mean = change.mean(axis=0)
-        square = np.einsum("ij,ij->i", change, change)
-        far_x, far_y = at_x - at_x.mean(axis=0), at_y - at_y.mean(axis=0)
-        bessel = count / (count - 1)
-        spread_x, spread_y = (bessel * np.einsum("ij,ij->i", far, far) for far in (far_x, far_y))
+        mean, square = change.mean(axis=0), _squares(change)
+        spread_x, spread_y = (count / (count - 1) * _squares(at - at.mean(axis=0)) for at in (at_x, at_y))
         size = float(np.linalg.norm(at_x[0]) + np.linalg.norm(at_y[0])) / length
         reach = float(np.sqrt(square.mean())) * (2 * self.norm + length) / length
         return Pair(
@@ -199,26 +177,38 @@ class Probe:
 
     def along(self, directions: Array, distance: float, size: int) -> Directions:
         """Difference quotients along several directions, from two batches that all directions share if possible."""
-        images = np.empty((2, *directions.shape))
+        images, start = np.empty((2, *directions.shape)), np.empty(self.dimension)
+        points = arrays.like((self.x0 + distance * directions).astype(self.x0.dtype), self._start)
         for image in images:
             batch = self.F.draw(size)
-            start = self._sample(self.x0, batch)
-            for j, direction in enumerate(directions):
-                y = (self.x0 + distance * direction).astype(self.x0.dtype)
-                image[j] = (self._sample(y, batch if self.replayable else self.F.draw(size)) - start) / distance
+            self._sample(self._start, batch, start)
+            for j, value in enumerate(image):
+                self._sample(points[j : j + 1], batch if self.replayable else self.F.draw(size), value)
+            image[...] = (image - start) / distance
         noise, signal = np.linalg.norm(images[0] - images[1]), np.linalg.norm(images)
-        return Directions(directions, distance, images, bool(noise <= self.alike * signal))
+        return Directions(directions, images, bool(noise <= self.alike * signal))
 
     def _same_again(self) -> bool:
-        batch = self.F.draw(1)
-        return bool(np.array_equal(self._sample(self.x0, batch), self._sample(self.x0, batch)))
+        batch, values = self.F.draw(1), np.empty((2, self.dimension))
+        for value in values:
+            self._sample(self._start, batch, value)
+        return bool(np.array_equal(*values))
 
-    def _sample(self, x: Array, batch: Batch) -> Array:
-        value = arrays.to_host(self.F(arrays.like(x, self._like), batch)[0]).astype(float)
-        if not (np.abs(value) <= _LARGEST).all():
+    def _sample(self, x: Array, batch: Batch, out: Array) -> None:
+        """Write the value of a batch at x, of shape (1, d), to `out`."""
+        value = self.F(x, batch)[0]
+        self.F.checking = False  # the first value has been examined; what follows examines all of them
+        out[...] = value if isinstance(value, np.ndarray) else arrays.to_host(value)
+        if not out.dot(out) <= _LARGEST**2:
+            self.F.checking = True
+            self.F(x, batch)  # raises if this is a NaN
             raise OracleError(
                 "calibrate: samples must be finite and small enough to be squared",
-                f"{np.abs(value).max():.3g} at a distance of {np.linalg.norm(x - self.x0):.3g} from x0",
-                "Mend the oracle, start elsewhere, or stay nearer with a smaller radius",
+                f"{np.abs(out).max():.3g} at a distance of {np.linalg.norm(arrays.to_host(x) - self.x0):.3g} from x0",
+                "Fix the sampler, start elsewhere, or stay nearer with a smaller radius",
             )
-        return value
+
+
+def _squares(rows: Array) -> Array:
+    """The squared norms of the rows."""
+    return np.einsum("ij,ij->i", rows, rows)

@@ -1,17 +1,16 @@
 """What `certify` and `calibrate` are handed, made into samples at points: one row per point."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualanchor.core import arrays
+from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
-from dualanchor.core.oracle import Oracle, Session, require_dimension
+from dualanchor.core.oracle import Oracle, require_dimension
 from dualanchor.core.problem import Problem, as_point
 from dualanchor.core.result import Result
+from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.oracles.sampler import Sampler
@@ -34,49 +33,32 @@ def open_samples(
     its replication r. Without x the point is the problem's start. The samples come from streams of their own, so they
     are independent of every run.
     """
-    require_whole(seed, owner, "seed", 0)
+    check.count(seed, f"{owner}: seed", 0)
     if callable(oracle) and not isinstance(oracle, (Oracle, Problem)):
         oracle = Sampler(oracle)
-    given = x.x if isinstance(x, Result) else x
-    shape = _shape(given)
-    dimension = None
+    given, drawn = (x.x, x.seed) if isinstance(x, Result) else (x, seed)
+    shape, dimension = _shape(given), None
     if isinstance(oracle, Problem):
-        drawn = x.seed if isinstance(x, Result) else seed
         rows = shape[0] if len(shape) == 2 else 1
         oracle, start, _ = oracle.instance(Streams(drawn, np.arange(rows), Purpose.INSTANCE))
         given, dimension = start[0] if given is None else given, start.shape[1]
         shape = _shape(given)
     elif not isinstance(oracle, Oracle):
-        raise ArgumentTypeError(
-            f"{owner}: oracle must be an Oracle, a Problem or a function sample(x, n, rng)",
-            type(oracle).__name__,
-            "Wrap what you have in Sampler, AdditiveNoise or FiniteSum",
-        )
+        rule = f"{owner}: oracle must be an Oracle, a Problem or a function sample(x, n, rng)"
+        raise ArgumentTypeError(rule, type(oracle).__name__, "Wrap it in Sampler, AdditiveNoise or FiniteSum")
     if given is None:
-        raise ArgumentTypeError(
-            f"{owner}: x can be left out only where the oracle is a Problem", "no point", "Say where: x=..."
-        )
+        rule = f"{owner}: x can be left out only where the oracle is a Problem"
+        raise ArgumentTypeError(rule, "no point", "Say where: x=...")
     if len(shape) not in (1, 2) or 0 in shape:
-        raise ArgumentError(
-            f"{owner}: x must be a point (d,) or points (rows, d)",
-            f"shape {shape}",
-            "Of several configurations give one, as result.x[0]" if len(shape) == 3 else "Reshape it",
-        )
+        remedy = "Of several configurations give one, as result.x[0]" if len(shape) == 3 else "Reshape it"
+        raise ArgumentError(f"{owner}: x must be a point (d,) or points (rows, d)", f"shape {shape}", remedy)
     rows = shape[0] if len(shape) == 2 else 1
     width = shape[-1] if dimension is None else dimension
     point = as_point(given, f"{owner}: x", width, rows if len(shape) == 2 else None)
     require_dimension(oracle, width, f"{owner}: x")
-    x2 = arrays.tile(point, rows)
-    streams = Streams(seed, np.arange(rows), purpose, width, x2.dtype)
-    return Sampled(Session(oracle, streams), x2, len(shape) == 1)
-
-
-def require_whole(value: Any, owner: str, name: str, least: int) -> None:
-    """Raise unless the value is a whole number, at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ArgumentTypeError(f"{owner}: {name} must be a whole number", repr(value), f"Use one of at least {least}")
-    if value < least:
-        raise ArgumentError(f"{owner}: {name} must be at least {least}", value, f"Use {least} or more")
+    points = arrays.tile(point, rows)
+    streams = Streams(seed, np.arange(rows), purpose, width, points.dtype)
+    return Sampled(Session(oracle, streams), points, len(shape) == 1)
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -1,24 +1,38 @@
 """`root`, `fixed_point`, `saddle` and `inclusion`: one solver behind all four."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import OracleError, unknown_name
+from dualanchor.core import check as require
+from dualanchor.core.errors import OracleError
+from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result
-from dualanchor.engines import attach, opened
-from dualanchor.front.answer import answer
-from dualanchor.front.ask import ELSEWHERE, NAMES, Ask
-from dualanchor.front.constrained import constrained
-from dualanchor.front.shapes import Layout, as_oracle, fitting, require_arguments, saddle_oracle
+from dualanchor.core.types import Array
+from dualanchor.engines import Engine, attach, opened
+from dualanchor.front.composite import solve_composite
+from dualanchor.front.layout import Layout, saddle_sampled, sampled
+from dualanchor.front.request import Request
+from dualanchor.front.route import Route
 from dualanchor.prox import Resolvent
+from dualanchor.run.checkpoint import Checkpoint
+
+Sample = Callable[..., Any]
+Progress = Callable[..., Any] | bool | None
 
 
-def root(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = (), **keywords: Any) -> Result:
+def root(
+    sample: Sample | Oracle, x0: Any, *, args: Sequence[Any] = (), prox: Callable[..., Any] | None = None,
+    eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
+    L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
+    sigma: float | None = None, D: float | None = None, confidence: float | None = None, guarantee: bool | None = None,
+    method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
+    callback: Callable[..., Any] | None = None, progress: Progress = None,
+    checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
+) -> Result:  # fmt: skip
     r"""Find x with F(x) = 0 from samples of F.
 
     Parameters
@@ -28,13 +42,15 @@ def root(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = 
         randomness from `rng`.
     x0 : array
         The start, of any shape; the result has the same, and is of the same library (NumPy, PyTorch, JAX, CuPy).
-    args : tuple
-        Passed on to `sample`.
+    args : tuple, passed on to `sample`
+    prox : callable, optional: solve 0 in F(x) + G(x) instead; see `inclusion`
     eps : float
         The residual to reach; exactly one of `eps` and `budget`. With L, sigma and D it is reached in root mean square,
         by a theorem; without them, the run stops at the first point whose upper confidence bound is at most eps.
     budget : int
-        Or: samples that may be spent in all, on looking, solving and certifying.
+        Or: samples that may be spent in all, on calibrating, solving and certifying.
+    max_samples : int, optional
+        The same with `eps`, 10,000,000 by default. Where a theorem would take more, certificates decide instead.
     L : float, optional
         F is 1/L-cocoercive in expectation. Without it there is no theorem: steps are found on the way.
     L_mean : float, optional
@@ -43,32 +59,26 @@ def root(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = 
         F is M-Lipschitz and mu-strongly monotone; with mu > 0 they give L = M**2/mu.
     sigma, D : float, optional
         Root mean square noise of one sample; distance from x0 to a root, at most.
-    method : str or Method
-        "auto", the name of a method, or a Method.
-    guarantee : bool, optional
-        Whether a budget is to be spent by a theorem (tapered Dual-OHM, restarts) rather than by what works best.
     confidence : float, optional
         Of the certificate, 0.95 by default. With `eps` and known constants, the probability with which eps is to hold.
-    max_samples : int, 10,000,000 by default
-        With `eps`: samples that may be spent in all. Where a theorem would take more, certificates decide instead.
+    guarantee : bool, optional
+        Whether a budget is to be spent by a theorem (tapered Dual-OHM, restarts) rather than by what works best.
+    method : "auto", the name of a method, or a Method
     certificate : bool
         Whether to set samples aside for a certificate: a tenth, at least 256 where that can be had.
     check : bool
-        Whether to spend a twentieth of the samples, at most 2,000, on a look at the oracle that may warn.
-    seed, reps : int
-        Where all randomness comes from; independent replications.
+        Whether to spend a twentieth of the samples, at most 2,000, on a calibration that may warn.
+    seed, reps : int: where all randomness comes from; independent replications
     callback, progress, checkpoint
-        As in `solve`; a callback sees x in its own shape, after every round, or after every stage where certificates
-        decide. It gets x, or a Result, still without a residual, if its parameter is called `intermediate_result`.
-        Each stage then has a checkpoint of its own, with its number behind the name.
+        As in `solve`. A callback is called after every round with x in its own shape, or with a Result, still without
+        a residual, if its parameter is called `intermediate_result`.
     engine : {"local", "mpi", "ray"} or Engine, optional
         Where batches are computed, by several workers: `dualanchor.engines`. Their number does not change the result.
 
     Returns
     -------
     Result
-        With `x`, `residual` (true or estimated), `certificate`, `plan`, `why`, `claim` (None with a plain budget) and
-        `warnings`; print it.
+        With `x`, `residual`, `certificate`, `plan`, `claim` (None with a plain budget) and `findings`; print it.
 
     Examples
     --------
@@ -79,13 +89,18 @@ def root(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = 
     >>> result.success, bool(np.linalg.norm(result.x - 1) < 0.2)
     (True, True)
     """
-    layout, start = Layout.of(fitting(sample, x0, "root"), "root")
-    ask = _ask("root", keywords, layout)
-    oracle = as_oracle(sample, layout, args, "root: sample")
-    return _shaped(layout, ask, oracle, lambda oracle: answer(ask, oracle, start))
+    return _solved(Request.of("root", locals()), sampled("root", sample, x0, args), prox)
 
 
-def fixed_point(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[Any] = (), **keywords: Any) -> Result:
+def fixed_point(
+    sample: Sample | Oracle, x0: Any, *, args: Sequence[Any] = (),
+    eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
+    L: float | None = 2.0, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
+    sigma: float | None = None, D: float | None = None, confidence: float | None = None, guarantee: bool | None = None,
+    method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
+    callback: Callable[..., Any] | None = None, progress: Progress = None,
+    checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
+) -> Result:  # fmt: skip
     """Find x = T(x) from samples of a map T that is nonexpansive in mean square.
 
     `sample(x, n, rng, *args)` returns the mean of n samples of T at x. The residual, eps and sigma are those of
@@ -101,21 +116,23 @@ def fixed_point(sample: Callable[..., Any] | Oracle, x0: Any, *, args: Sequence[
     >>> bool(np.linalg.norm(result.x - 1) < 0.1)
     True
     """
-    layout, start = Layout.of(fitting(sample, x0, "fixed_point"), "fixed_point")
-    ask = _ask("fixed_point", {"L": 2.0, **keywords}, layout)
-    oracle = as_oracle(sample, layout, args, "fixed_point: sample", minus_identity=True)
-    return _shaped(layout, ask, oracle, lambda oracle: answer(ask, oracle, start))
+    return _solved(Request.of("fixed_point", locals()), sampled("fixed_point", sample, x0, args, minus_identity=True))
 
 
 def saddle(
-    sample_u: Callable[..., Any], sample_v: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (), **keywords: Any
-) -> Result:
+    sample_u: Sample, sample_v: Sample, x0: Any, *, args: Sequence[Any] = (),
+    eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
+    L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
+    sigma: float | None = None, D: float | None = None, confidence: float | None = None, guarantee: bool | None = None,
+    method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
+    callback: Callable[..., Any] | None = None, progress: Progress = None,
+    checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
+) -> Result:  # fmt: skip
     """Minimise over u and maximise over v from samples of the gradients.
 
     `sample_u(u, v, n, rng, *args)` returns the mean of n samples of the gradient in u, `sample_v` of the gradient in v
     of the same function, the one that v maximises: not minus it. Both get the same generator, one after the other.
-    `x0` is the tuple (u0, v0); so is `x` in the result. Keywords as in `root`; F, made of the two, is (gradient in u,
-    minus gradient in v).
+    `x0` and `x` are tuples (u, v). Keywords as in `root`, for F = (gradient in u, minus gradient in v).
 
     Examples
     --------
@@ -129,20 +146,22 @@ def saddle(
     >>> bool(np.abs(u).max() < 0.1 and np.abs(v).max() < 0.1)
     True
     """
-    layout, start = Layout.of(x0, "saddle", blocks=2)
-    ask = _ask("saddle", keywords, layout)
-    oracle = saddle_oracle(sample_u, sample_v, layout, args)
-    return _shaped(layout, ask, oracle, lambda oracle: answer(ask, oracle, start))
+    return _solved(Request.of("saddle", locals()), saddle_sampled(sample_u, sample_v, x0, args))
 
 
 def inclusion(
-    sample: Callable[..., Any], prox: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (), **keywords: Any
-) -> Result:
+    sample: Sample | Oracle, prox: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (),
+    eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
+    L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
+    sigma: float | None = None, D: float | None = None, confidence: float | None = None, guarantee: bool | None = None,
+    method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
+    callback: Callable[..., Any] | None = None, progress: Progress = None,
+    checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
+) -> Result:  # fmt: skip
     """Find x with 0 in F(x) + G(x): constraints, penalties, or any monotone G with a resolvent.
 
     `prox(z, step)` is (I + step G)^-1 z: one of `dualanchor.prox`, or a function of a point in the shape of x0. The
-    residual, eps and the certificate are those of F(x) + g with a g in G(x), the KKT residual. Needs L. Other keywords
-    as in `root`.
+    residual is that of F(x) + g with a g in G(x), the KKT residual. Needs L. Other keywords as in `root`.
 
     Examples
     --------
@@ -153,40 +172,36 @@ def inclusion(
     >>> np.round(result.x, 1)
     array([1. , 0.5])
     """
-    layout, start = Layout.of(fitting(sample, x0, "inclusion"), "inclusion")
-    ask = _ask("inclusion", keywords, layout)
-    if ask.L is None:
-        raise ask.bad("L must be given", None, "Pass L, or M and mu > 0: the step in the prox follows from it")
-    require_arguments(prox, 2, "prox(z, step)", "inclusion: prox")
-    oracle = as_oracle(sample, layout, args, "inclusion: sample")
-    return _shaped(layout, ask, oracle, lambda oracle: constrained(ask, oracle, _flat_prox(prox, layout), start))
+    request = Request.of("inclusion", locals())
+    require.function(prox, "inclusion: prox", "prox(z, step)", 2)
+    return _solved(request, sampled("inclusion", sample, x0, args), prox)
 
 
-def _flat_prox(prox: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
-    if isinstance(prox, Resolvent) and len(layout.shapes[0]) == 1:
-        return prox
-
-    def rows(z: Any, step: Any) -> Any:
-        points = [arrays.like(prox(layout.split(row), step), z).reshape(row.shape) for row in z]
-        return arrays.namespace(z).stack(points)
-
-    return rows
-
-
-def _ask(door: str, keywords: dict[str, Any], layout: Layout) -> Ask:
-    for name in keywords:
-        if name not in NAMES:
-            raise unknown_name(f"{door}: keyword", name, [*NAMES, "args"], ELSEWHERE)
-    return Ask(door, **keywords).showing(layout.split)
-
-
-def _shaped(layout: Layout, ask: Ask, oracle: Oracle, solved: Callable[[Oracle], Result]) -> Result:
-    """What `solved` makes of the oracle on its engine, or leaves in an error, with x as the user has it."""
+def _solved(request: Request, operator: tuple[Oracle, Layout, Array], prox: Callable[..., Any] | None = None) -> Result:
+    """The result of a request, on its engine; x, also that of a result in an error, in the user's layout."""
+    oracle, layout, x0 = operator
+    request = request.showing(layout.split)
+    if prox is not None:
+        require.function(prox, f"{request.door}: prox", "prox(z, step)", 2)
+        if request.L is None:
+            remedy = "Pass L, or M and mu > 0: the step in the prox follows from it"
+            raise request.error("L must be given with a prox", None, remedy)
+        prox = _flat_prox(prox, layout)
     try:
-        with opened(ask.engine) as engine:
-            result = solved(oracle if engine is None else attach(oracle, engine))
+        with opened(request.engine) as engine:
+            oracle = oracle if engine is None else attach(oracle, engine)
+            result = Route(request, oracle, x0).result() if prox is None else solve_composite(request, oracle, prox, x0)
     except OracleError as error:
         if error.result is not None:
             error.result = replace(error.result, x=layout.split(error.result.x))
         raise
     return replace(result, x=layout.split(result.x))
+
+
+def _flat_prox(prox: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
+    """The prox for rows of flat vectors."""
+    if isinstance(prox, Resolvent) and len(layout.shapes[0]) == 1:
+        return prox
+    return lambda z, step: arrays.namespace(z).stack(
+        [arrays.like(prox(layout.split(row), step), z).reshape(row.shape) for row in z]
+    )

@@ -1,0 +1,116 @@
+"""Between the user's arrays and functions, of any shape, and the flat vectors that everything else works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core import arrays, check
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
+from dualanchor.core.oracle import Oracle, require_dimension
+from dualanchor.core.problem import Problem, as_reals
+from dualanchor.core.result import Result
+from dualanchor.core.types import Array
+from dualanchor.oracles.composite import FixedPoint
+from dualanchor.oracles.sampler import Sampler
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one array, or several blocks, lie in a flat vector."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    blocks: bool
+
+    @classmethod
+    def of(cls, x0: Any, owner: str, blocks: int | None = None) -> tuple[Layout, Array]:
+        """The layout of a start and its flat form; with `blocks`, a tuple of that many arrays is expected."""
+        x0 = x0.x if isinstance(x0, Result) else x0
+        if blocks is not None and (not isinstance(x0, (tuple, list)) or len(x0) != blocks):
+            rule = f"{owner}: the start must be a tuple of {blocks} arrays"
+            raise ArgumentTypeError(rule, repr(x0)[:80], "Pass (u0, v0)")
+        parts = [_numbers(part, owner) for part in (x0 if blocks is not None else [x0])]
+        if not all(arrays.alike(part, parts[0]) for part in parts):
+            kinds = " and ".join(type(part).__name__ for part in parts)
+            raise ArgumentTypeError(f"{owner}: the start must be of one library", kinds, "Convert one of them")
+        flat = arrays.concatenate([part.reshape(-1) for part in parts])
+        return cls(tuple(tuple(part.shape) for part in parts), blocks is not None), flat
+
+    def split(self, flat: Array) -> Any:
+        """The array or the tuple of blocks that a flat vector (or (reps, d)) stands for."""
+        ends = accumulate((prod(shape) for shape in self.shapes), initial=0)
+        pieces = zip(pairwise(ends), self.shapes, strict=True)
+        blocks = tuple(flat[..., a:b].reshape((*flat.shape[:-1], *shape))[()] for (a, b), shape in pieces)
+        return blocks if self.blocks else blocks[0]
+
+
+def _numbers(value: Any, owner: str) -> Array:
+    array = as_reals(value)
+    if array is None:
+        raise ArgumentTypeError(f"{owner}: the start must be made of real numbers", repr(value)[:80], "Pass floats")
+    empty = 0 in array.shape
+    if empty or not arrays.finite_rows(array.reshape(1, -1)).all():
+        what = "an empty array" if empty else "a start with NaN or infinity"
+        raise ArgumentError(f"{owner}: the start must be finite numbers", what, "Start from numbers")
+    return array
+
+
+def sampled(door: str, sample: Any, x0: Any, args: Any, minus_identity: bool = False) -> tuple[Oracle, Layout, Array]:
+    """The oracle of a user's function `sample(x, n, rng, *args)`, or an Oracle as it is; the layout; the flat start."""
+    own = sample.x0 if getattr(sample, "takes_vectors", False) else None  # an oracle that takes vectors like it alone
+    x0 = x0.x if isinstance(x0, Result) else x0
+    if own is not None and not (isinstance(x0, (np.ndarray, list)) and np.shape(x0) == np.shape(own)):
+        shape = f" of shape {tuple(x0.shape)}" if hasattr(x0, "shape") else ""
+        rule = f"{door}: this oracle takes a NumPy vector of shape {np.shape(own)}, with all unknowns in it"
+        raise ArgumentTypeError(rule, f"a {type(x0).__name__}{shape}", "Start from oracle.x0")
+    layout, start = Layout.of(x0, door)
+    if isinstance(sample, Oracle):
+        require_dimension(sample, start.shape[0], f"{door}: the start")
+    else:
+        _require_tuple(args, door)
+        problem = "Use dualanchor.solve for a Problem, or pass its oracle and a start"
+        remedy = problem if isinstance(sample, Problem) else "Pass a function"
+        name, form = f"{door}: sample", f"sample(x, n, rng{', *args' if args else ''})"
+        check.function(sample, name, form, 3 + len(args), remedy)
+        sample = Sampler(sample, shape=layout.shapes[0], args=tuple(args), name=name)
+    return FixedPoint(sample) if minus_identity else sample, layout, start
+
+
+def _require_tuple(args: Any, door: str) -> None:
+    if not isinstance(args, (tuple, list)):
+        remedy = "Write args=(value,) for a single value"
+        raise ArgumentTypeError(f"{door}: args must be a tuple", repr(args)[:80], remedy)
+
+
+def saddle_sampled(sample_u: Any, sample_v: Any, x0: Any, args: Any) -> tuple[Oracle, Layout, Array]:
+    """The same for (gradient in u, minus gradient in v)."""
+    layout, start = Layout.of(x0, "saddle", blocks=2)
+    _require_tuple(args, "saddle")
+    for name, function in (("sample_u", sample_u), ("sample_v", sample_v)):
+        form = f"{name}(u, v, n, rng{', *args' if args else ''})"
+        check.function(function, f"saddle: {name}", form, 4 + len(args))
+
+    def mean(x: Array, n: int, rng: Any) -> Array:
+        u, v = layout.split(x)
+        down = _flat(sample_u(u, v, n, rng, *args), layout.shapes[0], "saddle: sample_u", x)
+        up = _flat(sample_v(u, v, n, rng, *args), layout.shapes[1], "saddle: sample_v", x)
+        return arrays.concatenate([down, -up])
+
+    return Sampler(mean), layout, start
+
+
+def _flat(value: Any, shape: tuple[int, ...], owner: str, x: Array) -> Array:
+    """A value in the shape of a block as a flat vector of the library of x."""
+    array = arrays.as_library_of(value, x) if arrays.is_foreign(x) else arrays.to_host(value)
+    if not arrays.alike(array, x):
+        received = f"{type(array).__name__} for a point of type {type(x).__name__}"
+        remedy = "Compute with that library; its asarray, with dtype and device of the point, takes numbers from rng"
+        raise OracleError(f"{owner} must return an array of the library of the point", received, remedy)
+    if tuple(array.shape) != shape:
+        rule, received = "must return an array with the shape of the point", f"for a point of shape {shape}"
+        raise OracleError(f"{owner} {rule}", f"{arrays.form(array)} {received}", "Return the mean over the n samples")
+    return array.reshape(-1)

@@ -1,0 +1,133 @@
+"""What a user requests at a front door, validated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from dualanchor.core import check as require
+from dualanchor.core.callbacks import as_callback, as_progress
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
+from dualanchor.core.method import Method
+from dualanchor.core.result import Result
+from dualanchor.core.types import Array
+from dualanchor.engines import Engine
+from dualanchor.methods import registry
+from dualanchor.run.checkpoint import Checkpoint
+
+MIN_PILOT_SAMPLES = 64  # below, nothing is set aside for a certificate, and nothing spent on calibration
+DEFAULT_MAX_SAMPLES = 10_000_000  # that an eps may take, unless `max_samples` is given
+
+_POSITIVE = {"eps": True, "L": True, "L_mean": True, "M": True, "mu": False, "sigma": False, "D": False}
+_LEAST = {"budget": 1, "max_samples": 1, "seed": 0, "reps": 1}
+
+
+@dataclass(frozen=True)
+class Request:
+    """The keywords that all front doors share; see `root`."""
+
+    door: str
+    eps: float | None = None
+    budget: int | None = None
+    L: float | None = None
+    L_mean: float | None = None
+    M: float | None = None
+    mu: float = 0.0
+    sigma: float | None = None
+    D: float | None = None
+    method: Any = "auto"
+    guarantee: bool | None = None
+    confidence: float | None = None
+    max_samples: int | None = None
+    certificate: bool = True
+    check: bool = True
+    seed: int = 0
+    reps: int = 1
+    callback: Callable[..., Any] | None = None
+    progress: Any = None
+    checkpoint: Checkpoint | str | Path | None = None
+    engine: Engine | str | None = None
+
+    @classmethod
+    def of(cls, door: str, arguments: Mapping[str, Any]) -> Request:
+        """The request made of those arguments of a door that all doors share."""
+        return cls(door, **{field.name: arguments[field.name] for field in fields(cls)[1:]})
+
+    def __post_init__(self) -> None:
+        if (self.eps is None) == (self.budget is None):
+            received = "neither" if self.eps is None else f"eps={self.eps} and budget={self.budget}"
+            raise self.error("exactly one of eps and budget must be given", received, "Pass eps=0.05 or budget=10_000")
+        if self.budget is not None and self.max_samples is not None:
+            received = f"budget={self.budget} and max_samples={self.max_samples}"
+            raise self.error("max_samples goes with eps; a budget is a limit itself", received, "Leave one of them out")
+        checked: dict[str, Any] = {"mu": 0.0 if self.mu is None else self.mu}
+        for name, positive in _POSITIVE.items():
+            if (value := getattr(self, name)) is not None:
+                require.number(value, f"{self.door}: {name}", positive=positive)
+        for name, least in _LEAST.items():
+            if (value := getattr(self, name)) is not None:
+                checked[name] = require.count(value, f"{self.door}: {name}", least)
+        if self.confidence is not None:
+            checked["confidence"] = require.probability(self.confidence, f"{self.door}: confidence")
+        if not isinstance(self.method, (str, Method)):
+            rule = f"{self.door}: method must be a name or a Method"
+            raise ArgumentTypeError(rule, repr(self.method), "Use method='auto'")
+        if isinstance(self.method, str):
+            registry.get(self.method)  # an unknown name is turned down before anything is spent
+        checked["progress"] = as_progress(self.progress, self.door, "round")
+        if self.L is None and self.M is not None and checked["mu"] > 0:
+            checked["L"] = self.M**2 / self.mu
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        remedy = "Check which of the two is right"
+        if self.L_mean is not None and (self.L is None or self.L_mean > self.L):
+            raise self.error("L_mean must come with L and be at most that", self.L_mean, remedy)
+        if self.L is not None and self.mu > self.L:
+            raise self.error("mu must be at most L", f"mu = {self.mu}, L = {self.L}", remedy)
+
+    @property
+    def wants_theorem(self) -> bool:
+        """Whether a theorem is wanted: always with eps, and with a budget if a guarantee is."""
+        return self.eps is not None if self.guarantee is None else self.guarantee
+
+    @property
+    def missing(self) -> list[str]:
+        """Constants of the theorems that are not given."""
+        return [name for name in ("L", "sigma", "D") if getattr(self, name) is None]
+
+    @property
+    def limit(self) -> int:
+        """Samples that may be spent in all."""
+        return self.budget or self.max_samples or DEFAULT_MAX_SAMPLES
+
+    @property
+    def level(self) -> float:
+        """Confidence of certificates."""
+        return 0.95 if self.confidence is None else self.confidence
+
+    def showing(self, view: Callable[[Array], Any]) -> Request:
+        """The same, with a callback that is shown x through `view`."""
+        if self.callback is None:
+            return self
+        call = as_callback(self.callback)
+
+        def shown(intermediate_result: Result) -> bool:
+            return call(replace(intermediate_result, x=view(intermediate_result.x)))
+
+        return replace(self, callback=shown)
+
+    def error(self, rule: str, received: Any, remedy: str) -> ArgumentError:
+        """An error that names the door."""
+        return ArgumentError(f"{self.door}: {rule}", received, remedy)
+
+
+def certificate_share(samples: int) -> int:
+    """Samples set aside for a certificate: a tenth, at least 256 where that is at most a quarter."""
+    return 0 if samples < MIN_PILOT_SAMPLES else max(samples // 10, min(256, samples // 4))
+
+
+def calibration_share(samples: int) -> int:
+    """Samples used for calibration: a twentieth, from 64 up to 2,000; 0 if that is more."""
+    return 0 if samples < 20 * MIN_PILOT_SAMPLES else min(2000, samples // 20)

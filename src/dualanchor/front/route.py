@@ -1,0 +1,276 @@
+"""From a request to a result: which method, why, and how many samples for what."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import ceil, hypot, log, sqrt
+from typing import Any
+
+import numpy as np
+
+from dualanchor.advise.plan import plan
+from dualanchor.advise.planned import Plan
+from dualanchor.core import arrays
+from dualanchor.core.claim import Claim, ClaimKind
+from dualanchor.core.method import Method
+from dualanchor.core.oracle import Oracle
+from dualanchor.core.problem import Constants, Problem
+from dualanchor.core.result import Result, Status
+from dualanchor.core.streams import Purpose
+from dualanchor.core.types import Array
+from dualanchor.engines import SHARDS
+from dualanchor.front.evidence import CompositeInfo, Evidence, certified_claim
+from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share
+from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE, UntilCertified, certificate_of, findings_of
+from dualanchor.methods import make
+from dualanchor.methods.auto import LONG, Auto
+from dualanchor.methods.averaged import averaged
+from dualanchor.methods.seg import SEG
+from dualanchor.run.solve import solve
+from dualanchor.run.stop import Steps
+
+PLANNED: dict[str, dict[str, Any]] = {
+    "dual-ohm": {"mu": 0.0},
+    "s-dual-ohm": {"mu": 0.0, "batches": "constant"},
+    "restarted-dual-ohm": {"sharp_only": True},
+}
+"""Methods that an eps can be planned for, and what keeps the plan from choosing another."""
+
+_MUCH_SHORTER = 0.4  # of 1/L: where L is right, calibration finds about a half
+
+
+class Route:
+    """The way from a request to a result, for a root of the oracle's F from x0 of shape (d,) or (reps, d)."""
+
+    def __init__(self, request: Request, oracle: Oracle, x0: Array, composite: CompositeInfo | None = None) -> None:
+        self.request, self.oracle, self.x0, self.composite = request, oracle, x0, composite
+        self.evidence = Evidence(request, oracle, x0, composite)
+
+    def result(self) -> Result:
+        """Choose the route and follow it."""
+        request = self.request
+        if request.method != "auto":
+            return self._named()
+        if request.budget is not None:
+            return self._planned_for_budget() if request.wants_theorem else self._untuned()
+        if request.missing:
+            return self._until_certified(reason="constants-missing", names=request.missing)
+        if not request.wants_theorem:
+            return self._until_certified(reason="no-theorem-wanted")
+        if request.sigma == 0 and request.confidence is None:
+            return self._until_certified(reason="no-noise")
+        return self._planned() if request.confidence is None else self._with_probability()
+
+    def _planned(self, **options: Any) -> Result:
+        """All constants are known: the cheapest theorem that applies."""
+        request = self.request
+        chosen = self._plan(eps=request.eps, **options)
+        last = self._certificate_beside(chosen)
+        if (total := chosen.samples + last + calibration_share(chosen.samples)) > request.limit:
+            if options:
+                spend = max(1, request.limit - calibration_share(request.limit) - self._reserved(request.limit))
+                bound = self._plan(budget=spend, **options).bound
+                rule = f"{request.method} takes {total:,} samples for eps = {request.eps:g}"
+                remedy = f"Within that the bound is {bound:.4g}: ask for no less, or allow more"
+                raise request.error(rule, f"max_samples = {request.limit:,}", remedy)
+            return self._until_certified(reason="too-many-samples", samples=total)
+        self.evidence.calibrate(calibration_share(chosen.samples))
+        from_M = request.M is not None and request.mu > 0 and request.M**2 / request.mu == request.L
+        self.evidence.add("route-theorem", L_from_M=request.L if from_M else None, theorem=chosen.theorem.title)
+        claim = Claim(ClaimKind.THEOREM_RMS, chosen.bound, None, chosen.theorem, chosen.assumptions)
+        return self.evidence.conclude(self._run_plan(chosen), last, chosen, claim)
+
+    def _with_probability(self) -> Result:
+        """The accuracy with high probability: independent runs, the best of them chosen on fresh samples."""
+        request, evidence = self.request, self.evidence
+        if request.reps != 1:
+            rule = "confidence with eps makes replications of its own"
+            raise request.error(rule, f"reps = {request.reps}", "Use reps=1")
+        assert request.eps is not None
+        assert request.sigma is not None
+        delta = round(1 - request.level, 12)
+        runs = max(1, ceil(log(2 / delta) / log(4)))
+        each, alone = self._plan(eps=request.eps / 3), self._plan(eps=request.eps * sqrt(delta))
+        judged = max(1, ceil(36 * request.sigma**2 * (1 + sqrt(2 * log(2 * runs / delta))) ** 2 / request.eps**2))
+        single = alone.samples <= runs * (each.samples + judged)
+        chosen, cost = (alone, alone.samples) if single else (each, runs * (each.samples + judged))
+        last = self._certificate_beside(chosen)
+        if (total := cost + calibration_share(cost) + last) > request.limit:
+            return self._until_certified(reason="too-many-samples", samples=total)
+        evidence.calibrate(calibration_share(cost))
+        assumptions = (*chosen.assumptions, *(() if single else ("sub-Gaussian noise",)))
+        claim = Claim(ClaimKind.THEOREM_PROBABILITY, request.eps, request.level, chosen.theorem, assumptions)
+        if single:
+            evidence.add("route-markov", delta=delta)
+            return evidence.conclude(self._run_plan(alone), last, alone, claim)
+        evidence.add("route-best-of-runs", runs=runs, samples=judged, delta=delta)
+        result = self._run_plan(each, reps=list(range(runs)))
+        best = selection = 0
+        if Status.INTERRUPTED not in result.status:
+            F = evidence.session(np.arange(runs), Purpose.SELECTION, result.x)
+            with np.errstate(over="ignore", invalid="ignore"):
+                norms = arrays.row_norms(F(result.x, F.draw(judged)))
+            best, selection = int(np.argmin(np.where(np.isfinite(norms), norms, np.inf))), runs * judged
+        evals, draws = (int(spent.sum() - spent[best]) + selection for spent in (result.nfev, result.draws))
+        evidence.charge(evals, draws)
+        evidence.add("selection-samples", samples=draws)
+        return evidence.conclude(result.row(best), last, each, claim)
+
+    def _planned_for_budget(self) -> Result:
+        """A budget to be spent by a theorem."""
+        request, evidence = self.request, self.evidence
+        if request.L is None:
+            raise request.error("a guarantee needs L, or M and mu > 0", None, "Pass L, or leave guarantee out")
+        unknown = [name for name in request.missing if name != "L"]
+        last, pilot = self._reserved(request.limit), calibration_share(request.limit)
+        if pilot == 0 and unknown:
+            rule = "so small a budget needs sigma and D for a guarantee"
+            raise request.error(rule, request.limit, "Pass sigma and D")
+        evidence.calibrate(pilot, needed=bool(unknown))
+        if self._constants().D is None:
+            raise request.error("D could not be estimated: F does not visibly change around x0", None, "Pass D")
+        chosen = self._plan(budget=request.limit - last - evidence.evals)
+        evidence.add("route-guarantee", theorem=chosen.theorem.title)
+        if unknown:
+            evidence.add("estimated-constants", names=unknown)
+        assumptions = (*chosen.assumptions, *(f"{name} is as estimated near x0" for name in unknown))
+        claim = Claim(ClaimKind.THEOREM_RMS, chosen.bound, None, chosen.theorem, assumptions)
+        return evidence.conclude(self._run_plan(chosen), last, chosen, claim)
+
+    def _untuned(self) -> Result:
+        """A budget to be spent by what works best."""
+        request, evidence, least = self.request, self.evidence, 2 * MIN_PILOT_SAMPLES
+        unknown = request.L is None and request.M is None
+        if unknown and request.limit < least:
+            rule = f"without L a budget of at least {least} is needed"
+            raise request.error(rule, request.limit, "Pass L, or spend more")
+        last = self._reserved(request.limit - MIN_PILOT_SAMPLES if unknown else request.limit)
+        evidence.calibrate(calibration_share(request.limit), needed=unknown)
+        spend = request.limit - last - evidence.evals
+        if self._extragradient() is None:
+            evidence.add("route-budget")
+        return evidence.conclude(self._run(self._default_method()(spend), budget=spend), last)
+
+    def _named(self) -> Result:
+        """A method of the user's choice."""
+        request = self.request
+        name = request.method if isinstance(request.method, str) else None
+        if request.eps is not None and name in PLANNED:
+            if request.missing:
+                missing = f"no {', '.join(request.missing)}"
+                raise request.error(f"{name} is planned from L, sigma and D", missing, "Pass them")
+            return self._planned(**PLANNED[name])
+
+        def method(samples: int) -> Method:
+            return request.method if name is None else make(name, self._problem(), samples, {})
+
+        if request.eps is not None and (name is not None or request.method.horizon is None):
+            return self._until_certified(method, reason="method-given")
+        last = self._reserved(request.limit)
+        self.evidence.calibrate(calibration_share(request.limit))
+        self._try_replay(method, request.limit - last - self.evidence.evals)
+        spend = request.limit - last - self.evidence.evals
+        self.evidence.add("route-method")
+        return self.evidence.conclude(self._run(method(spend), budget=spend), last)
+
+    def _until_certified(self, method: Callable[[int], Method] | None = None, **why: Any) -> Result:
+        """Stages, and a certificate after each, until one is good enough."""
+        request, evidence = self.request, self.evidence
+        unknown = request.L is None and request.M is None
+        least = SHORTEST_STAGE + MIN_PILOT_SAMPLES + (MIN_PILOT_SAMPLES if unknown else 0)
+        if request.limit < least:
+            raise request.error(f"max_samples must pay for a first certificate, {least}", request.limit, "Allow more")
+        pilot = 4 * FIRST_STAGE if request.L is None else FIRST_STAGE
+        pilot = min(pilot, request.limit // 8 // MIN_PILOT_SAMPLES * MIN_PILOT_SAMPLES)
+        evidence.calibrate(pilot, needed=unknown and method is None)
+        if method is not None:
+            self._try_replay(method, FIRST_STAGE)
+        evidence.add("route-certified", **why)
+        assert request.eps is not None
+        limit = request.limit - evidence.evals
+        stages = UntilCertified(method or self._default_method(), request.eps, request.level, limit)
+        result = self._run(stages, budget=limit, record=0)
+        reached = np.asarray(result.status == Status.TARGET)
+        findings = (*result.findings, *findings_of(result, request.eps))
+        result = replace(result, success=reached if result.shape else bool(reached), findings=findings)
+        claim = certified_claim(result.state["upper"], request.eps, request.level)
+        return evidence.finish(result, certificate_of(result, request.level), None, claim)
+
+    def _default_method(self) -> Callable[[int], Method]:
+        """Makes the method for a number of samples where no theorem is wanted."""
+        if (found := self._extragradient()) is not None:
+            reason, M = found
+            self.evidence.add("extragradient", reason=reason)
+            return lambda samples: averaged(SEG(1 / (4 * M), batch_size=self._round_size(samples // 2)))
+        seen = None if self.evidence.calibration is None else self.evidence.calibration.largest_step
+        if self.request.L is None:
+            self.evidence.add("no-L")
+            step = 1.0 if seen is None else seen
+        else:  # 1/L, shrunk by calibration
+            longest = 1 / self.request.L
+            step = longest if seen is None or seen >= _MUCH_SHORTER * longest else seen
+
+        def auto(samples: int) -> Method:
+            size = self._round_size(samples)
+            return Auto(step, max(1, samples // size), size)
+
+        return auto
+
+    def _extragradient(self) -> tuple[str, float] | None:
+        """If the default is the mean of extragradient steps: why, and M, given or seen."""
+        request, seen = self.request, self.evidence.calibration
+        M = request.M if request.M is not None or seen is None else seen.local_M
+        if request.L is None and request.M is not None:
+            return "M-without-mu", request.M
+        turning = seen is not None and seen.not_cocoercive > 0 and request.mu == 0
+        return ("seen", M) if turning and M is not None else None
+
+    def _round_size(self, samples: int) -> int:
+        """Samples of a round: few, so that there are many rounds, but enough to give every shard of an engine one."""
+        shards = 0 if self.request.engine is None else min(SHARDS, samples // MIN_PILOT_SAMPLES)
+        return max(1, samples // LONG, shards)
+
+    def _plan(self, **target: Any) -> Plan:
+        known, composite = self._constants(), self.composite
+        given: dict[str, Any] = {name: getattr(known, name) for name in ("L", "D", "sigma", "mu")}
+        if composite is not None:
+            given |= {"mu": composite.modulus, "sharp_only": True}
+        elif self.request.L_mean is not None:
+            given["L_mean"] = self.request.L_mean
+        return plan(**{**given, **target})
+
+    def _constants(self) -> Constants:
+        """The constants given, with estimates in the place of others."""
+        request, seen = self.request, self.evidence.calibration
+        sigma = request.sigma if request.sigma is not None or seen is None else seen.sigma
+        D = request.D if request.D is not None or seen is None else seen.D_guess
+        if self.composite is not None and request.D is not None and sigma is not None:
+            D = hypot(request.D, self.composite.noise_shift * sigma)  # of z0, not x0
+        return Constants(L=request.L, mu=request.mu, M=request.M, sigma=sigma, D=D)
+
+    def _try_replay(self, method: Callable[[int], Method], remaining: int) -> None:
+        """Draw one sample twice, and pay for it, where a method needs to know whether that works."""
+        if "replay" in method(remaining).needs and self.oracle.replayable is None:
+            if remaining < 3:
+                rule = "two samples go into trying whether they repeat, so 3 are needed"
+                raise self.request.error(rule, remaining, "Use more")
+            x = self.evidence.one_x0[None]
+            pilot = self.evidence.session(np.zeros(1, int), Purpose.PILOT, x)
+            pilot.oracle.is_replayable(x, pilot.streams)
+            self.evidence.charge(2, 1)
+
+    def _run_plan(self, chosen: Plan, **options: Any) -> Result:
+        return self._run(chosen.method(), stop=Steps(chosen.stop) if chosen.stop else None, **options)
+
+    def _run(self, method: Method, **options: Any) -> Result:
+        shared = {name: getattr(self.request, name) for name in ("seed", "reps", "callback", "progress", "checkpoint")}
+        x0 = None if self.x0.ndim == 1 else self.x0
+        return solve(self._problem(), method, **{**shared, "x0": x0, "check": False, **options})
+
+    def _problem(self) -> Problem:
+        return Problem(self.oracle, self.evidence.one_x0, constants=self._constants(), name=self.request.door)
+
+    def _reserved(self, samples: int) -> int:
+        return certificate_share(samples) if self.request.certificate else 0
+
+    def _certificate_beside(self, chosen: Plan) -> int:
+        return max(256, chosen.samples // 10) if self.request.certificate else 0
