@@ -1,18 +1,16 @@
 """Details that the paper leaves open, each decided the other way, and what that does to the claims.
 
-A reading changes entries of panels or the seeds that tuning looks at. Only what it changes, and what a claim is about,
+A reading changes entries of panels or the seeds that tuning uses. Only what it changes, and what a claim is about,
 is run again.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from dualanchor.methods import registry
 from dualanchor.paper.claims import CLAIMS, Claim, as_record
-from dualanchor.paper.criteria import Finding
+from dualanchor.paper.criteria import Verdict
 from dualanchor.studies.panel import Entry, Panel
 from dualanchor.studies.study import Study
 
@@ -23,27 +21,8 @@ TUNING = {"same": "tuned on the seeds that are reported", "disjoint": "tuned on 
 """The two readings of tuning, by what `run_study` calls them. A study has one of them, the other is the reading."""
 
 
-class Run(Protocol):
-    """`run_study` with seeds, folder and jobs already given."""
-
-    def __call__(self, panels: Sequence[Panel], *, tune_seeds: str) -> Study:
-        """Tune and run every method of the panels."""
-        ...
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Another reading of how some methods are run or charged.
-
-    Attributes
-    ----------
-    name : str
-        What is read otherwise.
-    methods : tuple of str
-        Whom it concerns.
-    changes : mapping
-        Fields of a panel's entry and their other values.
-    """
+class Reading(NamedTuple):
+    """Another reading of how some methods are run or charged: fields of a panel's entry and their other values."""
 
     name: str
     methods: tuple[str, ...]
@@ -53,6 +32,16 @@ class Reading:
         """Whether the entry would be read otherwise; not if it is so already, or if the method is missing."""
         differs = any(getattr(entry, name) != value for name, value in self.changes.items())
         return entry.method in self.methods and differs and self.changes.get("method", entry.method) in registry.all()
+
+    def of(self, panel: Panel) -> Panel:
+        """The panel with those entries only that the reading changes, and those that take parameters over from them."""
+        names = {entry.id for entry in panel.entries if self.applies(entry)}
+        entries = (
+            replace(entry, **self.changes) if entry.id in names else entry
+            for entry in panel.entries
+            if entry.id in names or entry.like in names
+        )
+        return replace(panel, entries=tuple(entries))
 
 
 READINGS: tuple[Reading, ...] = (
@@ -65,45 +54,29 @@ READINGS: tuple[Reading, ...] = (
 def readings(panels: Iterable[Panel]) -> dict[str, list[Panel]]:
     """What each reading changes: panels, with the entries to run again. Readings that change nothing are left out."""
     panels = list(panels)
-    changed = {reading.name: [_changed(panel, reading) for panel in panels] for reading in READINGS}
-    kept = {name: [panel for panel in those if panel.entries] for name, those in changed.items()}
-    return {name: those for name, those in kept.items() if those}
+    changed = {reading.name: _with_entries(map(reading.of, panels)) for reading in READINGS}
+    return {name: those for name, those in changed.items() if those}
 
 
-def with_readings(study: Study, run: Run) -> list[dict[str, Any]]:
+def with_readings(study: Study, run: Callable[..., Study]) -> list[dict[str, Any]]:
     """The claims of a study, each with the verdicts of all readings that concern it.
 
     A claim on which readings disagree gets the verdict "depends"; that of the study itself then stands among its
-    readings, under `AS_DECIDED`. The evidence is always that of the study itself.
-
-    Parameters
-    ----------
-    study : Study
-        What was found; it is not changed.
-    run : callable
-        Runs panels on the seeds of the study: `functools.partial(run_study, seeds=..., folder=..., jobs=...)`.
+    readings, under `AS_DECIDED`. The evidence is always that of the study itself, which is not changed.
+    `run(panels, tune_seeds=...)` runs panels on the seeds of the study.
     """
     claims = [claim for claim in CLAIMS if claim.covered(study)]
     panels = [_claimed(panel, claims) for panel in study.panels.values()]
-    tuning = "same" if list(study.results["tune_seeds"]) == list(study.results["seeds"]) else "disjoint"
-    other = "disjoint" if tuning == "same" else "same"
+    same = list(study.results["tune_seeds"]) == list(study.results["seeds"])
+    tuning, other = ("same", "disjoint") if same else ("disjoint", "same")
     parts = {name: run(changed, tune_seeds=tuning) for name, changed in readings(panels).items()}
-    if tuned := [panel for panel in map(_tuned, panels) if panel.entries]:
+    if tuned := _with_entries(panel.only([e.id for e in panel.entries if e.grid or e.like]) for panel in panels):
         parts[TUNING[other]] = run(tuned, tune_seeds=other)
     return [_compared(claim, study, parts) for claim in claims]
 
 
-def _compared(claim: Claim, study: Study, parts: Mapping[str, Study]) -> dict[str, Any]:
-    own = claim.find(study)
-    found = {name: claim.find(_merged(study, part)) for name, part in parts.items() if _concerns(claim, part)}
-    disagree = any(finding.verdict != own.verdict for finding in found.values())
-    record = as_record(claim, own._replace(verdict="depends") if disagree else own)
-    record["readings"] = [_line(name, finding) for name, finding in {AS_DECIDED: own, **found}.items()] if found else []
-    return record
-
-
-def _line(name: str, finding: Finding) -> dict[str, Any]:
-    return {"reading": name, "verdict": finding.verdict, "value": finding.value}
+def _with_entries(panels: Iterable[Panel]) -> list[Panel]:
+    return [panel for panel in panels if panel.entries]
 
 
 def _claimed(panel: Panel, claims: Iterable[Claim]) -> Panel:
@@ -113,32 +86,27 @@ def _claimed(panel: Panel, claims: Iterable[Claim]) -> Panel:
     return panel.only([*names, *sources])
 
 
-def _tuned(panel: Panel) -> Panel:
-    """The panel with those entries only that tuning can change."""
-    return panel.only([entry.id for entry in panel.entries if entry.grid or entry.like is not None])
-
-
-def _changed(panel: Panel, reading: Reading) -> Panel:
-    """The panel with those entries only that the reading changes, and those that take parameters over from them."""
-    names = {entry.id for entry in panel.entries if reading.applies(entry)}
-    entries = (
-        replace(entry, **reading.changes) if entry.id in names else entry
-        for entry in panel.entries
-        if entry.id in names or entry.like in names
-    )
-    return replace(panel, entries=tuple(entries))
-
-
-def _concerns(claim: Claim, part: Study) -> bool:
-    """Whether something that the claim is about was run again."""
-    panels = part.results["panels"]
-    return any(set(claim.methods) & set(panels[panel]["methods"]) for panel in claim.where if panel in panels)
+def _compared(claim: Claim, study: Study, parts: Mapping[str, Study]) -> dict[str, Any]:
+    """The record of a claim, with those readings for which something that it is about was run again."""
+    own = claim.find(study)
+    found = {AS_DECIDED: own}
+    for name, part in parts.items():
+        panels = part.results["panels"]
+        if any(set(claim.methods) & set(panels[panel]["methods"]) for panel in claim.where if panel in panels):
+            found[name] = claim.find(_merged(study, part))
+    disagree = any(finding.verdict != own.verdict for finding in found.values())
+    record = as_record(claim, own._replace(verdict=Verdict.DEPENDS) if disagree else own)
+    if len(found) > 1:
+        record["readings"] = [
+            {"reading": name, "verdict": finding.verdict.value, "value": finding.value}
+            for name, finding in found.items()
+        ]
+    return record
 
 
 def _merged(study: Study, part: Study) -> Study:
     """The study with what was run again in its place."""
-    panels = dict(study.results["panels"])
-    curves = dict(study.curves)
+    panels, curves = dict(study.results["panels"]), dict(study.curves)
     for name, panel in part.results["panels"].items():
         panels[name] = {**panels[name], "methods": {**panels[name]["methods"], **panel["methods"]}}
         curves[name] = {**curves[name], **part.curves[name]}

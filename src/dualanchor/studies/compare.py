@@ -1,7 +1,5 @@
 """A fair comparison on a user's own problem: equal budget, tuned grids, other seeds for tuning than for reporting."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,27 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core import arrays
+from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, missing_extra
 from dualanchor.core.method import Method
 from dualanchor.core.problem import Problem
+from dualanchor.core.staged import Staged
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.methods import registry
-from dualanchor.problems import registry as named
-from dualanchor.run.stop import require_count
 from dualanchor.studies.panel import Entry, Panel
 from dualanchor.studies.study import Event, Study, run_study
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison found; prints as a table, best method first.
-
-    Attributes
-    ----------
-    study : Study
-        Results and curves in the form that reports are made from.
-    """
+    """What a comparison found; prints as a table, best method first. Reports are made from its `study`."""
 
     study: Study
 
@@ -42,10 +33,8 @@ class Comparison:
     @property
     def methods(self) -> dict[str, Any]:
         """Selected parameters, final residuals and grids by method, best first."""
-        ranked = sorted(
-            self.panel["methods"].items(), key=lambda item: np.nan_to_num(item[1]["final"]["mean"], nan=np.inf)
-        )
-        return dict(ranked)
+        rows = self.panel["methods"].items()
+        return dict(sorted(rows, key=lambda row: np.nan_to_num(row[1]["final"]["mean"], nan=np.inf)))
 
     @property
     def best(self) -> str:
@@ -59,16 +48,12 @@ class Comparison:
         except ImportError:
             raise missing_extra("pandas", "frame", "Comparison.to_frame") from None
         (curves,) = self.study.curves.values()
-        frames = [
-            pandas.DataFrame({"method": name, "seed": c.seed, "k": c.k, "evals": c.evals, "residual": c.residual})
-            for name, c in curves.items()
-        ]
+        frames = [pandas.DataFrame({"method": name, **vars(curve)}) for name, curve in curves.items()]
         return pandas.concat(frames, ignore_index=True)
 
     def __repr__(self) -> str:
-        panel = self.panel
-        seeds = self.study.results["seeds"]
-        lines = [f"{panel['title']}: budget {panel['budget']:,}, {len(seeds)} seeds, mean final residual (5% to 95%)"]
+        panel, seeds = self.panel, len(self.study.results["seeds"])
+        lines = [f"{panel['title']}: budget {panel['budget']:,}, {seeds} seeds, mean final residual (5% to 95%)"]
         for name, row in self.methods.items():
             final = row["final"]
             selected = ", ".join(f"{key}={value}" for key, value in row["selected"].items())
@@ -78,7 +63,7 @@ class Comparison:
 
 def compare(
     problem: Problem,
-    methods: Sequence[str | Entry] | None = None,
+    methods: Sequence[str | type[Method] | Method | Entry] | None = None,
     *,
     budget: int,
     seeds: int | Sequence[int] = 10,
@@ -98,22 +83,16 @@ def compare(
     problem : Problem
         What every method solves. Where its operator can only be sampled, final residuals are estimated without bias
         from fresh samples outside of the budget.
-    methods : list of str or Entry, optional
-        Registered names, or entries with grids of your own; default all that can run on the problem.
+    methods : list, optional
+        Registered names, methods of your own (a class is tuned over its `grid`, an instance runs as it is), or entries
+        with other grids; default all registered methods that can run on the problem.
     budget : int
         Operator evaluations of each run.
-    seeds : int or list of int
-        How many seeds are reported, or which.
-    tune_seeds : "disjoint" or "same"
-        On which seeds parameters are selected.
-    jobs : int, optional
-        Processes; default as many as there are cores.
+    seeds, tune_seeds, jobs, fresh, progress
+        As for `run_study`.
     folder : path, optional
-        Where finished pieces are kept; only for named problems, since functions have no fingerprint.
-    fresh : bool
-        Whether to ignore what is kept.
-    progress : callable, optional
-        Told of each piece of work.
+        Where finished pieces are stored; only for a `NamedProblem`, ours or your own, which is made of its options
+        alone: the data that functions hold have no fingerprint.
 
     Examples
     --------
@@ -123,18 +102,14 @@ def compare(
     'sgda'
     """
     if not isinstance(problem, Problem):
-        raise ArgumentTypeError(
-            "compare: problem must be a Problem", repr(type(problem).__name__), "Use Problem(oracle, x0)"
-        )
-    require_count(budget, "compare", "budget", 1)
+        rule = "compare: problem must be a Problem"
+        raise ArgumentTypeError(rule, repr(type(problem).__name__), "Use Problem(oracle, x0)")
+    budget = check.count(budget, "compare: budget")
     entries = _entries(problem, methods, budget)
     _require_numpy(problem, entries)
     panel = Panel(problem.name, f"Comparison on {problem.name}", problem, budget, tuple(entries))
-    keep = folder if type(problem) in named.all().values() else None  # the code of others has no fingerprint
-    study = run_study(
-        [panel], seeds=seeds, tune_seeds=tune_seeds, folder=keep, fresh=fresh, jobs=jobs, progress=progress
-    )
-    return Comparison(study)
+    options: dict[str, Any] = {"folder": folder, "fresh": fresh, "jobs": jobs, "progress": progress}
+    return Comparison(run_study([panel], seeds=seeds, tune_seeds=tune_seeds, **options))
 
 
 def _require_numpy(problem: Problem, entries: Sequence[Entry]) -> None:
@@ -151,40 +126,36 @@ def _require_numpy(problem: Problem, entries: Sequence[Entry]) -> None:
         )
 
 
-def _entries(problem: Problem, methods: Sequence[str | Entry] | None, budget: int) -> list[Entry]:
+def _entries(problem: Problem, methods: Any, budget: int) -> list[Entry]:
     if isinstance(methods, (str, Method)) or (methods is not None and len(methods) == 0):
-        raise ArgumentTypeError(
-            "compare: methods must be a list of names or entries", repr(methods), "Use ['s-dual-ohm', 'sgda']"
-        )
-    if methods is not None:
-        return [
-            one if isinstance(one, Entry) else Entry(one, one, registry.get(one).grid(problem, budget))
-            for one in methods
-        ]
-    able = []
-    for name, cls in registry.all().items():
-        if not cls.compared:
-            continue
-        try:
-            _try_out(problem, cls, budget)
-        except (CapabilityError, ArgumentError):  # it needs a constant that is not declared, or a larger budget
-            continue
-        able.append(Entry(name, name, cls.grid(problem, budget)))
-    if not able:
-        raise ArgumentError(
-            "compare: a method must be able to run on the problem",
-            repr(problem),
-            "Declare Constants(L=...); calibrate estimates L",
-        )
-    return able
+        rule = "compare: methods must be a list of names or entries"
+        raise ArgumentTypeError(rule, repr(methods), "Use ['s-dual-ohm', 'sgda']")
+    if methods is None:
+        methods = [cls for cls in registry.all().values() if cls.compared and _can_run(problem, cls, budget)]
+    if not methods:
+        rule = "compare: a method must be able to run on the problem"
+        raise ArgumentError(rule, repr(problem), "Declare Constants(L=...); calibrate estimates L")
+    return [_entry(problem, one, budget) for one in methods]
 
 
-def _try_out(problem: Problem, cls: type[Method], budget: int) -> None:
-    """Raise if the problem's oracle cannot do what the method needs."""
-    method = cls.for_problem(problem, budget)
-    streams = Streams(0, np.arange(1), Purpose.PILOT, problem.dimension)
-    instance = problem.instance(streams)
-    replayable = "replay" not in method.needs or instance.oracle.is_replayable(instance.x0, streams)
-    method.check_oracle(replayable, instance.oracle.components)
-    if np.max(method.cost(0, None, True).evals) > budget:
-        raise ArgumentError(f"{cls.id}: the first step must fit into the budget", budget, "Use a larger one")
+def _entry(problem: Problem, method: Any, budget: int) -> Entry:
+    """The entry of a name, a class, a method as it is, or an entry."""
+    if isinstance(method, Entry):
+        return method
+    if isinstance(method, Method):
+        return Entry(type(method).id, type(method), fixed=method.parameters())
+    cls = method if isinstance(method, type) and issubclass(method, Method) else registry.get(method)
+    return Entry(cls.id, cls, cls.grid(problem, budget))
+
+
+def _can_run(problem: Problem, cls: type[Method], budget: int) -> bool:
+    """Whether constants are declared and the oracle does what the method needs, and a step fits into the budget."""
+    try:
+        method = cls.for_problem(problem, budget)
+        streams = Streams(0, np.arange(1), Purpose.PILOT, problem.dimension)
+        instance = problem.instance(streams)
+        replayable = "replay" not in method.needs or instance.oracle.is_replayable(instance.x0, streams)
+        method.check_oracle(replayable, instance.oracle.components)
+    except (CapabilityError, ArgumentError):
+        return False
+    return isinstance(method, Staged) or bool(np.max(method.cost(0, None, True).evals) <= budget)

@@ -4,54 +4,36 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import resources
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from dualanchor import problems
-from dualanchor.core.errors import ArgumentError, DualAnchorError, unknown_name
+from dualanchor.core.errors import ArgumentError, DualAnchorError
 from dualanchor.core.method import Method
 from dualanchor.core.problem import Problem
-from dualanchor.methods import make, registry
-
-PAPER = ("exp1", "exp2", "exp3-low", "exp3-high")
+from dualanchor.methods import registry
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One curve of a panel: a method, what is fixed, and the grid that is searched for the rest.
-
-    Attributes
-    ----------
-    id : str
-        What the panel calls it.
-    method : str
-        A registered method.
-    grid : dict
-        Values to try, by parameter.
-    fixed : dict
-        Parameters that are not tuned.
-    like : str or None
-        Another entry whose selected parameters are taken over.
-    unit : str
-        What the budget counts: "evals", operator evaluations, or "draws", fresh samples.
-    budget_factor : int
-        By how much the budget is multiplied: 2 reads a method that evaluates twice per step as charged once.
-    ours : bool
-        Whether it is shown beside the paper's methods as this library's own.
-    """
+    """One curve of a panel: a method, what is fixed, and the grid that is searched for the rest."""
 
     id: str
-    method: str
-    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    fixed: dict[str, Any] = field(default_factory=dict)
-    like: str | None = None
-    unit: str = "evals"
-    budget_factor: int = 1
-    ours: bool = False
+    method: str | type[Method]  # a registered name, or a class of your own
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values to try, by parameter
+    fixed: dict[str, Any] = field(default_factory=dict)  # parameters that are not tuned
+    like: str | None = None  # another entry whose selected parameters are taken over
+    unit: str = "evals"  # what the budget counts: operator evaluations, or "draws", fresh samples
+    budget_factor: int = 1  # 2 reads a method that evaluates twice per step as charged once
+    ours: bool = False  # whether it is shown beside the paper's methods as this library's own
+
+    @property
+    def cls(self) -> type[Method]:
+        """The class of the method."""
+        return registry.get(self.method) if isinstance(self.method, str) else self.method
 
     def points(self) -> list[dict[str, Any]]:
         """Every combination of the grid's values; one empty point for a method without a grid."""
@@ -65,28 +47,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Panel:
-    """A comparison under one budget of operator evaluations.
-
-    Attributes
-    ----------
-    id, title : str
-        How it is called.
-    problem : Problem
-        What every method solves.
-    budget : int
-        Operator evaluations of each run.
-    entries : tuple of Entry
-        The methods.
-    seeds_per_block : int
-        How many seeds run as one array.
-    """
+    """A comparison under one budget of operator evaluations for each run."""
 
     id: str
     title: str
     problem: Problem
     budget: int
     entries: tuple[Entry, ...]
-    seeds_per_block: int = 5
+    seeds_per_block: int | None = None  # how many seeds run as one array at most; None for as many as fit the cache
 
     def entry(self, name: str) -> Entry:
         """The entry with this id."""
@@ -94,26 +62,11 @@ class Panel:
 
     def make(self, entry: Entry, point: dict[str, Any]) -> Method:
         """The method of an entry at a point of its grid."""
-        return make(entry.method, self.problem, self.budget, {**entry.fixed, **point})
+        return entry.cls.for_problem(self.problem, self.budget, **{**entry.fixed, **point})
 
     def only(self, names: Sequence[str]) -> Panel:
         """The same panel with a selection of its entries."""
-        return Panel(
-            self.id,
-            self.title,
-            self.problem,
-            self.budget,
-            tuple(entry for entry in self.entries if entry.id in names),
-            self.seeds_per_block,
-        )
-
-
-def paper_panel(name: str) -> Panel:
-    """One of the paper's four panels."""
-    if name not in PAPER:
-        raise unknown_name("panel", name, (*PAPER, "appendix"))
-    text = resources.files("dualanchor.paper").joinpath(f"panels/{name}.toml").read_text(encoding="utf-8")
-    return parse_panel(text, f"{name}.toml", check=False)  # these are known to be right
+        return replace(self, entries=tuple(entry for entry in self.entries if entry.id in names))
 
 
 def load_panel(path: str | Path) -> Panel:
@@ -126,102 +79,115 @@ def load_panel(path: str | Path) -> Panel:
 
 
 def parse_panel(text: str, name: str, check: bool = True) -> Panel:
-    """A panel from TOML, with every point of its grids checked if asked for; an error names line and field."""
+    """A panel from TOML, if `check` with every point of its grids checked; an error names line and field."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ArgumentError(f"Panel file {name} must be valid TOML", error, "Mend that line") from None
-    reader = _Reader(text, name, data)
-    panel = reader.panel()
+        raise ArgumentError(f"Panel file {name} must be valid TOML", error, "Fix that line") from None
+    reader = _Reader(text, name)
+    panel = reader.panel(data)
     if check:
         reader.check_entries(panel)
     return panel
 
 
+class _Field(NamedTuple):
+    """A field of a file's table: what it must be, in code and in words, and its default (None: it must be given)."""
+
+    fits: Callable[[Any], bool]
+    rule: str
+    default: Any = None
+
+
+def _is(kind: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) is kind
+
+
+def _name(value: Any) -> bool:
+    return type(value) is str and re.fullmatch(r"[A-Za-z0-9._-]+", value) is not None
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+_PANEL = {
+    "id": _Field(_name, "a short name of letters, digits, dots and dashes"),
+    "title": _Field(_is(str), "a text", ""),
+    "budget": _Field(_count, "a whole number >= 1"),
+    "problem": _Field(_is(str), "the name of a problem"),
+    "seeds_per_block": _Field(_count, "a whole number >= 1", 0),
+    "options": _Field(_is(dict), "a table", {}),
+    "methods": _Field(lambda value: type(value) is dict and bool(value), "a table with at least one method"),
+}
+_ENTRY = {
+    "method": _Field(_is(str), "the name of a method", ""),
+    "grid": _Field(_is(dict), "a table", {}),
+    "fixed": _Field(_is(dict), "a table", {}),
+    "like": _Field(_is(str), "the name of another method of the panel", ""),
+    "unit": _Field(lambda value: value in ("evals", "draws"), "evals or draws", "evals"),
+    "budget_factor": _Field(_count, "a whole number >= 1", 1),
+    "ours": _Field(_is(bool), "true or false", False),
+}
+
+
 class _Reader:
     """Turns the tables of a panel file into a Panel, and knows where each field stands."""
 
-    _KEYS = ("id", "title", "problem", "budget", "seeds_per_block", "options", "methods")
-    _ENTRY_KEYS = ("method", "grid", "fixed", "like", "unit", "budget_factor", "ours")
+    def __init__(self, text: str, name: str) -> None:
+        self._text, self._name = text, name
 
-    def __init__(self, text: str, name: str, data: dict[str, Any]) -> None:
-        self._text, self._name, self._data = text, name, data
-
-    def panel(self) -> Panel:
-        data = self._data
-        for key in data:
-            if key not in self._KEYS:
-                self._fail(key, "is not a field of a panel", repr(key), f"Use {', '.join(self._KEYS)}")
-        identity = self._get("id", str, "a name")
-        if not re.fullmatch(r"[A-Za-z0-9._-]+", identity):
-            self._fail("id", "must consist of letters, digits, dots and dashes", repr(identity), "Use a short name")
-        budget = self._get("budget", int, "a whole number")
-        if budget < 1:
-            self._fail("budget", "must be at least 1", budget, "Use a whole number >= 1")
-        options = self._get("options", dict, "a table", {})
+    def panel(self, data: dict[str, Any]) -> Panel:
+        given = self._table(data, _PANEL, "a panel")
         try:
-            problem = problems.make(self._get("problem", str, "the name of a problem"), options)
+            problem = problems.make(given["problem"], given["options"])
         except DualAnchorError as error:
             self._fail("problem", "must be a problem with valid options", error, "See `dualanchor problems`")
-        methods = self._get("methods", dict, "a table of methods")
-        entries = tuple(self._entry(key, table) for key, table in methods.items())
-        if not entries:
-            self._fail("methods", "must have at least one method", "none", "Add [methods.s-dual-ohm]")
-        block = self._get("seeds_per_block", int, "a whole number", 5)
-        if block < 1:
-            self._fail("seeds_per_block", "must be at least 1", block, "Use a whole number >= 1")
-        return Panel(identity, self._get("title", str, "a text", identity), problem, budget, entries, block)
+        entries = tuple(self._entry(key, table) for key, table in given["methods"].items())
+        title, block = given["title"] or given["id"], given["seeds_per_block"] or None
+        return Panel(given["id"], title, problem, given["budget"], entries, block)
 
     def _entry(self, key: str, table: Any) -> Entry:
         if not isinstance(table, dict):
             self._fail(key, "must be a table", repr(table), f"Write [methods.{key}]")
-        for name in table:
-            if name not in self._ENTRY_KEYS:
-                self._fail(name, f"is not a field of methods.{key}", repr(name), f"Use {', '.join(self._ENTRY_KEYS)}")
-        grid, fixed = table.get("grid", {}), table.get("fixed", {})
-        for name, value in (("grid", grid), ("fixed", fixed)):
-            if not isinstance(value, dict):
-                self._fail(name, f"of methods.{key} must be a table", repr(value), f"Write [methods.{key}.{name}]")
-        for name, values in grid.items():
+        given = self._table(table, _ENTRY, f"methods.{key}", f"of methods.{key} ")
+        for name, values in given["grid"].items():
             if not isinstance(values, list) or not values:
                 self._fail(name, f"of methods.{key}.grid must be a list of values", repr(values), "Write [1, 10, 100]")
-        unit, factor = table.get("unit", "evals"), table.get("budget_factor", 1)
-        if unit not in ("evals", "draws"):
-            self._fail("unit", f"of methods.{key} must be evals or draws", repr(unit), 'Write unit = "evals"')
-        if not isinstance(factor, int) or factor < 1:
-            self._fail("budget_factor", f"of methods.{key} must be a whole number >= 1", repr(factor), "Leave it out")
-        ours = table.get("ours", False)
-        if not isinstance(ours, bool):
-            self._fail("ours", f"of methods.{key} must be true or false", repr(ours), "Leave it out")
-        return Entry(key, table.get("method", key), grid, fixed, table.get("like"), unit, factor, ours)
+        return Entry(key, **{**given, "method": given["method"] or key, "like": given["like"] or None})
+
+    def _table(self, table: dict[str, Any], fields: dict[str, _Field], what: str, of: str = "") -> dict[str, Any]:
+        """The values of all fields, or an error about the first that does not fit."""
+        for key in table:
+            if key not in fields:
+                self._fail(key, f"is not a field of {what}", repr(key), f"Use {', '.join(fields)}")
+        for key, (fits, rule, default) in fields.items():
+            if key not in table and default is None:
+                self._fail(key, f"must be given: {rule}", "a file without it", f"Add a line {key} = ...")
+            if key in table and not fits(table[key]):
+                self._fail(key, f"{of}must be {rule}", repr(table[key]), "Fix the value")
+        return {key: table.get(key, field.default) for key, field in fields.items()}
 
     def check_entries(self, panel: Panel) -> None:
-        names = [entry.id for entry in panel.entries]
+        """Raise if an entry names no method, takes over from none, or has a point that makes no valid method."""
+        leaders = {entry.id: entry for entry in panel.entries if entry.like is None}
         for entry in panel.entries:
             try:
-                registry.get(entry.method)
+                registry.get(str(entry.method))
             except DualAnchorError as error:
                 self._fail(entry.id, "must name a registered method", error, 'Add method = "s-dual-ohm"')
-            if entry.like is not None and (entry.like not in names or panel.entry(entry.like).like is not None):
-                self._fail("like", f"of methods.{entry.id} must name another method of the panel", repr(entry.like), "")
-            points = panel.entry(entry.like).points() if entry.like is not None else entry.points()
-            for point in points:
+            if (source := leaders.get(entry.like or entry.id)) is None:
+                rule = f"of methods.{entry.id} must name another method of the panel"
+                self._fail("like", rule, repr(entry.like), "Name one with a grid of its own")
+            for point in source.points():
                 try:
                     panel.make(entry, point)
                 except DualAnchorError as error:
-                    field_name = next(iter(point), entry.id)
-                    self._fail(field_name, f"of methods.{entry.id} must make a valid method", error, "Mend the value")
-
-    def _get(self, key: str, kind: type, what: str, default: Any = None) -> Any:
-        value = self._data.get(key, default)
-        if value is None:
-            self._fail(key, f"must be given: {what}", "a file without it", f"Add a line {key} = ...")
-        if not isinstance(value, kind) or isinstance(value, bool):
-            self._fail(key, f"must be {what}", repr(value), "Mend the value")
-        return value
+                    name = next(iter(point), entry.id)
+                    self._fail(name, f"of methods.{entry.id} must make a valid method", error, "Fix the value")
 
     def _fail(self, key: str, rule: str, received: object, remedy: str) -> NoReturn:
         pattern = re.compile(rf"^\s*(\[.*\b{re.escape(key)}\b.*\]|(?:[\w\"-]+\.)*\"?{re.escape(key)}\"?\s*=)")
         lines = [number for number, line in enumerate(self._text.splitlines(), 1) if pattern.match(line)]
         where = f"line {lines[0]}" if lines else "no line"
-        raise ArgumentError(f"Panel file {self._name}, {where}: field {key} {rule}", received, remedy or "Mend it")
+        raise ArgumentError(f"Panel file {self._name}, {where}: field {key} {rule}", received, remedy)

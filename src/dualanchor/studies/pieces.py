@@ -1,28 +1,40 @@
-"""The unit of work: one method of one panel, at some points of its grid, for some seeds, as one array."""
+"""The unit of work: one method of one panel at all points of its grid, for a block of seeds, as one array.
 
-from __future__ import annotations
+Finished pieces are stored under a hash of everything that can change their numbers.
+"""
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dualanchor.core.oracle import Session
-from dualanchor.core.result import Result, Status, jsonable
-from dualanchor.core.streams import Purpose, Streams, remember
+from dualanchor.core.errors import ArgumentError, CheckpointError
+from dualanchor.core.files import jsonable, read_arrays, write_arrays
+from dualanchor.core.result import Status
+from dualanchor.core.session import Session
+from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.estimators.residual import debiased_squared_residual
-from dualanchor.fast import available as fast_is_available
+from dualanchor.problems.named import NamedProblem
 from dualanchor.run import Draws, solve
+from dualanchor.studies.fingerprint import code_fingerprint
 from dualanchor.studies.panel import Entry, Panel
-from dualanchor.studies.processes import spread
-from dualanchor.studies.store import Store
+from dualanchor.studies.parallel import in_parallel
 
 CURVE_POINTS = 100
 EVALUATION_SAMPLES = 4096
-NOISE_KEPT = 21_000_000  # numbers, in each process
+CACHED_NUMBERS = 65_536
+"""Numbers in an array of iterates (rows times dimension) that fit the cache together with what is computed from it."""
+
+Arrays = dict[str, Array]
 
 
 @dataclass(frozen=True)
@@ -35,12 +47,15 @@ class Piece:
     seeds: tuple[int, ...]
     curves: bool = False
 
+    @property
     def key(self) -> dict[str, Any]:
         """Everything that can change the numbers, beside the code."""
+        classes = (type(self.panel.problem), self.entry.cls)
         return {
             "problem": jsonable(self.panel.problem.describe()),
             "budget": self.panel.budget,
-            "method": self.entry.method,
+            "method": self.entry.cls.id,
+            "classes": [f"{cls.__module__}.{cls.__qualname__}" for cls in classes],
             "fixed": jsonable(self.entry.fixed),
             "unit": self.entry.unit,
             "budget_factor": self.entry.budget_factor,
@@ -49,30 +64,39 @@ class Piece:
             "record": CURVE_POINTS if self.curves else 0,
         }
 
-    def run(self) -> dict[str, Array]:
-        """Residuals and evaluations (points, seeds), and the recorded lines if asked for."""
+    @property
+    def code(self) -> str | None:
+        """The fingerprint of the code; None if the problem is not made of its options alone, but may hold functions."""
+        if not isinstance(self.panel.problem, NamedProblem):
+            return None
+        values = (value for given in (self.entry.fixed, *self.points) for value in given.values())
+        objects = {type(value) for value in values if not isinstance(value, (np.ndarray, np.generic))}
+        return code_fingerprint([__name__], [type(self.panel.problem), self.entry.cls, *objects])
+
+    @property
+    def size(self) -> int:
+        """What grows with the time that it takes."""
+        return len(self.points) * len(self.seeds) * self.panel.problem.dimension * self.panel.budget
+
+    def run(self) -> Arrays:
+        """Residuals and evaluations (points, seeds), and the recorded lines if there are any."""
         panel, entry = self.panel, self.entry
         methods = [panel.make(entry, point) for point in self.points]
         limit = panel.budget * entry.budget_factor
         count = {"stop": Draws(limit)} if entry.unit == "draws" else {"budget": limit}
         record = CURVE_POINTS if self.curves else 0
-        result = solve(
-            panel.problem, methods, reps=list(self.seeds), record=record, check=False, fast=fast_is_available(), **count
-        )
+        result = solve(panel.problem, methods, reps=list(self.seeds), record=record, check=False, **count)
         if any(status is Status.INTERRUPTED for status in result.status.ravel()):
             raise KeyboardInterrupt  # an unfinished piece is not a result
         residual = self._estimated(result.x) if result.residual is None else result.residual
         arrays = {"residual": residual, "evals": result.nfev, "draws": result.draws, "nit": result.nit}
         if self.curves:
-            arrays |= {f"curve/{name}": value for name, value in self._curve(result, residual).items()}
+            curve = result.history.columns()
+            if not result.history.residual.size:  # F is not known: the end alone
+                ends = {"k": result.nit, "draws": result.draws, "evals": result.nfev, "residual": residual}
+                curve = {"row": np.arange(residual.size), **{name: np.ravel(value) for name, value in ends.items()}}
+            arrays |= {f"curve/{name}": value for name, value in curve.items()}
         return arrays
-
-    def _curve(self, result: Result, residual: Array) -> dict[str, Array]:
-        """What was recorded on the way; the end alone where F is not known."""
-        if result.history.residual.size:
-            return result.history.columns()
-        ends = {"k": result.nit, "draws": result.draws, "evals": result.nfev, "residual": residual}
-        return {"row": np.arange(residual.size), **{name: np.ravel(value) for name, value in ends.items()}}
 
     def _estimated(self, x: Array) -> Array:
         """Final residuals where F is not known, by unbiased estimates of their squares; outside of the budget."""
@@ -91,58 +115,76 @@ class Piece:
         return np.sqrt(np.maximum(squares, 0.0)).reshape(shape)
 
 
-def run_stored(piece: Piece, folder: Path | None, fresh: bool) -> dict[str, Array]:
-    """The numbers of a piece, from the store if they are there, and kept there if not."""
-    remember(NOISE_KEPT)  # the next piece is likely to be of the same panel and seeds
-    if folder is None:
-        return piece.run()
-    store = Store(folder, fresh)
-    if (found := store.load(piece.key())) is not None:
-        return found[1]
-    arrays = piece.run()
-    store.save(piece.key(), {"piece": piece.key()}, arrays)
-    return arrays
+def pieces_of(
+    panel: Panel, entry: Entry, points: Sequence[dict[str, Any]], seeds: Sequence[int], curves: bool
+) -> list[Piece]:
+    """An entry's runs, cut into blocks of seeds that fit the cache.
 
-
-def run_all(
-    pieces: Sequence[Piece],
-    folder: Path | None,
-    fresh: bool,
-    jobs: int,
-    done: Callable[[Piece, dict[str, Array]], None],
-    backwards: bool = False,
-) -> None:
-    """Run pieces, in processes if there are several and jobs allow; `done` is told of each as it ends.
-
-    One method after another is run on the same panel and seeds, so that it finds the noise of the one before. Going
-    backwards, the first finds what was left by the last of an earlier call that went forwards.
+    The points of a grid stay together, since they share the noise of a seed, which takes longer to draw than to use.
     """
-    waiting = []
+    most = max(1, CACHED_NUMBERS // (len(points) * panel.problem.dimension))
+    most = min(most, panel.seeds_per_block or most)
+    blocks = np.array_split(np.array(seeds), ceil(len(seeds) / most))
+    return [Piece(panel, entry, tuple(points), tuple(block.tolist()), curves) for block in blocks]
+
+
+class Store:
+    """A folder of finished pieces, made if it is not there. Writing is atomic: a piece is there or it is not.
+
+    `fresh` ignores what is stored; `replaced` counts pieces that other code had computed, which are removed.
+    """
+
+    def __init__(self, folder: Path, fresh: bool = False) -> None:
+        self._folder, self._fresh, self.replaced = folder.absolute(), fresh, 0  # workers may be in other folders
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            rule = "The folder of results must be one that can be written"
+            raise ArgumentError(rule, f"{folder}: {error}", "Give another") from None
+
+    def path(self, key: dict[str, Any], code: str) -> Path:
+        """The file of a piece, given what it is and the fingerprint of the code that computes it."""
+        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
+        path = self._folder / f"{name}-{code}.npz"
+        for other in self._folder.glob(f"{name}-*.npz"):
+            if other != path:
+                other.unlink(missing_ok=True)
+                self.replaced += 1
+        return path
+
+    def load(self, path: Path) -> Arrays | None:
+        """The arrays of a finished piece, or None. A file that cannot be read counts as not there."""
+        if self._fresh or not path.exists():
+            return None
+        try:
+            return read_arrays(path)[1]
+        except CheckpointError:
+            return None
+
+
+def run_pieces(pieces: Sequence[Piece], store: Store | None, jobs: int) -> Iterator[tuple[Piece, Arrays]]:
+    """Each piece with its numbers, as they come: first those that are stored, then those that have to be computed.
+
+    What was computed is stored by the process that computed it, so that an interrupt loses only what was not finished.
+    """
+    waiting: list[tuple[Piece, Path | None]] = []
     for piece in pieces:
-        found = None if folder is None else Store(folder, fresh).load(piece.key())
-        if found is not None:
-            done(piece, found[1])
+        path = store.path(piece.key, code) if store is not None and (code := piece.code) is not None else None
+        found = store.load(path) if store is not None and path is not None else None
+        if found is None:
+            waiting.append((piece, path))
         else:
-            waiting.append(piece)
-    work = {id(piece.panel): 0.0 for piece in waiting}
-    for piece in waiting:
-        work[id(piece.panel)] += _work(piece)
-    waiting.sort(key=_work, reverse=True)  # the large ones first
-    waiting.sort(key=lambda piece: (work[id(piece.panel)], piece.seeds), reverse=backwards)
-    noise = [(piece.panel.problem.dimension, piece.seeds) for piece in waiting]
-    here = all(_is_short(piece) for piece in waiting)
-    for i, arrays in spread(run_stored, [(piece, folder, fresh) for piece in waiting], jobs, kin=noise, here=here):
-        done(waiting[i], arrays)
+            yield piece, found
+    waiting.sort(key=lambda one: one[0].size, reverse=True)  # a large one at the end would keep one process busy
+    calls = [(number, piece, path, os.getpid()) for number, (piece, path) in enumerate(waiting)]
+    for number, arrays in in_parallel(_computed, calls, jobs):
+        yield waiting[number][0], arrays
 
 
-def _work(piece: Piece) -> float:
-    """Roughly the seconds a piece takes: what a call costs however small it is, its samples, its arithmetic."""
-    sizes = [point.get("batch_size", 1) for point in piece.points]
-    shares = [1 / size if isinstance(size, int) else 1.0 for size in sizes]
-    calls, width = piece.panel.budget * max(shares), len(piece.seeds) * piece.panel.problem.dimension
-    return calls * (4e-5 + 1e-8 * width) + 3e-9 * piece.panel.budget * sum(shares) * width
-
-
-def _is_short(piece: Piece) -> bool:
-    """Whether it takes seconds for sure."""
-    return type(piece.panel.problem).__module__.startswith("dualanchor.problems.") and _work(piece) < 10
+def _computed(number: int, piece: Piece, path: Path | None, main: int) -> tuple[int, Arrays]:
+    if os.getpid() != main and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what an interrupt ends
+    arrays = piece.run()
+    if path is not None:
+        write_arrays(path, {"piece": piece.key}, arrays)
+    return number, arrays

@@ -1,57 +1,36 @@
 """From panels to results: tune every method over its grid, run the selected ones for their curves, collect."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dualanchor._version import __version__
-from dualanchor.core.errors import ArgumentError
+from dualanchor.core import check
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
-from dualanchor.run.stop import require_count
 from dualanchor.studies.panel import Entry, Panel
-from dualanchor.studies.pieces import CURVE_POINTS, Piece, run_all
+from dualanchor.studies.pieces import CURVE_POINTS, Arrays, Piece, Store, pieces_of, run_pieces
 
-APPENDIX = ("s-dual-ohm", "s-ohm", "s-ohm-tuned")
-QUICK_SEEDS = 3
 RECORDED_GRID = 20  # points; larger grids are recorded where F costs next to nothing
 RECORDED_SHARE = 0.05  # of the evaluations of a run
 
 
-@dataclass(frozen=True)
-class Event:
-    """Progress of a study: one more piece is done.
+class Event(NamedTuple):
+    """Progress of a study: one more piece of a panel's method is done, `done` of `total` in this phase."""
 
-    Attributes
-    ----------
-    phase : str
-        "tuning" or "curves".
-    panel, method : str
-        What the piece belongs to.
-    part, parts : int
-        How many pieces of that method and panel are done, and how many there are.
-    done, total : int
-        The same for the whole phase.
-    best : float or None
-        Smallest mean final residual in the piece.
-    """
-
-    phase: str
+    phase: str  # "tuning" or "curves"
     panel: str
     method: str
-    part: int
-    parts: int
     done: int
     total: int
-    best: float | None = None
+    best: float  # smallest mean final residual in the piece
 
 
 @dataclass
@@ -64,7 +43,7 @@ class Curve:
     residual: Array
 
     def on(self, grid: Array) -> Array:
-        """Each seed's residual at the last recorded step that cost at most so much: (seeds, points of the grid)."""
+        """Each seed's residual at the last recorded step within these evaluations: (seeds, points of the grid)."""
         rows = []
         for seed in np.unique(self.seed):
             chosen = self.seed == seed
@@ -89,9 +68,13 @@ class Study:
         writer.writerow(["panel", "method", "seed", "k", "evals", "residual"])
         for panel, methods in self.curves.items():
             for method, curve in methods.items():
-                columns = (column.tolist() for column in (curve.seed, curve.k, curve.evals, curve.residual))
+                columns = (column.tolist() for column in vars(curve).values())
                 writer.writerows((panel, method, *line) for line in zip(*columns, strict=True))
         return text.getvalue()
+
+
+_At = tuple[str, str]  # ids of panel and entry
+_Runs = dict[_At, list[tuple[Piece, Arrays]]]  # pieces with their numbers, in the order of their seeds
 
 
 def run_study(
@@ -111,135 +94,90 @@ def run_study(
     panels : list of Panel
         What to run.
     seeds : int or list of int
-        Independent seeds that are reported.
+        How many independent seeds are reported, or which.
     tune_seeds : "same" or "disjoint"
         Whether parameters are selected on the reported seeds, as in the paper, or on as many others.
     folder : path, optional
-        Where finished pieces are kept.
-    fresh : bool
-        Whether to ignore what is kept.
+        Where finished pieces are stored; `fresh` ignores what is there.
     jobs : int, optional
         Processes; default as many as there are cores.
     progress : callable, optional
-        Told of each piece.
+        Called with an Event after each piece.
     """
-    reported = _seeds(seeds)
-    if tune_seeds not in ("same", "disjoint"):
-        raise ArgumentError("tune_seeds must be same or disjoint", repr(tune_seeds), "Use tune_seeds='same'")
+    many = isinstance(seeds, Sequence) and not isinstance(seeds, str)
+    reported = tuple(seeds if many else range(check.count(seeds, "A study: seeds")))  # type: ignore[arg-type]
+    check.choice(tune_seeds, "tune_seeds", ("same", "disjoint"))
     tuned_on = reported if tune_seeds == "same" else tuple(max(reported) + 1 + i for i in range(len(reported)))
-    jobs = jobs or os.cpu_count() or 1
-    runner = _Runner(folder, fresh, jobs, progress)
+    store = None if folder is None else Store(folder, fresh)
+    run = partial(_run, store=store, jobs=jobs or os.cpu_count() or 1, progress=progress)
 
-    grids = runner.tune(panels, tuned_on)
-    selected = {panel.id: _select(panel, grids[panel.id]) for panel in panels}
-    curves, finals = runner.curves(panels, selected, reported)
-    return Study(
-        results={
-            "version": __version__,
-            "seeds": list(reported),
-            "tune_seeds": list(tuned_on),
-            "panels": {
-                panel.id: _summary(panel, reported, grids[panel.id], selected[panel.id], finals[panel.id])
-                for panel in panels
-            },
-            "claims": [],
-        },
-        curves=curves,
-        panels={panel.id: panel for panel in panels},
-    )
-
-
-class _Runner:
-    """Cuts work into pieces, has them run, and puts the numbers together again."""
-
-    def __init__(self, folder: Path | None, fresh: bool, jobs: int, progress: Callable[[Event], None] | None) -> None:
-        self._folder = None if folder is None else folder.absolute()  # workers may have another current folder
-        self._fresh, self._jobs, self._progress = fresh, jobs, progress
-        self._tuned: list[tuple[Piece, dict[str, Array]]] = []
-
-    def tune(self, panels: Sequence[Panel], seeds: tuple[int, ...]) -> dict[str, dict[str, dict[str, Array]]]:
-        """For each panel and tuned entry: residuals and evaluations (points, seeds)."""
-        pieces = [
-            Piece(panel, entry, tuple(entry.points()), block, curves=records_while_tuning(panel, entry))
-            for panel in panels
-            for entry in panel.entries
+    pairs = {(panel.id, entry.id): (panel, entry) for panel in panels for entry in panel.entries}
+    tuned = run(
+        "tuning",
+        {
+            at: pieces_of(panel, entry, entry.points(), tuned_on, _records_while_tuning(panel, entry))
+            for at, (panel, entry) in pairs.items()
             if entry.like is None
-            for block in _blocks(seeds, panel.seeds_per_block)
-        ]
-        parts = self._tuned = self._run(pieces, "tuning")
-        grids: dict[str, dict[str, dict[str, Array]]] = {panel.id: {} for panel in panels}
-        for panel in panels:
-            for entry in panel.entries:
-                mine = [
-                    (piece.seeds, arrays) for piece, arrays in parts if piece.panel is panel and piece.entry is entry
-                ]
-                mine.sort(key=lambda part: seeds.index(part[0][0]))
-                if mine:
-                    grids[panel.id][entry.id] = {
-                        name: np.concatenate([arrays[name] for _, arrays in mine], axis=1)
-                        for name in ("residual", "evals")
-                    }
-        return grids
-
-    def curves(
-        self, panels: Sequence[Panel], selected: dict[str, dict[str, dict[str, Any]]], seeds: tuple[int, ...]
-    ) -> tuple[dict[str, dict[str, Curve]], dict[str, dict[str, dict[str, Array]]]]:
-        """The selected configurations, recorded on the way; run again unless tuning has recorded them."""
-        parts = {
-            (panel.id, entry.id): self._recorded(panel, entry, selected[panel.id][entry.id], seeds)
-            for panel in panels
-            for entry in panel.entries
+        },
+    )
+    selected = {at: _best_point(panel, entry, tuned) for at, (panel, entry) in pairs.items()}
+    final: _Runs = {}
+    if tuned_on == reported:
+        recorded = ((at, _recorded(panel, entry, selected[at], tuned)) for at, (panel, entry) in pairs.items())
+        final = {at: parts for at, parts in recorded if parts}
+    final |= run(
+        "curves",
+        {
+            at: pieces_of(panel, entry, [selected[at]], reported, curves=True)
+            for at, (panel, entry) in pairs.items()
+            if at not in final
+        },
+    )
+    study = Study({}, {panel.id: {} for panel in panels}, {panel.id: panel for panel in panels})
+    methods: dict[str, dict[str, Any]] = {panel.id: {} for panel in panels}
+    for at, (panel, entry) in pairs.items():
+        study.curves[panel.id][entry.id], ends = _at_point(final[at], selected[at])
+        tuning = zip(entry.points(), _joined(tuned[at], "residual"), strict=True) if entry.grid else ()
+        methods[panel.id][entry.id] = {
+            "method": entry.cls.id,
+            "selected": selected[at],
+            "final": final_statistics(ends["residual"]),
+            "evals": int(ends["evals"].max()),
+            "ours": entry.ours,
+            "grid": [{"params": point, "mean": values.mean(), "per_seed": values} for point, values in tuning],
         }
-        pieces = [
-            Piece(panel, entry, (selected[panel.id][entry.id],), block, curves=True)
-            for panel in panels
-            for entry in panel.entries
-            if not parts[panel.id, entry.id]
-            for block in _blocks(seeds, panel.seeds_per_block)
-        ]
-        for piece, arrays in self._run(pieces, "curves"):
-            parts[piece.panel.id, piece.entry.id].append((piece, arrays))
-        curves: dict[str, dict[str, Curve]] = {panel.id: {} for panel in panels}
-        finals: dict[str, dict[str, dict[str, Array]]] = {panel.id: {} for panel in panels}
-        for panel in panels:
-            for entry in panel.entries:
-                mine = sorted(parts[panel.id, entry.id], key=lambda part: seeds.index(part[0].seeds[0]))
-                found = [_at_point(piece, arrays, selected[panel.id][entry.id]) for piece, arrays in mine]
-                columns = zip(*(curve for curve, _ in found), strict=True)
-                curves[panel.id][entry.id] = Curve(*(np.concatenate(column) for column in columns))
-                finals[panel.id][entry.id] = {
-                    name: np.concatenate([final[name] for _, final in found]) for name in ("residual", "evals")
-                }
-        return curves, finals
-
-    def _recorded(
-        self, panel: Panel, entry: Entry, point: dict[str, Any], seeds: tuple[int, ...]
-    ) -> list[tuple[Piece, dict[str, Array]]]:
-        """Parts of the tuning in which these runs were recorded, be it under the name of another entry."""
-        there = [part for part in self._tuned if part[0].curves and set(part[0].seeds) <= set(seeds)]
-        for other in (entry, *panel.entries):
-            if other.runs_like(entry):
-                mine = [part for part in there if part[0].panel is panel and part[0].entry is other]
-                if mine and point in mine[0][0].points:
-                    return mine
-        return []
-
-    def _run(self, pieces: list[Piece], what: str) -> list[tuple[Piece, dict[str, Array]]]:
-        results: list[tuple[Piece, dict[str, Array]]] = []
-
-        def done(piece: Piece, arrays: dict[str, Array]) -> None:
-            results.append((piece, arrays))
-            if self._progress is not None:
-                best = float(np.min(arrays["residual"].mean(axis=1)))
-                part, parts = (_alike(piece, some) for some in ([one for one, _ in results], pieces))
-                where = (piece.panel.id, piece.entry.id, part, parts)
-                self._progress(Event(what, *where, len(results), len(pieces), best))
-
-        run_all(pieces, self._folder, self._fresh, self._jobs, done, backwards=what == "curves")
-        return results
+    study.results = {
+        "version": __version__,
+        "seeds": list(reported),
+        "tune_seeds": list(tuned_on),
+        "panels": {panel.id: _summary(panel, reported, methods[panel.id]) for panel in panels},
+        "claims": [],
+    }
+    if store is not None and store.replaced:
+        anew = "were of another version of the code and have been computed anew"
+        study.notes.append(f"{store.replaced} finished pieces {anew}.")
+    return study
 
 
-def records_while_tuning(panel: Panel, entry: Entry) -> bool:
+def _run(
+    phase: str,
+    groups: dict[_At, list[Piece]],
+    store: Store | None,
+    jobs: int,
+    progress: Callable[[Event], None] | None,
+) -> _Runs:
+    """Have groups of pieces run, each group those of one entry of a panel."""
+    found: dict[int, Arrays] = {}
+    pieces = [piece for group in groups.values() for piece in group]
+    for piece, arrays in run_pieces(pieces, store, jobs):
+        found[id(piece)] = arrays
+        if progress is not None:
+            best = float(np.min(arrays["residual"].mean(axis=1)))
+            progress(Event(phase, piece.panel.id, piece.entry.id, len(found), len(pieces), best))
+    return {at: [(piece, found[id(piece)]) for piece in group] for at, group in groups.items()}
+
+
+def _records_while_tuning(panel: Panel, entry: Entry) -> bool:
     """Whether a grid records all its runs; if not, the selected ones are run again for their curves.
 
     Not if F costs a pass over many components at many points, nor if coins make all lengths different.
@@ -249,87 +187,43 @@ def records_while_tuning(panel: Panel, entry: Entry) -> bool:
     return (cheap or len(points) <= RECORDED_GRID) and panel.make(entry, points[0]).probability(0) is None
 
 
-def _at_point(
-    piece: Piece, arrays: dict[str, Array], point: dict[str, Any]
-) -> tuple[tuple[Array, ...], dict[str, Array]]:
-    """Seeds, steps, evaluations and residuals recorded at one point of a piece, and its ends."""
-    i, count = piece.points.index(point), len(piece.seeds)
-    chosen = arrays["curve/row"] // count == i
-    seed = np.array(piece.seeds)[arrays["curve/row"][chosen] % count]
-    columns = (arrays[f"curve/{name}"][chosen] for name in ("k", "evals", "residual"))
-    return (seed, *columns), {name: arrays[name][i] for name in ("residual", "evals")}
+def _best_point(panel: Panel, entry: Entry, tuned: _Runs) -> dict[str, Any]:
+    """The point of the grid with the smallest mean final residual; a diverged seed ranks a point last."""
+    source = entry if entry.like is None else panel.entry(entry.like)
+    means = _joined(tuned[panel.id, source.id], "residual").mean(axis=1)
+    return source.points()[int(np.argmin(np.where(np.isnan(means), np.inf, means)))]
 
 
-def _alike(piece: Piece, pieces: Sequence[Piece]) -> int:
-    return sum(one.panel is piece.panel and one.entry is piece.entry for one in pieces)
+def _recorded(panel: Panel, entry: Entry, point: dict[str, Any], tuned: _Runs) -> list[tuple[Piece, Arrays]] | None:
+    """The runs of a point that tuning has recorded, be it for another entry that runs the same method."""
+    for other in (entry, *panel.entries):
+        parts = tuned.get((panel.id, other.id))
+        if parts and parts[0][0].curves and other.runs_like(entry) and point in parts[0][0].points:
+            return parts
+    return None
 
 
-def quick(panel: Panel) -> Panel:
-    """The panel with the paper's methods only and coarse grids: of each parameter the first, middle and last value.
-
-    A grid of three parameters or more keeps the first and the middle value of all but its first parameter.
-    """
-    entries = (replace(entry, grid=_coarse(entry.grid)) for entry in panel.entries if not entry.ours)
-    return replace(panel, entries=tuple(entries))
+def _joined(parts: list[tuple[Piece, Arrays]], name: str) -> Array:
+    """An array over (points, seeds)."""
+    return np.concatenate([arrays[name] for _, arrays in parts], axis=1)
 
 
-def _coarse(grid: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    coarse: dict[str, Sequence[Any]] = {}
-    for name, values in grid.items():
-        few = list(dict.fromkeys((0, len(values) // 2, len(values) - 1)))
-        coarse[name] = [values[i] for i in (few[:2] if coarse and len(grid) > 2 else few)]
-    return coarse
+def _at_point(parts: list[tuple[Piece, Arrays]], point: dict[str, Any]) -> tuple[Curve, Arrays]:
+    """The curve at one point of a grid, and residuals and evaluations at its end."""
+    i, columns = parts[0][0].points.index(point), []
+    for piece, arrays in parts:
+        number, seed = np.divmod(arrays["curve/row"], len(piece.seeds))
+        here = number == i
+        lines = (arrays[f"curve/{name}"][here] for name in ("k", "evals", "residual"))
+        columns.append((np.array(piece.seeds)[seed[here]], *lines))
+    curve = Curve(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+    return curve, {name: _joined(parts, name)[i] for name in ("residual", "evals")}
 
 
-def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    if isinstance(seeds, Sequence) and not isinstance(seeds, str):
-        return tuple(seeds)
-    require_count(seeds, "A study", "seeds", 1)
-    return tuple(range(seeds))
-
-
-def _blocks(seeds: tuple[int, ...], size: int) -> list[tuple[int, ...]]:
-    return [seeds[i : i + size] for i in range(0, len(seeds), size)]
-
-
-def _select(panel: Panel, grids: dict[str, dict[str, Array]]) -> dict[str, dict[str, Any]]:
-    """The point of each grid with the smallest mean final residual; a diverged seed ranks a point last."""
-    selected = {}
-    for entry in panel.entries:
-        if entry.like is None:
-            means = grids[entry.id]["residual"].mean(axis=1)
-            selected[entry.id] = entry.points()[int(np.argmin(np.where(np.isnan(means), np.inf, means)))]
-    for entry in panel.entries:
-        if entry.like is not None:
-            selected[entry.id] = selected[entry.like]
-    return selected
-
-
-def _summary(
-    panel: Panel,
-    seeds: tuple[int, ...],
-    grids: dict[str, dict[str, Array]],
-    selected: dict[str, dict[str, Any]],
-    finals: dict[str, dict[str, Array]],
-) -> dict[str, Any]:
+def _summary(panel: Panel, seeds: tuple[int, ...], methods: dict[str, Any]) -> dict[str, Any]:
+    """A panel in the published schema."""
     instance = panel.problem.instance(Streams(0, np.array(seeds), Purpose.INSTANCE))
     start = instance.oracle.operator(instance.x0)
-    methods = {}
-    for entry in panel.entries:
-        grid = grids.get(entry.id)
-        methods[entry.id] = {
-            "method": entry.method,
-            "selected": selected[entry.id],
-            "final": final_statistics(finals[entry.id]["residual"]),
-            "evals": int(finals[entry.id]["evals"].max()),
-            "ours": entry.ours,
-            "grid": []
-            if grid is None or not entry.grid
-            else [
-                {"params": point, "mean": values.mean(), "per_seed": values}
-                for point, values in zip(entry.points(), grid["residual"], strict=True)
-            ],
-        }
     return {
         "title": panel.title,
         "problem": panel.problem.describe(),

@@ -1,10 +1,8 @@
 """Every statement of the theory, checked on concrete operators.
 
-`identities`, `paper` and `beyond` have one short function for each statement, with its formula as the docstring;
-`worst_case` solves for the worst operator; `complexity` measures how many samples an accuracy costs.
+`paper` and `beyond` have one short function for each statement, with its formula as the docstring; `worst_case` solves
+for the worst operator; `complexity` measures how many samples an accuracy costs.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
@@ -12,7 +10,7 @@ from dualanchor.core.errors import unknown_name
 from dualanchor.core.method import Method
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.ohm import OHM
-from dualanchor.paper.verify import beyond, identities, paper, worst_case  # noqa: F401, they register statements
+from dualanchor.paper.verify import beyond, paper, worst_case  # noqa: F401, they register statements
 from dualanchor.paper.verify.check import FAILS, HOLDS, STATEMENTS, Check, Statement, identifier
 
 __all__ = ["Check", "Statement", "STATEMENTS", "HOLDS", "FAILS", "verify", "selected"]
@@ -28,7 +26,7 @@ def verify(
     anchor: Callable[..., Method] = OHM,
     progress: Callable[[int, int, Statement], None] | None = None,
 ) -> list[Check]:
-    """Check statements of the paper and of `theory.bounds`, each on concrete operators.
+    """Check statements of the paper and of `theory.bounds`: one Check for each statement and operator.
 
     Parameters
     ----------
@@ -45,11 +43,6 @@ def verify(
         What is checked as Dual-OHM and as OHM: a variant of your own in their place.
     progress : callable, optional
         Called with (done, total, statement) before each statement.
-
-    Returns
-    -------
-    list of Check
-        One for each statement and operator.
 
     Examples
     --------
@@ -68,15 +61,11 @@ def verify(
 
 def selected(only: Iterable[str] | None = None, quick: bool = False, pep: bool | None = None) -> list[Statement]:
     """The statements with these ids or names, or all; in the order in which they are shown."""
-    by_worst_case = identifier(worst_case.NAME)
-    if only is None:
-        wanted = set(STATEMENTS)
-        if not (worst_case.installed() and not quick if pep is None else pep):
-            wanted.discard(by_worst_case)
-    else:
-        wanted = {identifier(name) for name in only}
-        for name in wanted - set(STATEMENTS):
-            raise unknown_name("verify: a statement's id", name, STATEMENTS)
-        if pep:
-            wanted.add(by_worst_case)
+    wanted = set(STATEMENTS) if only is None else {identifier(name) for name in only}
+    for name in wanted - set(STATEMENTS):
+        raise unknown_name("verify: a statement's id", name, STATEMENTS)
+    if pep:
+        wanted.add(worst_case.ID)
+    elif only is None and (quick or pep is False or not worst_case.installed()):
+        wanted.discard(worst_case.ID)
     return [statement for name, statement in STATEMENTS.items() if name in wanted]

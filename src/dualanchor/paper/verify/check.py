@@ -5,27 +5,27 @@ is above the bound, which a statement that holds with equality does once in a mi
 inequalities along one path are judged to rounding.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from dualanchor.core.method import Method
+from dualanchor.core.problem import Problem
 from dualanchor.core.types import Array
-from dualanchor.methods.dual_ohm import DualOHM
-from dualanchor.methods.ohm import OHM
-from dualanchor.theory.bounds import PAPER
+from dualanchor.paper.verify.operators import SIGMA, Case, Evaluation, exact, follow, noisy
+from dualanchor.run import solve
 
 Z = 4.75
 """Standard errors above a bound that are taken for chance."""
 
-IDENTITY, INEQUALITY, RATE = "identity", "inequality", "rate"
-HOLDS, FAILS = "holds", "fails"
+Verdict = Literal["holds", "fails"]
+HOLDS: Final = "holds"
+FAILS: Final = "fails"
 
 _ROUNDING = 1e-11  # of the bound, for inequalities along one path
 _TINY = np.finfo(float).tiny
@@ -35,34 +35,20 @@ _TINY = np.finfo(float).tiny
 class Check:
     """One statement, checked on one operator.
 
-    Attributes
-    ----------
-    id, statement, source : str
-        The statement: its name in lower case with dashes, its name, and "paper" or "not in the paper".
-    kind : str
-        "identity", "inequality" or "rate".
-    operator : str
-        What it was checked on.
-    measured, bound, ratio : float
-        What came out, what may come out, and the one over the other, where that is largest (not a number if the bound
-        is 0). For an identity along a path these are its largest error, relative to the terms in it, and what rounding
-        may make of them.
-    standard_error : float
-        Of `measured`; 0 where nothing is random.
-    verdict : str
-        "holds" or "fails".
+    `measured` is what came out and `bound` what may come out, where the ratio of the two is largest. For an identity
+    they are its largest error, relative to the terms in it, and what rounding may make of them.
     """
 
-    id: str
+    id: str  # the statement's name in lower case with dashes
     statement: str
-    source: str
-    kind: str
+    source: str  # "paper" or "not in the paper"
+    kind: str  # "identity", "inequality" or "rate"
     operator: str
     measured: float
     bound: float
-    ratio: float
-    standard_error: float
-    verdict: str
+    ratio: float  # not a number if the bound is 0
+    standard_error: float  # of `measured`; 0 where nothing is random
+    verdict: Verdict
 
     def to_dict(self) -> dict[str, Any]:
         """All of it by name, ready for JSON."""
@@ -75,39 +61,32 @@ class Finding(NamedTuple):
     operator: str
     measured: float
     bound: float
+    error: float
     holds: bool
-    error: float = 0.0
 
 
-def zero(operator: str, relative: Any, allowed: float = 1e-12) -> Finding:
+def at_most(operator: str, value: Any, bound: Any, error: Any = 0.0) -> Finding:
+    """No value is above its bound by more than chance; shown where it comes nearest."""
+    value, bound, error = _arrays(value, bound, error)
+    return _shown(operator, value, bound, error, _ratio(value, bound), value - Z * error <= bound * (1 + _ROUNDING))
+
+
+def zero(operator: str, relative: Any) -> Finding:
     """Nothing but rounding: all of the relative errors are that small."""
-    largest = float(np.max(np.abs(relative)))
-    return Finding(operator, largest, allowed, largest <= allowed)
+    return at_most(operator, np.max(np.abs(relative)), 1e-12)
 
 
 def equal(operator: str, value: Any, expected: Any, allowed: float = _ROUNDING) -> Finding:
     """`value` is what is expected, up to a share `allowed`; shown where it is farthest from it."""
-    value, expected = np.broadcast_arrays(np.asarray(value, float), np.asarray(expected, float))
+    value, expected, error = _arrays(value, expected, 0.0)
     away = np.abs(value - expected) / np.maximum(np.abs(expected), _TINY)
-    at = int(np.argmax(away))
-    return Finding(operator, float(value.flat[at]), float(expected.flat[at]), bool((away <= allowed).all()))
-
-
-def at_most(operator: str, value: Any, bound: Any) -> Finding:
-    """No `value` is above its bound; shown where it comes nearest."""
-    value, bound = np.broadcast_arrays(np.asarray(value, float), np.asarray(bound, float))
-    at = int(np.argmax(_ratio(value, bound)))
-    holds = bool((value <= bound * (1 + _ROUNDING)).all())
-    return Finding(operator, float(value.flat[at]), float(bound.flat[at]), holds)
+    return _shown(operator, value, expected, error, away, away <= allowed)
 
 
 def mean_at_most(operator: str, values: Any, bound: Any) -> Finding:
     """The means over the first axis are not above their bounds by more than chance; shown where they come nearest."""
     mean, error = _mean(values)
-    bound = np.broadcast_to(np.asarray(bound, float), mean.shape)
-    at = int(np.argmax(_ratio(mean, bound)))
-    holds = bool((mean - Z * error <= bound * (1 + _ROUNDING)).all())
-    return Finding(operator, float(mean.flat[at]), float(bound.flat[at]), holds, float(error.flat[at]))
+    return at_most(operator, mean, bound, error)
 
 
 def mean_equal(operator: str, values: Any, expected: Any) -> Finding:
@@ -115,10 +94,18 @@ def mean_equal(operator: str, values: Any, expected: Any) -> Finding:
     mean, error = _mean(values)
     expected = np.broadcast_to(np.asarray(expected, float), mean.shape)
     away = np.abs(mean - expected) / np.maximum(error, _TINY)
-    at = int(np.argmax(away))
-    return Finding(
-        operator, float(mean.flat[at]), float(expected.flat[at]), bool((away <= Z).all()), float(error.flat[at])
-    )
+    return _shown(operator, mean, expected, error, away, away <= Z)
+
+
+def _shown(operator: str, value: Array, bound: Array, error: Array, order: Array, holds: Any) -> Finding:
+    """A finding about all values, with the numbers of the one that is last in order."""
+    at = int(np.argmax(order))
+    measured, allowed, chance = (float(one.flat[at]) for one in (value, bound, error))
+    return Finding(operator, measured, allowed, chance, bool(np.all(holds)))
+
+
+def _arrays(*values: Any) -> tuple[Array, ...]:
+    return np.broadcast_arrays(*(np.asarray(value, float) for value in values))
 
 
 def _mean(values: Any) -> tuple[Array, Array]:
@@ -126,9 +113,8 @@ def _mean(values: Any) -> tuple[Array, Array]:
     return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
-def _ratio(value: Any, bound: Any) -> Array:
+def _ratio(value: Array, bound: Array) -> Array:
     """value/bound, with 0/0 as 0; a value that is not a number counts as the largest."""
-    value, bound = np.asarray(value, float), np.asarray(bound, float)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(value == 0, 0.0, value / bound)
     return np.where(np.isnan(ratio), np.inf, ratio)
@@ -136,112 +122,91 @@ def _ratio(value: Any, bound: Any) -> Array:
 
 @dataclass(frozen=True)
 class Lab:
-    """What a check works with.
+    """What a check works with; `dual` and `anchor` are checked as Dual-OHM and as OHM."""
 
-    Attributes
-    ----------
-    rng : numpy Generator
-        Its own: what one check draws does not depend on which others are made.
-    seed : int
-        For runs of the library, which draw from streams.
-    quick : bool
-        Whether fewer replications are enough.
-    dual, anchor : Method classes
-        What is checked as Dual-OHM and as OHM.
-    """
-
-    rng: np.random.Generator
-    seed: int
-    quick: bool
+    rng: np.random.Generator  # of one statement: what it draws does not depend on which others are checked
+    seed: int  # of runs through `solve`
+    reps: int  # replications of a run that is written down step by step
+    runs: int  # and of one through `solve`
     dual: Callable[..., Method]
     anchor: Callable[..., Method]
 
-    @property
-    def reps(self) -> int:
-        """Replications of a run that is written down step by step."""
-        return 400 if self.quick else 4000
+    def path(self, case: Case, method: Method, B: int, steps: int | None = None) -> tuple[Array, Array]:
+        """Iterates (steps + 1, replications, d) with batches of B samples, and their noise (steps, replications, d)."""
+        steps = method.steps if steps is None else steps
+        assert steps is not None
+        e = case.noise(self.rng, steps, self.reps, SIGMA / np.sqrt(B))
+        return follow(method, noisy(case.F, e), case.start(self.reps), steps).x, e
 
-    @property
-    def runs(self) -> int:
-        """Replications of a run through `solve`, each with a random stream of its own."""
-        return 100 if self.quick else 400
+    def dual_path(self, case: Case, N: int, B: int, steps: int | None = None) -> tuple[Array, Array]:
+        """The same of Dual-OHM with the case's step."""
+        return self.path(case, self.dual(step_size=case.step_size, horizon=N), B, steps)
+
+    def dual_end(self, case: Case, N: int, evaluate: Evaluation | None = None) -> Array:
+        """Where Dual-OHM ends: (replications, d), or (1, d) without noise."""
+        rows, evaluate = (1, exact(case.F)) if evaluate is None else (self.reps, evaluate)
+        return follow(self.dual(step_size=case.step_size, horizon=N), evaluate, case.start(rows)).x[-1]
+
+    def squares(self, problem: Problem, method: Method, x0: Any = None) -> Array:
+        """|F(x)|^2 at the end of runs through `solve`, one for each replication."""
+        return np.asarray(solve(problem, method, reps=self.runs, seed=self.seed, x0=x0, record=0).residual ** 2)
+
+    def dual_squares(self, case: Case, batch_sizes: Array, x0: Any = None) -> Array:
+        """The same of Dual-OHM with the case's step and these batch sizes."""
+        method = self.dual(step_size=case.step_size, horizon=len(batch_sizes) + 1, batch_size=batch_sizes.tolist())
+        return self.squares(case.problem(), method, x0)
+
+
+Findings = Iterator[Finding]
+Maker = Callable[[Lab], Findings]
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement with the function that checks it.
-
-    Attributes
-    ----------
-    name, source, kind : str
-        As in `Check`.
-    formula : str
-        What it says, in one line.
-    check : callable
-        Makes findings, one for each operator that it is checked on.
-    covers : tuple of str
-        The functions of `theory.bounds` that are compared with what is measured.
-    """
+    """A statement, its formula in one line, and the function that checks it on one operator after another."""
 
     name: str
     source: str
     kind: str
     formula: str
-    check: Callable[[Lab], Iterable[Finding]]
-    covers: tuple[str, ...]
+    check: Maker
+    covers: tuple[str, ...]  # functions of `theory.bounds` that are compared with what is measured
 
     @property
     def id(self) -> str:
         """The name in lower case with dashes."""
         return identifier(self.name)
 
-    def run(
-        self,
-        seed: int = 0,
-        quick: bool = False,
-        dual: Callable[..., Method] = DualOHM,
-        anchor: Callable[..., Method] = OHM,
-    ) -> list[Check]:
+    def run(self, seed: int, quick: bool, dual: Callable[..., Method], anchor: Callable[..., Method]) -> list[Check]:
         """Check it on all of its operators."""
-        lab = Lab(np.random.default_rng([seed, crc32(self.id.encode())]), seed, quick, dual, anchor)
-        return [self._judged(finding) for finding in self.check(lab)]
-
-    def _judged(self, found: Finding) -> Check:
-        ratio = float(_ratio(found.measured, found.bound)) if found.bound else np.nan
-        verdict = HOLDS if found.holds else FAILS
-        return Check(
-            self.id,
-            self.name,
-            self.source,
-            self.kind,
-            found.operator,
-            found.measured,
-            found.bound,
-            ratio,
-            found.error,
-            verdict,
-        )
+        rng = np.random.default_rng([seed, crc32(self.id.encode())])
+        lab = Lab(rng, seed, *((400, 100) if quick else (4000, 400)), dual, anchor)
+        about, found = (self.id, self.name, self.source, self.kind), []
+        for operator, measured, bound, error, holds in self.check(lab):
+            ratio = float(_ratio(*_arrays(measured, bound))) if bound else np.nan
+            found.append(Check(*about, operator, measured, bound, ratio, error, HOLDS if holds else FAILS))
+        return found
 
 
 STATEMENTS: dict[str, Statement] = {}
 """Every statement that is checked, by id, in the order in which they are shown."""
 
-Maker = Callable[[Lab], Iterable[Finding]]
 
-
-def checks(kind: str, *bounds: Any, name: str = "", source: str = "") -> Callable[[Maker], Maker]:
+def _checks(kind: str, *bounds: Any, name: str = "", source: str = "") -> Callable[[Maker], Maker]:
     """Register the check of a statement; name and source are those of its first bound, unless given."""
     if bounds:
         name, source = name or bounds[0].statement.name, source or bounds[0].statement.source
 
     def attach(function: Maker) -> Maker:
-        formula = (function.__doc__ or "").strip().split("\n")[0]
-        covers = tuple(bound.__name__ for bound in bounds)
-        statement = Statement(name, source or PAPER, kind, formula, function, covers)
+        formula = (function.__doc__ or "").strip()
+        statement = Statement(name, source, kind, formula, function, tuple(bound.__name__ for bound in bounds))
         STATEMENTS[statement.id] = statement
         return function
 
     return attach
+
+
+identity, inequality, rate = (partial(_checks, kind) for kind in ("identity", "inequality", "rate"))
 
 
 def identifier(name: str) -> str:

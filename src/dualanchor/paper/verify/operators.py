@@ -1,45 +1,118 @@
-"""The operators on which statements are checked: those that attain a bound, and some that are nothing special."""
+"""The operators on which statements are checked, and runs on them with every iterate and evaluation written down."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from dualanchor.core.method import Method
 from dualanchor.core.oracle import Batch, Oracle
 from dualanchor.core.problem import Constants, Problem
+from dualanchor.core.session import Session
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array
 from dualanchor.oracles.additive import AdditiveNoise
-from dualanchor.paper.verify.paths import Operator, norm
+from dualanchor.oracles.finite_sum import FiniteSum
+
+Operator = Callable[[Array], Array]
+Evaluation = Callable[[int, Array], Array]
+
+SIGMA = 1.0
+"""The noise of one sample, unless a case says otherwise."""
+
+
+def inner(a: Array, b: Array) -> Array:
+    """Inner products along the last axis."""
+    return np.asarray(np.einsum("...i,...i->...", a, b))
+
+
+def square(a: Array) -> Array:
+    """Squared Euclidean norms along the last axis."""
+    return inner(a, a)
+
+
+def norm(a: Array) -> Array:
+    """Euclidean norms along the last axis."""
+    return np.asarray(np.linalg.norm(a, axis=-1))
+
+
+# -- runs ----------------------------------------------------------------------------------------------------------
+
+
+class Recorded(Oracle):
+    """An oracle that evaluates draw number k by `evaluate(k, x)`, and writes down every evaluation."""
+
+    def __init__(self, evaluate: Evaluation) -> None:
+        self._evaluate = evaluate
+        self.values: list[Array] = []
+
+    def draw(self, streams: Streams, size: Any) -> Batch:
+        streams.position += 1
+        return Batch(size, streams.position - 1)
+
+    def mean(self, x: Array, batch: Batch) -> Array:
+        value = self._evaluate(batch.data, x)
+        self.values.append(value.copy())
+        return value
+
+
+class Path(NamedTuple):
+    """Iterates x_0 .. x_K, (K + 1, rows, d), and the evaluations F_{B_k}(x_k), in order of the calls."""
+
+    x: Array
+    G: Array
+
+
+def follow(
+    method: Method, evaluate: Evaluation, x0: Array, steps: int | None = None, coins: Sequence[bool] | None = None
+) -> Path:
+    """Let a method take its steps from x0, (rows, d), and record all of them.
+
+    `evaluate(k, x)` is the evaluation of draw number k at x. Without `steps` there are as many as the horizon admits;
+    `coins` are what the coin of each step shows, for methods that toss one.
+    """
+    oracle = Recorded(evaluate)
+    F = Session(oracle, Streams(0, np.arange(x0.shape[0]), dimension=x0.shape[1]))
+    s = method.init(x0)
+    xs = [s.x.copy()]
+    steps = method.steps if steps is None else steps
+    assert steps is not None
+    for k in range(steps):
+        method.step(k, s, F, None if coins is None else np.full(x0.shape[0], coins[k]))
+        xs.append(s.x.copy())
+    return Path(np.array(xs), np.array(oracle.values).reshape(-1, *x0.shape))
+
+
+def exact(operator: Operator) -> Evaluation:
+    """The evaluations of a noiseless oracle."""
+    return lambda k, x: operator(x)
+
+
+def noisy(operator: Operator, noise: Array) -> Evaluation:
+    """The evaluations of an oracle with additive noise, (rounds, rows, d)."""
+    return lambda k, x: operator(x) + noise[k]
+
+
+# -- operators that attain a bound, and some that are nothing special ----------------------------------------------
 
 
 @dataclass(frozen=True)
 class Case:
-    """An operator with its constants, a start and the nearest root.
+    """An operator F, (rows, d) to (rows, d), 1/L-cocoercive and mu-strongly monotone, with a start and a nearest root.
 
-    Attributes
-    ----------
-    name : str
-        How it is called in the table.
-    F : callable
-        (rows, d) to (rows, d).
-    x0, root : arrays of shape (d,)
-        Start and root.
-    L, mu : float
-        F is 1/L-cocoercive and mu-strongly monotone.
-    step_size : float
-        The step of the runs on it, 2/L unless it says otherwise.
+    Runs on it take `step_size`, 2/L by default. Samples are those of `oracle`, Gaussian noise by default.
     """
 
     name: str
     F: Operator
     x0: Array
-    root: Array
+    root: Array | float = 0.0
     L: float = 2.0
     mu: float = 0.0
     step_size: float = 1.0
+    sigma: float = SIGMA
+    oracle: Oracle | None = None
 
     @property
     def D(self) -> float:
@@ -51,7 +124,7 @@ class Case:
         return x - self.step_size * self.F(x)
 
     def start(self, rows: int) -> Array:
-        """The start for so many rows."""
+        """The start, (rows, d)."""
         return np.tile(self.x0, (rows, 1))
 
     def noise(self, rng: np.random.Generator, rounds: int, rows: int, sigma: float = 1.0) -> Array:
@@ -59,11 +132,11 @@ class Case:
         d = self.x0.size
         return sigma / np.sqrt(d) * rng.standard_normal((rounds, rows, d))
 
-    def problem(self, sigma: float) -> Problem:
-        """The same as a Problem with Gaussian noise."""
-        oracle = AdditiveNoise(self.F, sigma, vectorized=True)
-        constants = Constants(L=self.L, mu=self.mu, sigma=sigma, D=self.D)
-        return Problem(oracle, x0=self.x0, constants=constants, root=self.root, name=self.name)
+    def problem(self) -> Problem:
+        """The same as a Problem."""
+        oracle = self.oracle or AdditiveNoise(self.F, self.sigma, vectorized=True)
+        constants = Constants(L=self.L, mu=self.mu, sigma=self.sigma, D=self.D)
+        return Problem(oracle, x0=self.x0, constants=constants, name=self.name)
 
 
 def _along(d: int, distance: float) -> Array:
@@ -72,12 +145,12 @@ def _along(d: int, distance: float) -> Array:
 
 def flip(d: int = 8, D: float = 0.0) -> Case:
     """T = -I: of all maps known it lets most noise through."""
-    return Case("T = -I" + ("" if D else ", D = 0"), lambda x: 2 * x, _along(d, D), np.zeros(d))
+    return Case("T = -I" + ("" if D else ", D = 0"), lambda x: 2 * x, _along(d, D))
 
 
 def still(d: int = 8) -> Case:
     """T = I, F = 0: a change of one batch stays as it is."""
-    return Case("T = I", np.zeros_like, np.zeros(d), np.zeros(d))
+    return Case("T = I", np.zeros_like, np.zeros(d))
 
 
 def turn(d: int, D: float = 1.0) -> Case:
@@ -86,7 +159,7 @@ def turn(d: int, D: float = 1.0) -> Case:
     def F(x: Array) -> Array:
         return x - np.concatenate([-x[:, -1:], x[:, :-1]], axis=1)
 
-    return Case(f"turn of R^{d}", F, _along(d, D), np.zeros(d))
+    return Case(f"turn of R^{d}", F, _along(d, D))
 
 
 def reflections() -> Case:
@@ -99,60 +172,36 @@ def reflections() -> Case:
         away = x - center
         return 2 * (center + away * np.minimum(1.0, radius / np.maximum(norm(away), 1e-300))[:, None]) - x
 
-    return Case("two reflections", lambda x: x - T(x), np.array([-1.0, 2.0, 2.0, -2.0]), np.zeros(4))
+    return Case("two reflections", lambda x: x - T(x), np.array([-1.0, 2.0, 2.0, -2.0]))
 
 
 def fold() -> Case:
     """T = |x| in each coordinate, from where it folds."""
-    return Case("T = |x|", lambda x: x - np.abs(x), np.full(4, -0.05), np.zeros(4))
+    return Case("T = |x|", lambda x: x - np.abs(x), np.full(4, -0.05))
 
 
 def scalar(slope: float = 1.0, step_size: float = 0.5, D: float = 1.0, d: int = 8) -> Case:
     """F(x) = slope x, as strongly monotone as it is cocoercive."""
     name = f"F(x) = {slope:g}x" if slope != 1 else "F(x) = x"
-    return Case(name, lambda x: slope * x, _along(d, D), np.zeros(d), slope, slope, step_size)
+    return Case(name, lambda x: slope * x, _along(d, D), L=slope, mu=slope, step_size=step_size)
 
 
-def spiral(mu: float = 0.5, turning: float = 1.0, D: float = 1.0) -> Case:
-    """F(x) = mu x + turning J x with a quarter turn J, step 1/L; L = (mu^2 + turning^2)/mu."""
-    A = np.array([[mu, turning], [-turning, mu]])
-    L = (mu**2 + turning**2) / mu
-    return Case(f"spiral, L/mu = {L / mu:g}", lambda x: x @ A, _along(2, D), np.zeros(2), L, mu, 1 / L)
+def spiral() -> Case:
+    """F(x) = mu x + J x with a quarter turn J and mu = 1/2, step 1/L; L = (mu^2 + 1)/mu."""
+    A, L = np.array([[0.5, 1.0], [-1.0, 0.5]]), 2.5
+    return Case("spiral, L/mu = 5", lambda x: x @ A, _along(2, 1.0), L=L, mu=0.5, step_size=1 / L)
 
 
-class Location(Oracle):
-    r"""The sample gradient of a robust location problem: clip(x - xi) with xi = +-a, each coordinate by itself.
-
-    Each sample is 1-cocoercive, its noise depends on x, and its variance is at most :math:`d\min(a, 1)^2`.
-    """
-
-    def __init__(self, a: float, d: int) -> None:
-        self._a, self._d = a, d
-        self.sigma = float(min(a, 1.0) * np.sqrt(d))
-
-    def draw(self, streams: Streams, size: Any) -> Batch:
-        signs = streams.integers(2, size * self._d).reshape(streams.rows, size, self._d)
-        return Batch(size, signs.mean(axis=1))
-
-    def mean(self, x: Array, batch: Batch) -> Array:
-        return batch.data * np.clip(x - self._a, -1, 1) + (1 - batch.data) * np.clip(x + self._a, -1, 1)
-
-    def operator(self, x: Array) -> Array:
-        return 0.5 * np.clip(x - self._a, -1, 1) + 0.5 * np.clip(x + self._a, -1, 1)
-
-
-def location(a: float = 0.8, d: int = 8, D: float = 3.0) -> Problem:
-    """A problem with samples of `Location`: noise that depends on x, under A2."""
-    oracle = Location(a, d)
-    constants = Constants(L=1.0, sigma=oracle.sigma, D=D)
-    return Problem(oracle, x0=_along(d, D), constants=constants, root=np.zeros(d), name="robust location")
+def location() -> Case:
+    """Sample gradients of a robust location problem: clip(x - xi) with xi = +-0.8; noise depends on x, under A2."""
+    d, xi = 8, np.array([[0.8], [-0.8]])
+    oracle = FiniteSum(lambda x, i: np.clip(x - xi[i], -1, 1), n=2)
+    sigma = 0.8 * float(np.sqrt(d))
+    return Case("robust location", oracle.operator, _along(d, 3.0), L=1.0, step_size=2.0, sigma=sigma, oracle=oracle)
 
 
 class Wild:
-    """A bounded, discontinuous operator that is nothing in particular, with heavy-tailed noise that depends on x.
-
-    What holds along every path needs no more than this.
-    """
+    """A bounded, discontinuous operator that is nothing in particular, with heavy-tailed noise that depends on x."""
 
     def __init__(self, rng: np.random.Generator, rounds: int, d: int = 4, rows: int = 50) -> None:
         W, C, b, jump = rng.normal(size=(d, d)), rng.normal(size=(d, d)), rng.normal(size=d), rng.normal(size=d)
@@ -160,6 +209,6 @@ class Wild:
         self.x0 = rng.normal(size=(rows, d))
         self._xi = rng.standard_t(2.0, size=(rounds, rows, d))  # without a variance
 
-    def answer(self, k: int, x: Array) -> Array:
+    def evaluate(self, k: int, x: Array) -> Array:
         """The evaluation of draw number k at x."""
         return self.F(x) + self._xi[k] * np.cos(x[:, ::-1])

@@ -1,22 +1,20 @@
 """Proposition 3.3 over all nonexpansive maps at once: the worst case as a semidefinite program (PEPit)."""
 
-from __future__ import annotations
-
 import importlib.util
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from dualanchor.core.errors import missing_extra
 from dualanchor.core.method import Method, State
-from dualanchor.paper.verify.check import RATE, Finding, Lab, checks, equal
+from dualanchor.paper.verify.check import Findings, Lab, equal, identifier, rate
 from dualanchor.theory import bounds
 from dualanchor.theory.bounds import PAPER
 
 NAME = "Proposition 3.3, worst case"
+ID = identifier(NAME)
 HORIZONS = range(2, 9)
-ALLOWED = 1e-4  # solvers stop at 1e-8 or so, and the value is as exact as that times the multipliers
 
 
 def installed() -> bool:
@@ -24,13 +22,14 @@ def installed() -> bool:
     return importlib.util.find_spec("PEPit") is not None
 
 
-@checks(RATE, name=NAME, source=PAPER)
-def proposition_3_3_worst_case(lab: Lab) -> Iterator[Finding]:
+@rate(name=NAME, source=PAPER)
+def proposition_3_3_worst_case(lab: Lab) -> Findings:
     """The largest |F(y_{N-1})|^2 over all nonexpansive T in all dimensions is 4D^2/(a^2 N^2)."""
+    claimed = [bounds.proposition_3_3(N, 1.0, 1.0) for N in HORIZONS]
     for name, make in (("OHM", lab.anchor), ("Dual-OHM", lab.dual)):
         worst = [worst_case(make, N) for N in HORIZONS]
-        claimed = [bounds.proposition_3_3(N, 1.0, 1.0) for N in HORIZONS]
-        yield equal(f"{name}, every T, N = {min(HORIZONS)} .. {max(HORIZONS)}", worst, claimed, ALLOWED)
+        # 1e-4: solvers stop at 1e-8 or so, and the value is as exact as that times the multipliers
+        yield equal(f"{name}, every T, N = {min(HORIZONS)} .. {max(HORIZONS)}", worst, claimed, 1e-4)
 
 
 def worst_case(make: Callable[..., Method], N: int) -> float:
@@ -38,24 +37,21 @@ def worst_case(make: Callable[..., Method], N: int) -> float:
 
     The method's own `update` runs on PEPit's points, which add up and multiply like arrays.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from PEPit import PEP
-            from PEPit.operators import NonexpansiveOperator
-    except ImportError:
-        raise missing_extra("PEPit", "pep", NAME) from None
-    problem = PEP()
-    T = problem.declare_function(NonexpansiveOperator)
-    root, _, _ = T.fixed_point()
-    x0 = problem.set_initial_point()
-    problem.set_initial_condition((x0 - root) ** 2 <= 1)
-    method = make(step_size=1.0, horizon=N)
-    s = State(x=x0, z=0 * x0, anchor=x0)
-    for k in range(N - 1):
-        method.update(k, s, s.x - T.gradient(s.x))
-    problem.set_performance_metric((s.x - T.gradient(s.x)) ** 2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an inaccurate solution is found by comparing it
+        try:
+            from PEPit import PEP
+            from PEPit.operators import NonexpansiveOperator
+        except ImportError:
+            raise missing_extra("PEPit", "pep", NAME) from None
+        problem = PEP()
+        T = problem.declare_function(NonexpansiveOperator)
+        root, _, _ = T.fixed_point()
+        x0 = problem.set_initial_point()
+        problem.set_initial_condition((x0 - root) ** 2 <= 1)
+        method, s = make(step_size=1.0, horizon=N), State(x=x0, z=0 * x0, anchor=x0)
+        for k in range(N - 1):
+            method.update(k, s, s.x - T.gradient(s.x))
+        problem.set_performance_metric((s.x - T.gradient(s.x)) ** 2)
         value = problem.solve(wrapper="cvxpy", verbose=0)
     return np.nan if value is None else float(value)

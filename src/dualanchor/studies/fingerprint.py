@@ -1,0 +1,102 @@
+"""A hash of all source code that a result depends on, found by following imports without running them."""
+
+import ast
+import hashlib
+import inspect
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import takewhile
+from pathlib import Path
+
+import numpy as np
+
+_LIBRARY = Path(__file__).parents[1]
+_INSTALLED = {Path(sysconfig.get_paths()[kind]) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+
+
+def code_fingerprint(modules: Iterable[str], classes: Iterable[type]) -> str | None:
+    """A hash of all `source_files`, and of NumPy's version; None if there is a class whose source is not in a file."""
+    if (files := source_files(modules, classes)) is None:
+        return None
+    digest = hashlib.sha256(np.__version__.encode())
+    for path in sorted(files):
+        digest.update(path.name.encode() + _read(path))
+    return digest.hexdigest()[:16]
+
+
+def source_files(modules: Iterable[str], classes: Iterable[type]) -> frozenset[Path] | None:
+    """The files of modules of this library and of classes of anybody, and all that these import, directly or not.
+
+    Classes count with their bases; None if the source of one is not in a file.
+    """
+    bases = {base for cls in classes for base in cls.__mro__}
+    own = {_file_of(cls) for cls in bases if cls.__module__.partition(".")[0] not in sys.stdlib_module_names}
+    starts = {_file(_LIBRARY.parent, name) for name in modules} | own
+    waiting = found = {path for path in starts if path is not None}
+    if found != starts:
+        return None
+    while waiting:
+        waiting = {file for path in waiting for file in imported(path)} - found
+        found |= waiting
+    return frozenset(found)
+
+
+@cache
+def imported(path: Path) -> frozenset[Path]:
+    """The files whose code runs when a file is imported or its functions import something, as far as they are ours."""
+    if path.suffix != ".py":  # compiled code imports nothing that could be seen
+        return frozenset()
+    packages = list(takewhile(lambda folder: (folder / "__init__.py").exists(), path.parents))
+    root = packages[-1].parent if packages else path.parent
+    top = packages[-1].name if packages else None
+    prefix = [folder.name for folder in reversed(packages)]
+    names = set()
+    for name, level in _imports(ast.parse(_read(path))):
+        base = prefix[: len(prefix) - level + 1] if level else []
+        names.add(".".join([*base, name] if name else base))
+    if _LIBRARY.name in names and not path.is_relative_to(_LIBRARY):  # it has all public names at hand
+        names |= {name for name, _ in _imports(ast.parse(_read(_LIBRARY / "__init__.py")), declared=True)}
+    files = set()
+    for parts in (name.split(".") for name in names):
+        own = parts[0] == top or (top is None and root not in _INSTALLED)
+        if parts[0] == _LIBRARY.name or own:
+            home = _LIBRARY.parent if parts[0] == _LIBRARY.name else root
+            files |= {_file(home, ".".join(parts[:end])) for end in range(1, len(parts) + 1)}  # and its packages
+    return frozenset(file for file in files if file is not None)
+
+
+def _imports(tree: ast.AST, declared: bool = False) -> Iterator[tuple[str, int]]:
+    """Dotted names that may be modules, and the levels above the file that they are relative to.
+
+    What stands under TYPE_CHECKING never runs and is left out, unless it declares what is loaded on demand.
+    """
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, 0) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            yield base, node.level
+            yield from ((f"{base}.{alias.name}".lstrip("."), node.level) for alias in node.names)
+        elif declared or not (isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")):
+            yield from _imports(node, declared)
+
+
+def _file_of(cls: type) -> Path | None:
+    """The file that a class was read from, or None if it was typed into a console."""
+    module = sys.modules.get(cls.__module__)  # a file that is run by its path need not be there
+    codes = [value.__code__ for value in vars(cls).values() if inspect.isfunction(value)]
+    names = (getattr(module, "__file__", None), *(code.co_filename for code in codes))
+    return next((Path(name).resolve() for name in names if name and Path(name).is_file()), None)
+
+
+def _file(home: Path, name: str) -> Path | None:
+    """The file of a module below a folder, or None if there is none."""
+    path = home.joinpath(*name.split("."))
+    return next((file for file in (path.with_name(f"{path.name}.py"), path / "__init__.py") if file.is_file()), None)
+
+
+@cache
+def _read(path: Path) -> bytes:
+    return path.read_bytes()
