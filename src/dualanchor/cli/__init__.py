@@ -1,7 +1,5 @@
 """The command line; nothing heavy is imported before it is needed."""
 
-from __future__ import annotations
-
 
 def main() -> None:
     """Entry point of `dualanchor`."""
@@ -11,9 +9,8 @@ def main() -> None:
     except ImportError:
         from dualanchor.core.errors import install_command
 
-        raise SystemExit(
-            f"The command line needs the packages click and rich. Install them with: {install_command('cli')}"
-        ) from None
+        needed = "The command line needs the packages click and rich. Install them with: "
+        raise SystemExit(needed + install_command("cli")) from None
     from dualanchor.cli.app import app
 
     app(prog_name="dualanchor")

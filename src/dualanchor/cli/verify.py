@@ -1,34 +1,27 @@
 """`dualanchor verify`."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dualanchor.cli.arguments import named_errors
+from dualanchor.cli.options import PATH, json_option
+from dualanchor.cli.output import emit, print_table, progress_bar
+from dualanchor.core.errors import ArgumentError, install_command
+
+_PEP = "Worst cases (extra pep).  [default: if installed, not with --quick]"
 
 
 @click.command()
 @click.option("--only", multiple=True, metavar="ID", help="Check this statement only; may be repeated.")
 @click.option("--quick", is_flag=True, help="Fewer replications, and no worst cases: a few seconds.")
-@click.option(
-    "--pep/--no-pep",
-    default=None,
-    help="Compute worst cases over all operators (extra pep).  [default: if installed and not --quick]",
-)
+@click.option("--pep/--no-pep", default=None, help=_PEP)
 @click.option("--complexity", is_flag=True, help="Measure exponents of samples in accuracy instead.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("complexity"),
-    show_default=True,
-    help="Where --complexity writes its picture and numbers.",
-)
+@click.option("--out", type=PATH, default=Path("complexity"), show_default=True, help="Where --complexity writes.")
 @click.option("-s", "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Where chance comes from.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON value and nothing else.")
-@named_errors
+@json_option("one JSON value")
 def verify(complexity: bool, out: Path, as_json: bool, **given: Any) -> None:
     """Check every statement of the theory on concrete operators, and say how near each comes to its bound.
 
@@ -42,59 +35,86 @@ def verify(complexity: bool, out: Path, as_json: bool, **given: Any) -> None:
       dualanchor verify --only theorem-4.1 --only lemma-a.2
       dualanchor verify --complexity --out complexity
     """
-    if complexity:
-        _measure(out, as_json, given)
-    else:
-        _check(as_json, given)
-
-
-def _check(as_json: bool, given: dict[str, Any]) -> None:
-    from dualanchor.cli import output
-    from dualanchor.cli.verified import print_checks, steps
     from dualanchor.paper.verify import FAILS
+
+    found = _measure(out, as_json, **given) if complexity else _check(as_json, **given)
+    if any(one.verdict == FAILS for one in found):
+        raise SystemExit(1)
+
+
+def _check(as_json: bool, only: tuple[str, ...], quick: bool, pep: bool | None, seed: int) -> Sequence[Any]:
     from dualanchor.paper.verify import verify as run
 
-    names = [name for text in given["only"] for name in text.split(",") if name.strip()]
-    with steps(quiet=as_json) as show:
-        found = run(
-            names or None,
-            quick=given["quick"],
-            seed=given["seed"],
-            pep=given["pep"],
-            progress=None if show is None else lambda done, total, statement: show(done, total, statement.name),
-        )
-    if as_json:
-        output.print_json([check.to_dict() for check in found])
-    else:
-        print_checks(found, whole=not names and not given["quick"] and given["pep"] is None)
-    if any(check.verdict == FAILS for check in found):
-        raise SystemExit(1)
+    names = [name for text in only for name in text.split(",") if name.strip()]
+    with progress_bar(quiet=as_json) as show:
+        progress = None if show is None else lambda done, total, statement: show(done, total, statement.name)
+        found = run(names or None, quick=quick, seed=seed, pep=pep, progress=progress)
+    whole = not names and not quick and pep is None
+    emit(as_json, [check.to_dict() for check in found], lambda: _print_checks(found, whole))
+    return found
 
 
-def _measure(out: Path, as_json: bool, given: dict[str, Any]) -> None:
-    from dualanchor.cli import output
-    from dualanchor.cli.verified import print_curves, steps
-    from dualanchor.core.errors import ArgumentError
+def _measure(out: Path, as_json: bool, only: Any, quick: bool, pep: Any, seed: int) -> Sequence[Any]:
     from dualanchor.core.result import to_json
-    from dualanchor.paper.verify import FAILS
     from dualanchor.paper.verify.complexity import measure
-    from dualanchor.report.complexity_figure import draw_complexity
+    from dualanchor.paper.verify.complexity_figure import draw_complexity
     from dualanchor.report.write import write_files
 
-    if given["only"] or given["pep"]:
-        raise ArgumentError(
-            "--complexity stands by itself", "--only or --pep beside it", "Run it and the checks one by one"
-        )
+    if only or pep:
+        raise ArgumentError("--complexity stands by itself", "--only or --pep beside it", "Run it and the checks apart")
     out.mkdir(parents=True, exist_ok=True)
-    with steps(quiet=as_json) as show:
-        curves = measure(quick=given["quick"], seed=given["seed"], progress=show)
-    numbers = {"seed": given["seed"], "quick": given["quick"], "curves": [curve.to_dict() for curve in curves]}
+    with progress_bar(quiet=as_json) as show:
+        curves = measure(quick=quick, seed=seed, progress=show)
+    numbers = {"seed": seed, "quick": quick, "curves": [curve.to_dict() for curve in curves]}
     pictures = {f"complexity.{kind}": picture for kind, picture in draw_complexity(curves).items()}
     write_files(out, {"complexity.json": to_json(numbers, indent=1).encode(), **pictures})
-    if as_json:
-        output.print_json(numbers)
-    else:
-        print_curves(curves)
-        click.echo(f"\nPicture: {out / 'complexity.png'}")
-    if any(curve.verdict == FAILS for curve in curves):
-        raise SystemExit(1)
+    emit(as_json, numbers, lambda: _print_curves(curves, out / "complexity.png"))
+    return curves
+
+
+def _print_checks(checks: Sequence[Any], whole: bool) -> None:
+    """The checks, the paper's first; `whole` if nothing was left out on purpose."""
+    from dualanchor.paper.verify import HOLDS, worst_case
+    from dualanchor.theory.bounds import OURS, PAPER
+
+    numbers = ("measured", "bound", "ratio")
+    for source, title in {PAPER: "The paper", OURS: "Not in the paper"}.items():
+        rows = [
+            (x.statement, x.kind, x.operator, number(x.measured), number(x.bound), share(x.ratio), x.verdict)
+            for x in checks
+            if x.source == source
+        ]
+        if rows:
+            print_table(("statement", "kind", "on", *numbers, "verdict"), _once(rows), title, numbers)
+    holding = sum(check.verdict == HOLDS for check in checks)
+    click.echo(f"\n{holding} of {len(checks)} checks of {len({one.id for one in checks})} statements hold.")
+    if any(check.ratio > 1 and check.verdict == HOLDS for check in checks):
+        click.echo("A ratio above 1 that holds is chance: means are judged to within 4.75 standard errors.")
+    if whole and not worst_case.installed():
+        click.echo(f"Worst cases over all operators were left out: they need {install_command('pep')}.")
+
+
+def _print_curves(curves: Sequence[Any], picture: Path) -> None:
+    rows = []
+    for curve in curves:
+        fits = (f"{x.exponent:.2f} ({x.low:.2f} to {x.high:.2f})" for x in (curve.measured, curve.without_logarithms))
+        exponents = (f"{curve.claim:g}", f"{curve.planned.exponent:.2f}", *fits)
+        rows.append((curve.operator, curve.method, curve.source, *exponents, curve.verdict))
+    heads = ("operator", "method", "by", "claimed", "planned", "measured", "without logarithms", "verdict")
+    print_table(heads, _once(rows), "Exponent of samples in one over the accuracy, with 95 % intervals")
+    click.echo(f"\nPicture: {picture}")
+
+
+def _once(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The rows, with an empty first cell where it repeats the one above."""
+    return [row if row[0] != before[0] else ("", *row[1:]) for before, row in pairwise([("",), *rows])]
+
+
+def number(value: float) -> str:
+    """Four digits, or one where there is nothing but rounding."""
+    return f"{value:.0e}" if 0 < abs(value) < 1e-9 else f"{value:.4g}"
+
+
+def share(value: float) -> str:
+    """A ratio to three decimals; a dash where there is none."""
+    return "-" if value != value else f"{value:.3f}"

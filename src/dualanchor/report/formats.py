@@ -1,12 +1,9 @@
-"""Numbers and parameters as a reader wants to see them."""
-
-from __future__ import annotations
+"""Numbers and parameters as a reader wants to see them; the templates use these functions as filters."""
 
 import re
-from math import isfinite
+from inspect import isfunction
+from itertools import groupby
 from typing import Any
-
-import numpy as np
 
 NOTHING = "–"
 
@@ -26,10 +23,8 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def ratio(value: float | None, best: float | None) -> str:
-    """How many times the best a value is."""
-    if value is None or best is None or best == 0:
-        return NOTHING
-    return f"{value / best:,.2f}"
+    """A value as a multiple of the best."""
+    return NOTHING if value is None or not best else f"{value / best:,.2f}"
 
 
 def count(value: int) -> str:
@@ -37,10 +32,15 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def plural(number: int, noun: str) -> str:
+    """A number of things."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def diverged(per_seed: list[float | None]) -> str:
     """How many seeds diverged, or nothing if none did."""
-    lost = sum(value is None for value in per_seed)
-    return f"{lost} of {len(per_seed)} seeds diverged" if lost else ""
+    count = sum(value is None for value in per_seed)
+    return f"{count} of {len(per_seed)} seeds diverged" if count else ""
 
 
 def parameters(values: dict[str, Any]) -> str:
@@ -54,8 +54,8 @@ def anything(value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return count(value) if abs(value) >= 10_000 else str(value)
+    if isinstance(value, int) and abs(value) >= 10_000:
+        return count(value)
     if isinstance(value, float):
         return _tidy(f"{value:.4g}")
     if isinstance(value, dict):
@@ -67,19 +67,23 @@ def anything(value: Any) -> str:
 
 def integers(values: list[int]) -> str:
     """Whole numbers in a line, a run of them by its ends."""
-    runs: list[list[int]] = []
-    for value in values:
-        if runs and value == runs[-1][-1] + 1:
-            runs[-1].append(value)
-        else:
-            runs.append([value])
+    groups = groupby(enumerate(values), lambda pair: pair[1] - pair[0])
+    runs = [[value for _, value in group] for _, group in groups]
     return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs) or "none"
+
+
+def best_first(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Points of a grid by their mean; a diverged one last."""
+    return sorted(points, key=lambda point: (point["mean"] is None, point["mean"] or 0.0))
+
+
+def ranked(methods: dict[str, dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Methods by their mean final residual; a diverged one last."""
+    return sorted(methods.items(), key=lambda item: (item[1]["final"]["mean"] is None, item[1]["final"]["mean"] or 0.0))
 
 
 def _tidy(text: str) -> str:
     return re.sub(r"\.?e\+?(-?)0*", r"e\1", text).replace("-", "−")
 
 
-def rounded(values: Any) -> list[float | None]:
-    """Five significant digits for a figure; NaN as None."""
-    return [float(f"{value:.5g}") if isfinite(value) else None for value in np.asarray(values, float).tolist()]
+FILTERS = {name: value for name, value in list(globals().items()) if isfunction(value) and not name.startswith("_")}

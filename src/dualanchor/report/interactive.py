@@ -1,34 +1,16 @@
 """Interactive figures, as plain data for plotly.js; its code comes with the plotly package."""
 
-from __future__ import annotations
-
 from html import escape
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from dualanchor.core.errors import missing_extra
-from dualanchor.report.formats import rounded
-from dualanchor.report.looks import Look
-from dualanchor.report.views import Band, View
+from dualanchor.core.types import Array
+from dualanchor.report.panel_data import Band, PanelData
+from dualanchor.report.styles import MARKERS, Style
 
-_SYMBOLS = {
-    "o": "circle",
-    "s": "square",
-    "D": "diamond",
-    "^": "triangle-up",
-    "v": "triangle-down",
-    "<": "triangle-left",
-    ">": "triangle-right",
-    "P": "cross",
-    "X": "x",
-    "p": "pentagon",
-    "h": "hexagon",
-    "H": "hexagon2",
-    "8": "octagon",
-    "d": "diamond-tall",
-    "*": "star",
-}
 _HOVER = "%{y:.4~g}  [%{customdata[0]:.4~g}, %{customdata[1]:.4~g}]"
 
 
@@ -41,48 +23,42 @@ def plotly_script() -> str:
     return str(get_plotlyjs())
 
 
-def figure(view: View) -> dict[str, Any]:
+def interactive_figure(panel: PanelData) -> dict[str, Any]:
     """Traces and layout of a panel: bands below, lines above, each with its method as `meta`."""
-    order = view.order()
-    bands = [_area(name, view.bands[name], view.looks[name]) for name in order]
-    lines = [_line(name, view.label(name), view.bands[name], view.looks[name]) for name in order]
-    return {"data": bands + lines, "layout": _layout(view)}
+    order = panel.order()
+    bands = [_area(name, panel.bands[name], panel.styles[name]) for name in order]
+    lines = [_line(name, panel.label(name), panel.bands[name], panel.styles[name]) for name in order]
+    return {"data": bands + lines, "layout": _layout(panel)}
 
 
-def _line(name: str, label: str, band: Band, look: Look) -> dict[str, Any]:
-    width = 1.3 * look.width
+def _line(name: str, label: str, band: Band, style: Style) -> dict[str, Any]:
+    width, symbol = 1.3 * style.width, MARKERS[style.marker].symbol
+    dash = ",".join(f"{width * length:.1f}px" for length in style.dash)
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": escape(label, quote=False),  # plotly reads some HTML in names
         "meta": name,
-        "x": rounded(band.evals),
-        "y": rounded(band.mean),
-        "customdata": list(zip(rounded(band.low), rounded(band.high), strict=True)),
+        "x": _rounded(band.evals),
+        "y": _rounded(band.mean),
+        "customdata": list(zip(_rounded(band.low), _rounded(band.high), strict=True)),
         "hovertemplate": _HOVER,
-        "line": {
-            "color": look.colour,
-            "width": width,
-            "dash": ",".join(f"{width * length:.1f}px" for length in look.dash) or "solid",
-        },
-        "marker": {
-            "symbol": _SYMBOLS[look.marker],
-            "size": 9 if look.emphasised else 7,
-            "color": look.colour,
-            "maxdisplayed": 9,
-        },
+        "line": {"color": style.colour, "width": width, "dash": dash or "solid"},
+        "marker": {"symbol": symbol, "size": 9 if style.emphasised else 7, "color": style.colour, "maxdisplayed": 9},
     }
 
 
-def _area(name: str, band: Band, look: Look) -> dict[str, Any]:
-    """The band as closed outlines, one for each stretch without a gap."""
+def _area(name: str, band: Band, style: Style) -> dict[str, Any]:
+    """The band as closed outlines, one for each run of points without a gap."""
     x: list[float | None] = []
     y: list[float | None] = []
-    for stretch in _stretches(np.isfinite(band.low) & np.isfinite(band.high)):
-        evals, low, high = (rounded(values[stretch]) for values in (band.evals, band.low, band.high))
+    present = np.isfinite(band.low) & np.isfinite(band.high)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], present, [False]]).astype(int)))
+    for start, stop in edges.reshape(-1, 2):
+        evals, low, high = (_rounded(values[start:stop]) for values in (band.evals, band.low, band.high))
         x += [*evals, *reversed(evals), evals[0], None]
         y += [*low, *reversed(high), low[0], None]
-    red, green, blue = (int(look.colour[i : i + 2], 16) for i in (1, 3, 5))
+    red, green, blue = (int(style.colour[i : i + 2], 16) for i in (1, 3, 5))
     return {
         "type": "scatter",
         "mode": "lines",
@@ -92,28 +68,25 @@ def _area(name: str, band: Band, look: Look) -> dict[str, Any]:
         "y": y,
         "fill": "toself",
         "fillcolor": f"rgba({red},{green},{blue},0.16)",
-        "line": {"width": 0, "color": look.colour},
+        "line": {"width": 0, "color": style.colour},
     }
 
 
-def _stretches(present: Any) -> list[slice]:
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], present, [False]]).astype(int)))
-    return [slice(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
-
-
-def _layout(view: View) -> dict[str, Any]:
-    low, high = np.log10(view.limits())
-    end = max((float(band.evals[-1]) for band in view.bands.values()), default=1.0)
+def _layout(panel: PanelData) -> dict[str, Any]:
+    low, high = (float(end) for end in np.log10(panel.limits()))
+    ticks = "D1" if high - low < 1 else "D2" if high - low < 2.5 else 1
     return {
-        "xaxis": {"title": {"text": "operator evaluations"}, "range": [0, end], "tickformat": ",d", "zeroline": False},
-        "yaxis": {
-            "title": {"text": "residual ‖F(x)‖"},
-            "type": "log",
-            "range": [float(low), float(high)],
-            "dtick": "D1" if high - low < 1 else "D2" if high - low < 2.5 else 1,
-            "tickformat": "~g",
-            "zeroline": False,
-        },
+        "xaxis": _axis("operator evaluations", range=[0, panel.end()], tickformat=",d"),
+        "yaxis": _axis("residual ‖F(x)‖", range=[low, high], tickformat="~g", type="log", dtick=ticks),
         "hovermode": "x unified",
         "showlegend": False,
     }
+
+
+def _axis(title: str, **more: Any) -> dict[str, Any]:
+    return {"title": {"text": title}, "zeroline": False, **more}
+
+
+def _rounded(values: Array) -> list[float | None]:
+    """Five significant digits; NaN as None."""
+    return [float(f"{value:.5g}") if isfinite(value) else None for value in np.asarray(values, float).tolist()]

@@ -1,7 +1,5 @@
 """A study read back from the folder it was written to."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -16,16 +14,7 @@ _COLUMNS = ("panel", "method", "seed", "k", "evals", "residual")
 
 
 def load_study(folder: str | Path) -> Study:
-    """Read results.json and curves.csv of a folder.
-
-    The study has everything a report shows. Its panels are left empty: they hold the problems themselves, which the
-    two files only describe.
-
-    Parameters
-    ----------
-    folder : path
-        Where `write_report` wrote to.
-    """
+    """Read results.json and curves.csv from the folder that `write_report` wrote to: all that a report shows."""
     folder = Path(folder)
     results = _read_results(folder / "results.json")
     notes = results.pop("notes", [])
@@ -33,15 +22,33 @@ def load_study(folder: str | Path) -> Study:
 
 
 def _read_results(path: Path) -> dict[str, Any]:
-    text = _text(path)
+    """The content of results.json, with everything that a report relies on."""
+
+    def need(value: Any, where: str, **fields: type) -> None:
+        if not isinstance(value, dict):
+            _refuse(path, f"{value!r:.60} instead of an object: {where}")
+        for name, kind in fields.items():
+            if name not in value:
+                _refuse(path, f"no field {name!r} in {where}")
+            kinds = (int, float, type(None)) if kind is float else kind
+            if not isinstance(value[name], kinds):
+                _refuse(path, f"{value[name]!r:.60} as {name!r} in {where}")
+
     try:
-        results = json.loads(text)
+        results = json.loads(_text(path))
     except ValueError as error:
         _refuse(path, f"text that is not JSON ({error})")
-    try:
-        _check(results)
-    except _MisfitError as error:
-        _refuse(path, str(error))
+    need(results, "the file", version=str, seeds=list, panels=dict, claims=list)
+    for name, panel in results["panels"].items():
+        need(panel, f"panel {name}", budget=int, methods=dict)
+        for method, row in panel["methods"].items():
+            where = f"{method} of panel {name}"
+            need(row, where, selected=dict, final=dict, evals=int, grid=list)
+            need(row["final"], f"final of {where}", mean=float, p5=float, p95=float, per_seed=list)
+            for point in row["grid"]:
+                need(point, f"grid of {where}", params=dict, mean=float, per_seed=list)
+    for claim in results["claims"]:
+        need(claim, "a claim", id=str, panel=str, text=str, verdict=str, evidence=str)
     return dict(results)
 
 
@@ -62,37 +69,6 @@ def _read_curves(path: Path) -> dict[str, dict[str, Curve]]:
     return curves
 
 
-class _MisfitError(Exception):
-    """Something of results.json is missing or of another kind."""
-
-
-def _check(results: Any) -> None:
-    """See that everything a report relies on is there."""
-    _need(results, "the file", version=str, seeds=list, panels=dict, claims=list)
-    for name, panel in results["panels"].items():
-        _need(panel, f"panel {name}", budget=int, methods=dict)
-        for method, row in panel["methods"].items():
-            where = f"{method} of panel {name}"
-            _need(row, where, selected=dict, final=dict, evals=int, grid=list)
-            _need(row["final"], f"final of {where}", mean=float, p5=float, p95=float, per_seed=list)
-            for point in row["grid"]:
-                _need(point, f"grid of {where}", params=dict, mean=float, per_seed=list)
-    for claim in results["claims"]:
-        _need(claim, "a claim", id=str, panel=str, text=str, verdict=str, evidence=str)
-
-
-def _need(value: Any, where: str, **fields: type) -> None:
-    if not isinstance(value, dict):
-        raise _MisfitError(f"{value!r:.60} instead of an object: {where}")
-    for name, kind in fields.items():
-        if name not in value:
-            raise _MisfitError(f"no field {name!r} in {where}")
-        found = value[name]
-        fits = found is None or isinstance(found, (int, float)) if kind is float else isinstance(found, kind)
-        if not fits:
-            raise _MisfitError(f"{found!r:.60} as {name!r} in {where}")
-
-
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -103,8 +79,5 @@ def _text(path: Path) -> str:
 
 
 def _refuse(path: Path, received: str) -> NoReturn:
-    raise CheckpointError(
-        "A report is made from results.json and curves.csv as `dualanchor reproduce --out DIR` writes them",
-        f"{path}: {received}",
-        "Give the folder of a finished study, or run it again",
-    )
+    rule = "A report is made from results.json and curves.csv as `dualanchor reproduce --out DIR` writes them"
+    raise CheckpointError(rule, f"{path}: {received}", "Give the folder of a finished study, or run it again")

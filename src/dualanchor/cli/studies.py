@@ -1,0 +1,97 @@
+"""`dualanchor reproduce`, `compare` and `report`."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dualanchor.cli.options import PATH, problem_options, study_options
+from dualanchor.cli.output import emit, of_study, print_study, progress_bar
+
+
+@click.command()
+@click.argument("panels", nargs=-1)
+@click.option("--seeds", type=int, help="Independent seeds.  [default: 10, or 3 with --quick]")
+@click.option("--quick", is_flag=True, help="Three seeds and coarse grids.")
+@click.option("--readings", is_flag=True, help="Judge the claims under every reading of the paper's open details.")
+@study_options(out="results", tune_seeds="same")
+def reproduce(panels: tuple[str, ...], out: Path, as_json: bool, **settings: Any) -> None:
+    """Run the paper's experiments and write tables, figures and report.html.
+
+    PANELS are exp1, exp2, exp3-low, exp3-high, appendix (these four with S-Dual-OHM and S-OHM only), or your own panel
+    files (name.toml); the four if none is named. Finished pieces are stored, so an interrupted run goes on.
+    """
+    _one_thread()
+    from dualanchor.paper.panels import panels_for
+    from dualanchor.paper.reproduce import reproduce as run
+
+    chosen = panels_for(panels, settings["quick"])
+    with _interruptible(out / "store"), progress_bar(quiet=as_json) as show:
+        study = run(chosen, out, progress=of_study(show), **settings)
+    _finish(study, out, as_json)
+
+
+@click.command()
+@problem_options
+@click.option("-b", "--budget", type=int, required=True, help="Operator evaluations of each run.")
+@click.option("--methods", help="Names, separated by commas.  [default: all that can run on the problem]")
+@click.option("--seeds", type=int, default=10, show_default=True, help="Seeds that are reported.")
+@study_options(out="comparison", tune_seeds="disjoint")
+def compare(problem: str, options: Any, methods: str | None, out: Path, as_json: bool, **settings: Any) -> None:
+    """Compare methods on PROBLEM, tuned fairly under one budget, and write the same tables and report as reproduce.
+
+    PROBLEM is a name listed by `dualanchor problems` or `file.py:name` for a Problem of yours.
+    """
+    _one_thread()
+    from dualanchor.cli.user_code import load_problem
+    from dualanchor.studies.compare import compare as run
+
+    chosen = load_problem(problem, dict(options))
+    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+    with _interruptible(out / "store"), progress_bar(quiet=as_json) as show:
+        comparison = run(chosen, names, folder=out / "store", progress=of_study(show), **settings)
+    _finish(comparison.study, out, as_json)
+
+
+@click.command()
+@click.argument("folder", type=PATH)
+def report(folder: Path) -> None:
+    """Write figures and report.html again from results.json and curves.csv in FOLDER."""
+    from dualanchor.report import load_study, write_report
+
+    click.echo(write_report(load_study(folder), folder))
+
+
+def _one_thread() -> None:
+    """One BLAS thread here as in workers, before NumPy is imported: sums come out the same whatever --jobs says."""
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+
+@contextmanager
+def _interruptible(folder: Path) -> Iterator[None]:
+    """On Ctrl-C, say what is stored, and end with exit code 130; failures of the pool's threads are then not shown."""
+    before, failures = threading.excepthook, list[threading.ExceptHookArgs]()
+    threading.excepthook = failures.append
+    try:
+        yield
+    except KeyboardInterrupt:
+        failures.clear()
+        rest = f" Finished pieces are in {folder}: the same command goes on from there."
+        click.echo("Interrupted." + (rest if any(folder.glob("*.npz")) else ""), err=True)
+        raise SystemExit(130) from None
+    finally:
+        threading.excepthook = before
+        for failure in failures:
+            before(failure)
+
+
+def _finish(study: Any, out: Path, as_json: bool) -> None:
+    from dualanchor.report import write_report
+
+    page = write_report(study, out)
+    emit(as_json, study.results, lambda: print_study(study, page))

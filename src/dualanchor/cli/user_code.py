@@ -1,0 +1,67 @@
+"""Problems by name, and the user's own: `file.py:name`."""
+
+import inspect
+import runpy
+import sys
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+from dualanchor import problems
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, unknown_name
+from dualanchor.core.problem import Problem
+
+
+def load_problem(spec: str, options: dict[str, Any]) -> Problem:
+    """A named problem, or for `file.py:name` the Problem (or a function that makes one) of that name in the file."""
+    path, colon, name = spec.rpartition(":")
+    if not (colon and path.endswith(".py")):
+        if spec.endswith(".py"):
+            raise ArgumentError("A problem in a file is named as file.py:name", repr(spec), f"Write {spec}:my_problem")
+        return problems.make(spec, options)
+    value = _from_file(Path(path), name)
+    rule = f"{spec} must be a Problem or a function that returns one"
+    if callable(value) and not isinstance(value, Problem):
+        if _is_sampler(value) and not options:
+            remedy = f"A sampler becomes a problem by da.Problem(da.Sampler({name}), x0=...)"
+            raise ArgumentTypeError(rule, f"a function of {inspect.signature(value)}", remedy)
+        try:
+            value = value(**options)
+        except TypeError as error:
+            rule = f"{spec} must make a Problem from the options given"
+            raise ArgumentTypeError(rule, error, "Set its arguments with -o name=value") from error
+    elif options:
+        not_one = f"-o sets options of a function that makes a problem, and {name} is not one"
+        raise ArgumentError(not_one, options, "Leave -o out")
+    if not isinstance(value, Problem):
+        raise ArgumentTypeError(rule, type(value).__name__, "An oracle becomes one by da.Problem(oracle, x0=...)")
+    if value.name == "problem":  # none was given
+        value = copy(value)
+        value._name = name
+    return value
+
+
+def _from_file(path: Path, name: str) -> Any:
+    """What a name of a file stands for; an unknown one is compared with its Problems and what may return them."""
+    if not path.is_file():
+        raise ArgumentError("A problem's file must exist", str(path), "Check the path")
+    sys.path.insert(0, str(path.absolute().parent))
+    # The module has a name while it runs, as dataclasses need, but not afterwards: it travels to processes by value.
+    content = runpy.run_path(str(path.absolute()), run_name=f"_problem_{path.stem}")
+    if name in content:
+        return content[name]
+    public = {key: value for key, value in content.items() if not key.startswith("_")}
+    functions = {key for key, value in public.items() if inspect.isfunction(value) and not _is_sampler(value)}
+    own = {key for key in functions if public[key].__module__ == content["__name__"]}
+    known = [key for key, value in public.items() if isinstance(value, Problem) or key in own]
+    raise unknown_name(f"{path}: name", name, known or public)
+
+
+def _is_sampler(function: Any) -> bool:
+    """Whether a function looks like `sample(x, n, rng)`: three arguments without defaults."""
+    try:
+        arguments = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(one.default is one.empty and one.kind in positional for one in arguments) == 3
