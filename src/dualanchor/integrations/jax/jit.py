@@ -1,27 +1,25 @@
 """A run of Dual-OHM that JAX compiles as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
+from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
+from dualanchor.core.finding import Finding
 from dualanchor.core.method import State
 from dualanchor.core.problem import as_point, as_reals
 from dualanchor.core.result import History, Result, Status, jsonable
 from dualanchor.core.schedule import BatchSize, Constant, as_schedule
-from dualanchor.front.shapes import require_arguments
-from dualanchor.integrations.jax.transformations import dual_anchor, no_steps
+from dualanchor.integrations.jax.transformations import updated
 from dualanchor.methods.dual_ohm import DualOHM
-from dualanchor.run.outcome import Ended, assemble
+from dualanchor.run.outcome import assemble
 from dualanchor.run.record import DEFAULT_POINTS
-from dualanchor.run.stop import require_count
+from dualanchor.run.rows import Ended
 
 _WORD = (1 << 32) - 1  # bits of a seed that JAX takes
 
@@ -45,10 +43,10 @@ def solve_jit(
     ----------
     sample : callable
         `sample(x, n, key)`: the mean of n independent samples of F at x, a pure function of JAX arrays. With one batch
-        size n is a Python int. With a schedule it is a traced number of x's dtype, which cannot be the shape of
-        anything: such a sampler draws means of n samples in one go, like Gaussian noise divided by the root of n.
+        size n is a Python int. With a schedule it is a traced number of x's dtype, which cannot be used as a shape:
+        such a sampler draws means of n samples at once, like Gaussian noise divided by the root of n.
     x0 : array or Result
-        The start, of any shape, or a run whose end it is; one with as many replications continues each of them.
+        The start, of any shape, or a run whose end it is, with one replication or as many.
     step_size, horizon, batch_size
         As in `DualOHM`.
     seed : int
@@ -66,15 +64,13 @@ def solve_jit(
     Returns
     -------
     Result
-        As from `solve`, with x in the shape of x0, or (reps, *shape). A diverged replication is computed to the end
-        all the same, and its status is DIVERGED. One whose sampler gives NaN at a moderate point has the status FAILED,
-        the iterate before that, and a note.
+        As from `solve`, with x in the shape of x0, or (reps, *shape). A replication whose sampler gives NaN at a
+        moderate point stops there: its status is FAILED, and a finding has the step.
 
     Notes
     -----
-    Two vectors of x0's size are kept, beside what `sample` needs. It is compiled once for each function, step size,
-    horizon and shape: define `sample` once instead of anew for each call. Precision is that of x0 as far as JAX has
-    it, so doubles need `jax_enable_x64`.
+    It is compiled once for each function, step size, horizon and shape, so define `sample` once. Precision is that of
+    x0; doubles need `jax_enable_x64`.
 
     Examples
     --------
@@ -86,225 +82,140 @@ def solve_jit(
     >>> result.x.shape, result.nfev.tolist(), result.message
     ((5, 3), [396, 396, 396, 396, 396], 'reached its horizon')
     """
-    require_arguments(sample, 3, "sample(x, n, key)", "solve_jit: sample")
+    check.function(sample, "solve_jit: sample", "sample(x, n, key)", 3)
     if operator is not None:
-        require_arguments(operator, 1, "F(x)", "solve_jit: operator")
-    require_count(seed, "solve_jit", "seed", 0)
-    require_count(reps, "solve_jit", "reps", 1)
-    require_count(record, "solve_jit", "record", 0)
+        check.function(operator, "solve_jit: operator", "F(x)", 1)
+    counts = (("seed", seed, 0), ("reps", reps, 1), ("record", record, 0))
+    seed, reps, record = (check.count(value, f"solve_jit: {name}", least) for name, value, least in counts)
     method = DualOHM(step_size, horizon, batch_size)
     steps = method.horizon - 1
-    start = _starts(x0, reps)
-    point = start.shape[1:]
-    _check_noise(noise, (steps,) if reps == 1 else (reps, steps))
-
+    start = jnp.asarray(_starts(x0, reps))
+    point, shape = start.shape[1:], () if reps == 1 else (reps,)
+    axes = (*shape, steps)
+    for found in map(np.shape, jax.tree.leaves(noise)):
+        if found[: len(axes)] != axes:
+            rule = f"solve_jit: noise must have the leading axes {axes}, one entry for each step"
+            raise ArgumentError(rule, f"shape {found}", "Pass reps and horizon to match")
     schedule = as_schedule(batch_size, "solve_jit", method.horizon)
+    n = schedule.value if isinstance(schedule, Constant) else None
     sizes = np.broadcast_to(np.asarray(schedule.size(np.arange(steps), method.horizon)), (steps,))
-    spent = np.concatenate([[0], np.cumsum(sizes)])
+    draws = np.concatenate([[0], np.cumsum(sizes)])
     points = np.linspace(0, steps, record + 1) if operator and record else np.array([steps])
     points = np.unique(points.round().astype(int))
-    key = _key(int(seed))
-    x = jnp.array(np.broadcast_to(start, (reps, *point)))
-    keys = jax.vmap(lambda r: jax.random.fold_in(key, r))(jnp.arange(reps))
-    noise = noise if noise is None or reps > 1 else jax.tree.map(lambda one: jnp.asarray(one)[None], noise)
-    batches = None if isinstance(schedule, Constant) else jnp.asarray(sizes, x.dtype)
-    compiled = replace(method, batch_size=schedule.value if isinstance(schedule, Constant) else 1)
-    x, z, residuals = _run(
-        x, keys, noise, batches, jnp.asarray(points), sample=sample, operator=operator, method=compiled
-    )
 
-    s = State(x=np.array(x).reshape(reps, -1), z=np.array(z).reshape(reps, -1))  # copies that can be written to
+    key = jax.random.key(seed & _WORD)
+    for shift in range(32, seed.bit_length(), 32):  # a seed of any length, a word at a time
+        key = jax.random.fold_in(key, seed >> shift & _WORD)
+    keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(reps))
+    if noise is not None and reps == 1:
+        noise = jax.tree.map(lambda one: jnp.asarray(one)[None], noise)
+    varying = jnp.asarray(sizes, start.dtype) if n is None else None
+
+    def run(checked: bool) -> list[Any]:
+        fixed = Fixed(sample, operator, DualOHM(method.step_size, method.horizon), n, checked)
+        return [np.array(one) for one in _run(jnp.array(start), keys, noise, varying, jnp.asarray(points), fixed)]
+
+    ends = run(checked=False)
+    lost = ~np.isfinite(ends[0].reshape(reps, -1)).all(axis=1)
+    if lost.any():  # once more, to find out whether the sampler failed or the run diverged
+        for end, found in zip(ends, run(checked=True), strict=True):
+            end[lost] = found[lost]
+    x, z, k, residuals = ends
+
+    s = State(x=x.reshape(reps, -1), z=z.reshape(reps, -1))
     with np.errstate(over="ignore", invalid="ignore"):
         bounded = np.isfinite(np.einsum("ij,ij->i", s.x, s.x))
+    failed = k < steps
     status = [Status.HORIZON if good else Status.DIVERGED for good in bounded]
-    curve = None
-    if residuals is not None:
-        curve = np.where(np.isfinite(residuals), residuals, np.inf).astype(float)
-        curve[~bounded, -1] = np.inf
-
-    k = np.full(reps, steps)
-    broken = _broken(s.x, np.broadcast_to(start, (reps, *point)), keys, noise, batches, sample, compiled)
-    for row, (last, at, memory) in broken.items():
-        status[row], k[row], s.x[row], s.z[row] = Status.FAILED, last, at.ravel(), memory.ravel()
-        if operator is not None and curve is not None:
-            norm = float(jnp.linalg.norm(jnp.ravel(operator(jnp.asarray(at)))))
-            curve[row, points >= last] = norm if np.isfinite(norm) else np.inf
+    status = [Status.FAILED if bad else one for bad, one in zip(failed, status, strict=True)]
+    curve = np.where(np.isfinite(residuals), residuals, np.inf).astype(float)
+    curve[~bounded, -1] = np.inf
     recorded = np.minimum(points, k[:, None])
-    kept = np.diff(recorded, axis=1, prepend=-1) > 0
-    ended = Ended(
-        rows=np.arange(reps),
-        state=s,
-        k=k,
-        draws=spent[k],
-        evals=spent[k],
-        status=status,
-        residual=None if curve is None else curve[:, -1],
-    )
-    history = History(
-        row=np.repeat(np.arange(reps), kept.sum(axis=1)),
-        k=recorded[kept],
-        draws=spent[recorded[kept]],
-        evals=spent[recorded[kept]],
-        residual=np.empty(0) if curve is None else curve[kept],
-    )
-    described = {
-        "id": DualOHM.id,
-        "title": DualOHM.title,
-        "citation": DualOHM.citation,
-        "anytime": DualOHM.anytime,
-        "parameters": jsonable(method.parameters()),
-    }
+    lines = np.diff(recorded, axis=1, prepend=-1) > 0
+    rows, at = np.repeat(np.arange(reps), lines.sum(axis=1)), recorded[lines]
+    history = History(rows, at, draws[at], draws[at], np.empty(0) if operator is None else curve[lines])
+    last = None if operator is None else curve[:, -1]
+    ended = Ended(np.arange(reps), s, k, draws[k], draws[k], status, last)
     problem = {"name": getattr(sample, "__name__", "sample"), "dimension": int(np.prod(point))}
-    shape = () if reps == 1 else (reps,)
-    result = assemble([ended], history, shape, {"problem": problem, "method": described, "seed": int(seed)}, None)
-    return replace(result, x=result.x.reshape(shape + point), notes=(*result.notes, *_about(broken)))
+    about = {"problem": problem, "method": jsonable(method.describe()), "seed": seed}
+    result = assemble([ended], history, shape, about, None)
+    findings = result.findings
+    if failed.any():
+        row = int(np.flatnonzero(failed)[0])
+        where = {"step": k[row], "replication": row, "norm": np.linalg.norm(s.x[row])}
+        findings += (Finding.of("nan-from-sample", **where, others=np.count_nonzero(failed) - 1),)
+    return replace(result, x=result.x.reshape(shape + point), findings=findings)
 
 
-def _key(seed: int) -> Any:
-    """The key of a seed of any length: JAX takes 32 bits of one."""
-    key = jax.random.key(seed & _WORD)
-    while seed := seed >> 32:
-        key = jax.random.fold_in(key, seed & _WORD)
-    return key
+class Fixed(NamedTuple):
+    """What a run is compiled for."""
+
+    sample: Any
+    operator: Any
+    method: DualOHM
+    n: int | None  # None where batch sizes differ
+    checked: bool  # whether a replication stops where `sample` gives NaN at a moderate point
 
 
-def _starts(x0: Any, reps: int) -> Any:
-    """One start for all replications, or one for each, along the first axis."""
-    x = x0.x if isinstance(x0, Result) else x0
-    if as_reals(x) is None:
-        raise ArgumentTypeError(
-            "solve_jit: x0 must be an array of real numbers",
-            repr(type(x).__name__),
-            "Pass an array of floats; jax.flatten_util.ravel_pytree makes one of a pytree",
-        )
-    start = as_point(np.ravel(x), "solve_jit: x0").reshape(np.shape(x))
-    if not isinstance(x0, Result) or x0.shape == ():
-        return start[None]
-    if x0.shape != (reps,):
-        raise ArgumentError(
-            f"solve_jit: a Result to start from must have one replication, or reps = {reps} of them",
-            f"one of shape {x0.shape}",
-            "Pass as many reps, or one of its points",
-        )
-    return start
-
-
-def _all_steps(
-    x: Any, keys: Any, noise: Any, sizes: Any, points: Any, *, sample: Any, operator: Any, method: DualOHM
-) -> tuple[Any, Any, Any]:
-    """Every replication from x to the last iterate: x, z and the residuals at the points."""
-    optimizer = dual_anchor(method.step_size, method.horizon)
-
-    def run(x: Any, key: Any, noise: Any) -> tuple[Any, Any, Any]:
-        def step(k: Any, now: Any) -> Any:
-            x, state = now
-            updates, state = optimizer.update(_estimate(x, key, noise, sizes, k, sample, method), state)
-            return optax.apply_updates(x, updates), state
-
-        def stretch(now: Any, ends: Any) -> tuple[Any, Any]:
-            if method.horizon > 1:  # else there are no batch sizes and no noise to look up
-                now = jax.lax.fori_loop(*ends, step, now)
-            return now, None if operator is None else jnp.linalg.norm(jnp.ravel(operator(now[0])))
-
-        ends = (jnp.concatenate([jnp.zeros_like(points[:1]), points[:-1]]), points)
-        (x, state), residuals = jax.lax.scan(stretch, (x, optimizer.init(x)), ends)
-        return x, state.z, residuals
-
-    return jax.vmap(run)(x, keys, noise)
-
-
-def _steps_to_nan(
-    x: Any, keys: Any, noise: Any, sizes: Any, *, sample: Any, method: DualOHM
-) -> tuple[Any, Any, Any, Any]:
-    """Every replication up to the first NaN from a moderate point: whether there is one, and k, x and z there."""
-    optimizer = dual_anchor(method.step_size, method.horizon)
+def _all_steps(x: Any, keys: Any, noise: Any, sizes: Any, points: Any, fixed: Fixed) -> tuple[Any, Any, Any, Any]:
+    """Every replication from its start to its last iterate: x, z, the steps taken, and the residuals at the points."""
+    sample, operator, method, n, checked = fixed
     moderate = np.finfo(x.dtype).max ** 0.125  # as in a Session: beyond, powers of x may overflow
 
     def run(x: Any, key: Any, noise: Any) -> tuple[Any, Any, Any, Any]:
-        def going(now: Any) -> Any:
-            return ~now[0] & (now[1] < method.horizon - 1)
+        def step(k: Any, now: Any) -> Any:
+            x, z, taken = now
+            source = jax.random.fold_in(key, k) if noise is None else jax.tree.map(lambda one: one[k], noise)
+            G = _estimate(sample, x, n if sizes is None else sizes[k], source)
+            s = updated(method, k, G, x=x, z=z)
+            if not checked:
+                return s.x, s.z, taken + 1
+            failed = jnp.isnan(G).any() & (jnp.abs(x).max() < moderate)
+            going = (taken == k) & ~failed
+            return jnp.where(going, s.x, x), jnp.where(going, s.z, z), taken + going
 
-        def step(now: Any) -> Any:
-            _, k, *old = now
-            G = _estimate(old[0], key, noise, sizes, k, sample, method)
-            failed = jnp.isnan(G).any() & (jnp.abs(old[0]).max() < moderate)
-            updates, state = optimizer.update(G, old[1])
-            new = [optax.apply_updates(old[0], updates), state]
-            return failed, k + ~failed, *jax.tree.map(lambda a, b: jnp.where(failed, a, b), old, new)
+        def segment(now: Any, ends: Any) -> tuple[Any, Any]:
+            if method.horizon > 1:  # else there are no batch sizes and no noise to look up
+                now = jax.lax.fori_loop(*ends, step, now)
+            return now, 0.0 if operator is None else jnp.linalg.norm(jnp.ravel(operator(now[0])))
 
-        failed, k, x, state = jax.lax.while_loop(going, step, (jnp.array(False), no_steps(), x, optimizer.init(x)))
-        return failed, k, x, state.z
+        ends = jnp.concatenate([jnp.zeros_like(points[:1]), points[:-1]]), points
+        now, residuals = jax.lax.scan(segment, (x, jnp.zeros_like(x), jnp.zeros([], points.dtype)), ends)
+        return *now, residuals
 
     return jax.vmap(run)(x, keys, noise)
 
 
-def _estimate(x: Any, key: Any, noise: Any, sizes: Any, k: Any, sample: Any, method: DualOHM) -> Any:
-    """What `sample` returns in step k of a replication."""
-    source = jax.random.fold_in(key, k) if noise is None else jax.tree.map(lambda one: one[k], noise)
-    G = jnp.asarray(_called(sample, x, method.batch_size if sizes is None else sizes[k], source))
-    _check_shape(x, G)
-    return G
+_run: Any = jax.jit(_all_steps, static_argnames="fixed", donate_argnames="x")
 
 
-_run: Any = jax.jit(_all_steps, static_argnames=("sample", "operator", "method"), donate_argnames="x")
-_run_to_nan: Any = jax.jit(_steps_to_nan, static_argnames=("sample", "method"))
-
-
-def _broken(
-    x: Any, start: Any, keys: Any, noise: Any, sizes: Any, sample: Any, method: DualOHM
-) -> dict[int, tuple[int, Any, Any]]:
-    """The rows that NaN from a moderate point has spoilt, with k, x and z before it: these rows are run once more."""
-    lost = np.flatnonzero(~np.isfinite(x).all(axis=1))
-    if not lost.size:
-        return {}
-    own = jax.tree.map(lambda one: jnp.asarray(one)[lost], noise)
-    ends = _run_to_nan(jnp.array(start[lost]), keys[lost], own, sizes, sample=sample, method=method)
-    failed, k, x, z = (np.array(one) for one in ends)
-    return {int(lost[i]): (int(k[i]), x[i], z[i]) for i in np.flatnonzero(failed)}
-
-
-def _about(broken: dict[int, tuple[int, Any, Any]]) -> tuple[str, ...]:
-    if not broken:
-        return ()
-    row, (k, x, _) = next(iter(broken.items()))
-    others = f" (and in {len(broken) - 1} others)" if len(broken) > 1 else ""
-    norm = np.linalg.norm(x.ravel())
-    return (
-        f"sample returned NaN at step {k} of replication {row}{others}, at a point of norm {norm:.3g}: "
-        "that is no divergence; mend sample for this point, or start elsewhere",
-    )
-
-
-def _called(sample: Any, x: Any, n: Any, source: Any) -> Any:
+def _estimate(sample: Any, x: Any, n: Any, source: Any) -> Any:
+    """What `sample` returns, checked while it is traced."""
     try:
         value = sample(x, n, source)
     except AttributeError as error:
         if error.name is None or not hasattr(np.random.Generator, error.name):
             raise
-        raise OracleError(
-            "solve_jit: sample gets a JAX key as third argument, not a Generator",
-            f"a call of {error.name} on it",
-            "Draw with jax.random, for instance jax.random.normal(key, x.shape)",
-        ) from error
-    if value is None:
-        raise OracleError("solve_jit: sample must return F_B(x) with the shape of x", "None", "End it with return")
-    return value
+        rule = "solve_jit: sample gets a JAX key as third argument, not a Generator"
+        remedy = "Draw with jax.random, for instance jax.random.normal(key, x.shape)"
+        raise OracleError(rule, f"a call of {error.name} on it", remedy) from error
+    if value is None or jnp.shape(value) != x.shape:
+        received = "None" if value is None else f"shape {jnp.shape(value)} for x of shape {x.shape}"
+        rule = "solve_jit: sample must return F_B(x) with the shape of x"
+        raise OracleError(rule, received, "Return the mean of the n samples, not each of them")
+    return jnp.asarray(value, x.dtype)
 
 
-def _check_shape(x: Any, G: Any) -> None:
-    if G.shape != x.shape:
-        raise OracleError(
-            "solve_jit: sample must return F_B(x) with the shape of x",
-            f"shape {G.shape} for x of shape {x.shape}",
-            "Return the mean of the n samples, not each of them",
-        )
-
-
-def _check_noise(noise: Any, axes: tuple[int, ...]) -> None:
-    for leaf in jax.tree.leaves(noise):
-        if np.shape(leaf)[: len(axes)] != axes:
-            raise ArgumentError(
-                f"solve_jit: noise must have the leading axes {axes}, one entry for each step",
-                f"shape {np.shape(leaf)}",
-                "Pass reps and horizon to match",
-            )
+def _starts(x0: Any, reps: int) -> Any:
+    """The start of each replication, along the first axis."""
+    x = x0.x if isinstance(x0, Result) else x0
+    if as_reals(x) is None:
+        remedy = "Pass an array of floats; jax.flatten_util.ravel_pytree makes one of a pytree"
+        raise ArgumentTypeError("solve_jit: x0 must be an array of real numbers", repr(type(x).__name__), remedy)
+    start = as_point(np.ravel(x), "solve_jit: x0").reshape(np.shape(x))
+    if not isinstance(x0, Result) or x0.shape == ():
+        return np.broadcast_to(start, (reps, *start.shape))
+    if x0.shape != (reps,):
+        rule = f"solve_jit: a Result to start from must have one replication, or reps = {reps} of them"
+        raise ArgumentError(rule, f"one of shape {x0.shape}", "Pass as many reps, or one of its points")
+    return start

@@ -1,8 +1,4 @@
-"""PyTorch: optimisers for saddle problems, and oracles from functions that autograd can differentiate.
-
-`DualAnchor`, `OHM`, `ExtraGradient` and `OptimisticGradient` are optimisers like those of `torch.optim`;
-`saddle_oracle` makes a scalar function of two players an `Oracle` for `solve`, `root` and `certify`.
-"""
+"""PyTorch: optimisers for saddle problems, and oracles from functions that autograd can differentiate."""
 
 from dualanchor.core.errors import missing_extra
 

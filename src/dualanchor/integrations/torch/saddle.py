@@ -1,7 +1,5 @@
 """A scalar function of two players, differentiated by autograd, as an oracle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,72 +8,47 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from dualanchor.core import arrays
+from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
-from dualanchor.core.streams import Handle
+from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
-from dualanchor.front.shapes import require_arguments
-from dualanchor.oracles.each_row import each_row
 from dualanchor.oracles.sampler import Sampler
-
-_ARRAYS = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class SaddleOracle(Sampler):
-    """The field (gradient in u, minus gradient in v) of a function of two players; made by `saddle_oracle`.
-
-    Attributes
-    ----------
-    x0 : array of shape (d,)
-        The start, both players in one vector.
-    """
+    """The field (gradient in u, minus gradient in v) of a function of two players; `x0` (d,) is the start of both."""
 
     takes_vectors = True  # in NumPy, like x0: what players are made of is for `unflatten` to know
 
     def __init__(self, phi: Callable[..., Any], u0: Any, v0: Any) -> None:
-        require_arguments(phi, 4, "phi(u, v, n, rng)", "saddle_oracle: phi")
+        check.function(phi, "saddle_oracle: phi", "phi(u, v, n, rng)", 4)
         self._leaves, self._tree = tree_flatten((u0, v0))
         for leaf in self._leaves:
-            if not isinstance(leaf, Tensor) or leaf.dtype not in _ARRAYS:
+            if not isinstance(leaf, Tensor) or leaf.dtype not in (torch.float32, torch.float64):
                 raise _no_player(leaf)
         self._phi, self._size_u = phi, sum(leaf.numel() for leaf in tree_flatten(u0)[0])
         self.x0 = self.flatten(u0, v0)
-        super().__init__(self._field)
+        super().__init__(self._field, name="saddle_oracle: phi")
 
     def flatten(self, u: Any, v: Any) -> Array:
         """Both players in one vector, like `x0`; float32 if all their tensors are."""
-        parts = [leaf.detach().reshape(-1).cpu().numpy() for leaf in tree_flatten((u, v))[0]]
-        return np.concatenate(parts)
+        return np.concatenate([leaf.detach().reshape(-1).cpu().numpy() for leaf in tree_flatten((u, v))[0]])
 
     def unflatten(self, x: Any) -> tuple[Any, Any]:
-        """Both players from one vector, shaped like u0 and v0, in their types and on their devices.
-
-        From several vectors, of shape (rows, d) as in a result with replications, each tensor has rows as first axis.
-        """
+        """Both players from one vector, like u0 and v0; from several, (rows, d), each tensor has rows as first axis."""
         flat = x if isinstance(x, Tensor) else torch.tensor(np.asarray(x))
         self._require_point(tuple(flat.shape))
-        pieces = flat.split([leaf.numel() for leaf in self._leaves], dim=-1)
-        leaves = [
-            piece.reshape(flat.shape[:-1] + leaf.shape).to(leaf)
-            for piece, leaf in zip(pieces, self._leaves, strict=True)
-        ]
-        return tree_unflatten(leaves, self._tree)
+        pieces = zip(flat.split([leaf.numel() for leaf in self._leaves], dim=-1), self._leaves, strict=True)
+        return tree_unflatten([one.reshape(flat.shape[:-1] + leaf.shape).to(leaf) for one, leaf in pieces], self._tree)
 
     def _require_point(self, shape: tuple[int, ...]) -> None:
         if shape[-1:] != self.x0.shape:
-            raise ArgumentError(
-                f"saddle_oracle: a point must have {self.x0.size} coordinates, those of u and then those of v",
-                f"shape {shape}",
-                "Use the x of a result, oracle.x0, or oracle.flatten(u, v)",
-            )
+            rule = f"saddle_oracle: a point must have {self.x0.size} coordinates, those of u and then those of v"
+            raise ArgumentError(rule, f"shape {shape}", "Use the x of a result, oracle.x0, or oracle.flatten(u, v)")
 
-    def _part(self, x: Array, n: int, handles: list[Handle], positions: Any, shard: int) -> Array:
+    def mean(self, x: Array, batch: Batch) -> Array:
         self._require_point(x.shape[1:])
-        return each_row(
-            lambda row: self._field(arrays.lent(x[row]), n, handles[row].generator(int(positions[row]), shard)),
-            x,
-            "saddle_oracle: phi",
-        )
+        return super().mean(x, batch)
 
     def _field(self, x: Array, n: int, rng: np.random.Generator) -> Array:
         generator = torch.Generator(self._leaves[0].device).manual_seed(int(rng.integers(2**63)))
@@ -92,7 +65,6 @@ class SaddleOracle(Sampler):
 
 
 def _no_player(leaf: Any) -> ArgumentTypeError:
-    rule = "saddle_oracle: u0 and v0 must be tensors of float32 or float64, or dicts and lists of them"
     remedy = "Convert it, for instance with torch.as_tensor(value, dtype=torch.float64)"
     if isinstance(leaf, (torch.nn.Module, Iterator)):  # an iterator: parameters() or named_parameters()
         remedy = (
@@ -100,11 +72,14 @@ def _no_player(leaf: Any) -> ArgumentTypeError:
             "torch.func.functional_call(module, u, inputs)"
         )
     received = f"a tensor of {leaf.dtype}" if isinstance(leaf, Tensor) else type(leaf).__name__
+    rule = "saddle_oracle: u0 and v0 must be tensors of float32 or float64, or dicts and lists of them"
     return ArgumentTypeError(rule, received, remedy)
 
 
 def saddle_oracle(phi: Callable[..., Any], u0: Any, v0: Any) -> SaddleOracle:
     """Make an oracle of a function that u minimises and v maximises.
+
+    It is for `root`, `solve` (in a `Problem`), `certify` and `calibrate`, from its `x0`; `unflatten(x)` gives u and v.
 
     Parameters
     ----------
@@ -115,17 +90,10 @@ def saddle_oracle(phi: Callable[..., Any], u0: Any, v0: Any) -> SaddleOracle:
         The start of each player, in float32 or float64. `dict(model.named_parameters())` is one; in phi,
         `torch.func.functional_call(model, u, inputs)` evaluates the model with it.
 
-    Returns
-    -------
-    SaddleOracle
-        For `root`, `solve` (in a `Problem`), `certify` and `calibrate`; its `x0` is the start, its `unflatten(x)` gives
-        u and v back.
-
     Notes
     -----
-    The generator is seeded from the stream of the run, so that results depend on the seed alone, and one batch can be
-    evaluated at two points. A phi with randomness of its own, such as dropout, works like a sampler that is not
-    replayable. On a GPU only phi is computed there; the method itself runs in NumPy.
+    The generator is seeded from the stream of the run. A phi with randomness of its own, such as dropout, works like
+    a sampler that is not replayable. On a GPU only phi is computed there; the method itself runs in NumPy.
 
     Examples
     --------
