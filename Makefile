@@ -37,7 +37,7 @@ reproduce: $(RUN)  ## run the paper's panels and write the report
 test: lint test-full doctest docs build-check  ## everything that CI runs
 	$(STEP) "All checks passed"
 
-check: lint test-fast  ## the part of test that takes about two minutes
+check: lint test-fast  ## the part of test that takes about a minute
 
 bench: $(STAMP)  ## measure what things cost and write benchmarks/RESULTS.md
 	$(STEP) "Benchmarks"
@@ -83,11 +83,11 @@ lint: $(STAMP)
 
 test-fast: $(STAMP)
 	$(STEP) "Tests: all but the slow ones"
-	@$(PY) -m pytest -m "not slow" -n $(JOBS)
+	@$(PY) -m pytest -m "not slow" -n $(JOBS) --dist worksteal
 
 test-full: $(STAMP)
 	$(STEP) "Tests: all, with branch coverage"
-	@$(PY) -m pytest -n $(JOBS) --cov --cov-report=term
+	@$(PY) -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term --cov-fail-under=95
 
 doctest: $(STAMP)
 	$(STEP) "Tests: examples in docstrings"
@@ -98,7 +98,7 @@ $(RUN): pyproject.toml constraints.txt $(wildcard src/dualanchor/_version.py)
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v < (3, 11) and sys.exit(f"dualanchor needs Python 3.11 or newer, this is {v[0]}.{v[1]}; try: make PYTHON=python3.12")'
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) hatchling editables
-	@$(PIP) --no-build-isolation --editable '.[all,fast]'
+	@$(PIP) --no-build-isolation --editable '.[all]'
 	@$(PY) -m compileall -q src
 	@touch $@
 

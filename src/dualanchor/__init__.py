@@ -3,212 +3,117 @@
 Names are imported when they are first used, so that `import dualanchor` is quick.
 """
 
-from __future__ import annotations
-
-import importlib
-import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dualanchor._version import __version__
+from dualanchor._version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from dualanchor import engines, problems, prox, theory
-    from dualanchor.advise.calibrate import calibrate
-    from dualanchor.advise.calibration import Calibration
-    from dualanchor.advise.certify import Certificate, best_of, certify
-    from dualanchor.advise.plan import plan
-    from dualanchor.advise.planned import Plan
-    from dualanchor.core import errors
-    from dualanchor.core.method import Estimator, Method
-    from dualanchor.core.oracle import Batch, Oracle, Session
-    from dualanchor.core.problem import Constants, Problem
-    from dualanchor.core.result import History, Result, Status
-    from dualanchor.core.schedule import Growing, Tapered
-    from dualanchor.core.streams import Streams
-    from dualanchor.estimators import PAGE, Minibatch
-    from dualanchor.front import fixed_point, inclusion, root, saddle
-    from dualanchor.methods import list_methods
-    from dualanchor.methods.anytime_dual_ohm import AnytimeDualOHM
-    from dualanchor.methods.averaged import AveragedSGDA
-    from dualanchor.methods.averaging import averaged
-    from dualanchor.methods.dual_feg import DualFEG
-    from dualanchor.methods.dual_oc_halpern import DualOCHalpern
-    from dualanchor.methods.dual_ohm import DualOHM
-    from dualanchor.methods.eag import EAG
-    from dualanchor.methods.feg import FEG
-    from dualanchor.methods.halpern_page import HalpernPAGE
-    from dualanchor.methods.halpern_vr_finite import HalpernVRFinite
-    from dualanchor.methods.oc_halpern import OCHalpern
-    from dualanchor.methods.ohm import OHM
-    from dualanchor.methods.rain import RAIN
-    from dualanchor.methods.rain_double_loop import RAINDoubleLoop
-    from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM
-    from dualanchor.methods.seg import SEG
-    from dualanchor.methods.sgda import SGDA
-    from dualanchor.methods.sgda_decreasing import DecreasingSGDA
-    from dualanchor.methods.tapered_dual_ohm import TaperedDualOHM
-    from dualanchor.oracles import AdditiveNoise, FiniteSum, Sampler
-    from dualanchor.problems import list_problems
-    from dualanchor.run import Budget, Checkpoint, Draws, Steps, Target, WallTime, solve
-    from dualanchor.studies.compare import compare
+if TYPE_CHECKING:  # the table below for type checkers; `as` makes a name public
+    from dualanchor import engines as engines, problems as problems, prox as prox, theory as theory  # noqa: I001
+    from dualanchor.advise.calibrate import calibrate as calibrate
+    from dualanchor.advise.calibration import Calibration as Calibration
+    from dualanchor.advise.certify import best_of as best_of, certify as certify
+    from dualanchor.advise.plan import plan as plan
+    from dualanchor.advise.planned import Plan as Plan
+    from dualanchor.checks import check_method as check_method, check_oracle as check_oracle
+    from dualanchor.core import errors as errors
+    from dualanchor.core.certificate import Certificate as Certificate
+    from dualanchor.core.claim import Claim as Claim, ClaimKind as ClaimKind, Theorem as Theorem
+    from dualanchor.core.finding import Finding as Finding, Severity as Severity
+    from dualanchor.core.history import History as History, Status as Status
+    from dualanchor.core.method import Estimator as Estimator, Method as Method
+    from dualanchor.core.staged import Stage as Stage, Staged as Staged
+    from dualanchor.core.oracle import Batch as Batch, Oracle as Oracle
+    from dualanchor.core.problem import Constants as Constants, Problem as Problem
+    from dualanchor.core.result import Result as Result
+    from dualanchor.core.schedule import Growing as Growing, Tapered as Tapered
+    from dualanchor.core.session import Session as Session
+    from dualanchor.core.streams import Streams as Streams
+    from dualanchor.estimators import PAGE as PAGE, Minibatch as Minibatch
+    from dualanchor.front import fixed_point as fixed_point, inclusion as inclusion, root as root, saddle as saddle
+    from dualanchor.methods import list_methods as list_methods
+    from dualanchor.methods.anytime_dual_ohm import AnytimeDualOHM as AnytimeDualOHM
+    from dualanchor.methods.averaged import AveragedSGDA as AveragedSGDA, averaged as averaged
+    from dualanchor.methods.dual_feg import DualFEG as DualFEG
+    from dualanchor.methods.dual_oc_halpern import DualOCHalpern as DualOCHalpern
+    from dualanchor.methods.dual_ohm import DualOHM as DualOHM
+    from dualanchor.methods.eag import EAG as EAG
+    from dualanchor.methods.feg import FEG as FEG
+    from dualanchor.methods.halpern_page import HalpernPAGE as HalpernPAGE
+    from dualanchor.methods.halpern_vr_finite import HalpernVRFinite as HalpernVRFinite
+    from dualanchor.methods.oc_halpern import OCHalpern as OCHalpern
+    from dualanchor.methods.ohm import OHM as OHM
+    from dualanchor.methods.rain import RAIN as RAIN
+    from dualanchor.methods.rain_double_loop import RAINDoubleLoop as RAINDoubleLoop
+    from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM as RestartedDualOHM
+    from dualanchor.methods.seg import SEG as SEG
+    from dualanchor.methods.sgda import SGDA as SGDA
+    from dualanchor.methods.sgda_decreasing import DecreasingSGDA as DecreasingSGDA
+    from dualanchor.methods.tapered_dual_ohm import TaperedDualOHM as TaperedDualOHM
+    from dualanchor.oracles import AdditiveNoise as AdditiveNoise, FiniteSum as FiniteSum
+    from dualanchor.oracles import Sampler as Sampler, each as each
+    from dualanchor.problems import list_problems as list_problems
+    from dualanchor.run import Budget as Budget, Checkpoint as Checkpoint, Draws as Draws, Steps as Steps
+    from dualanchor.run import Target as Target, WallTime as WallTime, solve as solve
+    from dualanchor.studies.compare import compare as compare
 
-_HOME = {
-    # the front doors
-    "root": "front",
-    "fixed_point": "front",
-    "saddle": "front",
-    "inclusion": "front",
-    # what to solve
-    "Problem": "core.problem",
-    "Constants": "core.problem",
-    "Oracle": "core.oracle",
-    "Batch": "core.oracle",
-    "Session": "core.oracle",
-    "Streams": "core.streams",
-    "AdditiveNoise": "oracles",
-    "FiniteSum": "oracles",
-    "Sampler": "oracles",
-    "list_problems": "problems",
-    # how to solve it
-    "Method": "core.method",
-    "Estimator": "core.method",
-    "DualOHM": "methods.dual_ohm",
-    "OHM": "methods.ohm",
-    "SGDA": "methods.sgda",
-    "SEG": "methods.seg",
-    "RAIN": "methods.rain",
-    "HalpernPAGE": "methods.halpern_page",
-    "HalpernVRFinite": "methods.halpern_vr_finite",
-    "Minibatch": "estimators",
-    "PAGE": "estimators",
-    "Tapered": "core.schedule",
-    "Growing": "core.schedule",
-    "list_methods": "methods",
-    "RestartedDualOHM": "methods.restarted_dual_ohm",
-    "AveragedSGDA": "methods.averaged",
-    "averaged": "methods.averaging",
-    "TaperedDualOHM": "methods.tapered_dual_ohm",
-    "AnytimeDualOHM": "methods.anytime_dual_ohm",
-    "DecreasingSGDA": "methods.sgda_decreasing",
-    "EAG": "methods.eag",
-    "FEG": "methods.feg",
-    "DualFEG": "methods.dual_feg",
-    "OCHalpern": "methods.oc_halpern",
-    "DualOCHalpern": "methods.dual_oc_halpern",
-    "RAINDoubleLoop": "methods.rain_double_loop",
-    # running it
-    "plan": "advise.plan",
-    "Plan": "advise.planned",
-    "solve": "run",
-    "Budget": "run",
-    "Draws": "run",
-    "Steps": "run",
-    "Target": "run",
-    "WallTime": "run",
-    "Checkpoint": "run",
-    "compare": "studies.compare",
-    "certify": "advise.certify",
-    "best_of": "advise.certify",
-    "calibrate": "advise.calibrate",
-    # what comes out
-    "Result": "core.result",
-    "History": "core.result",
-    "Status": "core.result",
-    "Certificate": "advise.certify",
-    "Calibration": "advise.calibration",
+_NAMES = {  # by module
+    "front": "root fixed_point saddle inclusion",
+    "core.problem": "Problem Constants",
+    "core.oracle": "Oracle Batch",
+    "core.session": "Session",
+    "core.streams": "Streams",
+    "oracles": "AdditiveNoise FiniteSum Sampler each",
+    "problems": "list_problems",
+    "core.method": "Method Estimator",
+    "core.staged": "Staged Stage",
+    "core.schedule": "Tapered Growing",
+    "estimators": "Minibatch PAGE",
+    "methods": "list_methods",
+    "methods.dual_ohm": "DualOHM",
+    "methods.ohm": "OHM",
+    "methods.sgda": "SGDA",
+    "methods.seg": "SEG",
+    "methods.rain": "RAIN",
+    "methods.halpern_page": "HalpernPAGE",
+    "methods.halpern_vr_finite": "HalpernVRFinite",
+    "methods.restarted_dual_ohm": "RestartedDualOHM",
+    "methods.averaged": "AveragedSGDA averaged",
+    "methods.tapered_dual_ohm": "TaperedDualOHM",
+    "methods.anytime_dual_ohm": "AnytimeDualOHM",
+    "methods.sgda_decreasing": "DecreasingSGDA",
+    "methods.eag": "EAG",
+    "methods.feg": "FEG",
+    "methods.dual_feg": "DualFEG",
+    "methods.oc_halpern": "OCHalpern",
+    "methods.dual_oc_halpern": "DualOCHalpern",
+    "methods.rain_double_loop": "RAINDoubleLoop",
+    "run": "solve Budget Draws Steps Target WallTime Checkpoint",
+    "studies.compare": "compare",
+    "advise.plan": "plan",
+    "advise.planned": "Plan",
+    "advise.calibrate": "calibrate",
+    "advise.calibration": "Calibration",
+    "advise.certify": "certify best_of",
+    "checks": "check_method check_oracle",
+    "core.result": "Result",
+    "core.history": "History Status",
+    "core.finding": "Finding Severity",
+    "core.claim": "Claim ClaimKind Theorem",
+    "core.certificate": "Certificate",
 }
-_MODULES = {
-    "engines": "dualanchor.engines",
-    "problems": "dualanchor.problems",
-    "prox": "dualanchor.prox",
-    "theory": "dualanchor.theory",
-    "errors": "dualanchor.core.errors",
-}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
+_PACKAGES = {**{name: name for name in ("engines", "problems", "prox", "theory")}, "errors": "core.errors"}
+__all__ = ["__version__", *_PACKAGES, *_MODULE_OF]
 
-__all__ = [
-    "__version__",
-    "engines",
-    "errors",
-    "problems",
-    "prox",
-    "theory",
-    "root",
-    "fixed_point",
-    "saddle",
-    "inclusion",
-    "Problem",
-    "Constants",
-    "Oracle",
-    "Batch",
-    "Session",
-    "Streams",
-    "AdditiveNoise",
-    "FiniteSum",
-    "Sampler",
-    "list_problems",
-    "Method",
-    "Estimator",
-    "DualOHM",
-    "OHM",
-    "SGDA",
-    "SEG",
-    "RAIN",
-    "HalpernPAGE",
-    "HalpernVRFinite",
-    "Minibatch",
-    "PAGE",
-    "Tapered",
-    "Growing",
-    "list_methods",
-    "RestartedDualOHM",
-    "AveragedSGDA",
-    "averaged",
-    "TaperedDualOHM",
-    "AnytimeDualOHM",
-    "DecreasingSGDA",
-    "EAG",
-    "FEG",
-    "DualFEG",
-    "OCHalpern",
-    "DualOCHalpern",
-    "RAINDoubleLoop",
-    "plan",
-    "Plan",
-    "solve",
-    "Budget",
-    "Draws",
-    "Steps",
-    "Target",
-    "WallTime",
-    "Checkpoint",
-    "compare",
-    "certify",
-    "best_of",
-    "calibrate",
-    "Result",
-    "History",
-    "Status",
-    "Certificate",
-    "Calibration",
-]
+if not TYPE_CHECKING:  # else every misspelt name would have the type Any
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        value: Any = importlib.import_module(_MODULES[name])
-    elif name in _HOME:
-        value = getattr(importlib.import_module(f"dualanchor.{_HOME[name]}"), name)
-    else:
-        raise AttributeError(f"module 'dualanchor' has no attribute {name!r}")
-    if (results := sys.modules.get("dualanchor.core.result")) is not None:
-        results.plotter = _plotter  # type: ignore[attr-defined]
-    globals()[name] = value
-    return value
-
-
-def _plotter() -> Any:
-    """What `Result.plot` calls; core itself knows nothing of figures."""
-    return importlib.import_module("dualanchor.report.figures").plot_result
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'dualanchor' has no attribute {name!r}")
+        module = import_module(f"dualanchor.{_PACKAGES.get(name) or _MODULE_OF[name]}")
+        value = globals()[name] = module if name in _PACKAGES else getattr(module, name)
+        return value
 
 
 def __dir__() -> list[str]:
