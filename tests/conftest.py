@@ -1,13 +1,13 @@
-"""Seeds policy: tests draw from generators they seed themselves; hypothesis is derandomised in CI.
+"""Seeds policy: tests draw from generators they seed themselves, and hypothesis draws the same examples every time.
 
-Nothing that tests compile is kept, nor is anything used that somebody else kept.
+HYPOTHESIS_PROFILE=search looks for new examples, twenty times as many.
 """
 
 import os
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
-os.environ["DUALANCHOR_CACHE"] = ""
+COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("default", derandomize=True, max_examples=25, **COMMON)
+settings.register_profile("search", max_examples=500, **COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

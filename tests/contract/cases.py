@@ -1,4 +1,4 @@
-"""What the contract is held against: every registered method on every registered problem, made small.
+"""What the contract is held against: every registered method with each kind of oracle, on small problems.
 
 Nothing here asks for a name. Sizes and alternatives go by the names of options and hyper-parameters, so a method or
 problem that is added later comes under the contract by itself. Which methods a problem cannot serve is found out
@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import dualanchor as da
+from dualanchor.core.method import State
 from dualanchor.core.registry import Entry
+from dualanchor.core.staged import Staged
 from dualanchor.core.streams import Purpose
 from dualanchor.methods import make
 
@@ -23,7 +25,7 @@ SIZES = {"dimension": 8, "components": 9, "rank": 5}
 """Options that say how large a problem is. With n = 9 components batches below come out smaller and larger than n."""
 
 HORIZON = 201
-LISTED = [1 + (7 * k) % 12 for k in range(HORIZON)]
+LISTED = [1 + (7 * k) % 12 for k in range(500)]  # a list must reach to the end of the longest loops
 
 ALTERNATIVES: dict[str, list[Any]] = {
     "batch_size": [3, 12, da.Growing(0.06), LISTED],
@@ -107,6 +109,11 @@ class Case(NamedTuple):
         """Whether no matrix product is involved, so that results agree bit for bit; finite sums have them."""
         return self.problem.components is None
 
+    @property
+    def staged(self) -> bool:
+        """Whether the method is made of stages, which are methods of their own."""
+        return issubclass(self.method.cls, Staged)
+
     def __str__(self) -> str:
         return f"{self.method.id}-{self.problem.name}"
 
@@ -131,43 +138,51 @@ def serves(problem: da.Problem, method: Entry) -> bool:
     return True
 
 
-CASES = [
-    Case(method, problem)
-    for problem in map(small, da.list_problems())
-    for method in da.list_methods()
-    if serves(problem, method)
+_PROBLEMS = [small(entry) for entry in da.list_problems()]
+_KINDS = [
+    [problem for problem in _PROBLEMS if problem.components is None],
+    [problem for problem in _PROBLEMS if problem.components is not None],
 ]
-REPRESENTATIVES = {case.elementwise: case.problem.name for case in CASES}.values()
-"""One problem of each kind; combinations with the others are run by the slow suite only."""
-ELEMENTWISE = next(case.problem.name for case in CASES if case.elementwise and case.problem.name in REPRESENTATIVES)
+"""Problems by kind: those without matrix products, and finite sums."""
+
+
+def _in_turn(number: int, method: Entry) -> list[Case]:
+    """The method on one problem of each kind that can serve it, problems taking turns from method to method."""
+    found = [Case(method, problems[number % len(problems)]) for problems in _KINDS]
+    return [case for case in found if serves(case.problem, method)]
+
+
+CASES = [case for number, method in enumerate(da.list_methods()) for case in _in_turn(number, method)]
+"""Every method with each kind of oracle, once."""
+
+
+def _of(method: Entry) -> list[Case]:
+    return [case for case in CASES if case.method == method]
+
+
+ON_ONE = [_of(method)[number % len(_of(method))] for number, method in enumerate(da.list_methods())]
+"""Every method once, kinds of oracles taking turns."""
 
 
 def _slow_unless(fast: bool) -> Any:
     return () if fast else pytest.mark.slow
 
 
-def _marks(case: Case, changed: bool = False) -> Any:
-    """Fast: methods that are compared unasked on one problem of each kind, the others unchanged on one problem."""
-    if not case.method.cls.compared:
-        return _slow_unless(not changed and case.problem.name == ELEMENTWISE)
-    return _slow_unless(case.problem.name in REPRESENTATIVES)
-
-
 def each_of(cases: list[Case]) -> Any:
-    """A test for each of them, outside of the slow suite on one problem of each kind only."""
-    return pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=_marks(case)) for case in cases])
+    """A test for each of them; outside of the slow suite, one for each method."""
+    return pytest.mark.parametrize(
+        "case", [pytest.param(case, id=str(case), marks=_slow_unless(case in ON_ONE)) for case in cases]
+    )
 
-
-every_case = each_of(CASES)
 
 CAUTIOUS = {"auto"}
 """Methods that shorten their own steps: a step that is far too large does not make them diverge."""
 
+every_case = each_of(CASES)
 every_diverging_case = each_of([case for case in CASES if case.method.id not in CAUTIOUS])
-
-ON_ONE = [next(case for case in CASES if case.method == method) for method in da.list_methods()]
 every_method = pytest.mark.parametrize("case", ON_ONE, ids=str)
-"""Every method, on the first problem that can serve it."""
+every_plain_method = pytest.mark.parametrize("case", [c for c in ON_ONE if not c.staged], ids=str)
+"""Every method that takes its own steps; the others take those of their stages."""
 every_diverging_method = pytest.mark.parametrize("case", [c for c in ON_ONE if c.method.id not in CAUTIOUS], ids=str)
 
 
@@ -183,14 +198,27 @@ def _change_id(case: Case, change: dict[str, Any]) -> str:
     return f"{case}-{shown[0] if shown else 'default'}"
 
 
-every_variant = pytest.mark.parametrize(
-    ("case", "change"),
-    [
-        pytest.param(case, change, id=_change_id(case, change), marks=_marks(case, changed=bool(change)))
-        for case in CASES
-        for change in variants(case)
-    ],
-)
+def _variants_in_turn(method: Entry) -> list[tuple[Case, dict[str, Any]]]:
+    """The method's own choice with each kind of oracle, each change with one, kinds taking turns."""
+    cases = _of(method)
+    changes = variants(cases[0])[1:]
+    return [(case, {}) for case in cases] + [(cases[i % len(cases)], change) for i, change in enumerate(changes)]
+
+
+def _each_variant(plain: bool) -> Any:
+    return pytest.mark.parametrize(
+        ("case", "change"),
+        [
+            pytest.param(case, change, id=_change_id(case, change), marks=_slow_unless(case in ON_ONE and not change))
+            for method in da.list_methods()
+            for case, change in _variants_in_turn(method)
+            if not (plain and case.staged)
+        ],
+    )
+
+
+every_variant = _each_variant(plain=False)
+every_plain_variant = _each_variant(plain=True)
 
 
 def stacks(case: Case) -> list[tuple[str, list[da.Method]]]:
@@ -205,26 +233,31 @@ def stacks(case: Case) -> list[tuple[str, list[da.Method]]]:
     return found
 
 
-every_stack = pytest.mark.parametrize(
-    ("case", "methods"),
-    [
-        pytest.param(case, methods, id=f"{case}-{name}", marks=_marks(case))
-        for case in CASES
-        for name, methods in stacks(case)
-    ],
-)
+_STACKS = [
+    (cases[i % len(cases)], name, methods)
+    for method in da.list_methods()
+    for cases in [_of(method)]
+    for i, (name, methods) in enumerate(stacks(cases[0]))
+]
+"""Every stack of every method with one kind of oracle, kinds taking turns."""
 
 
-BATCHES = ("batch_size-int", "big_batch-int", "small_batch-int")
-one_stack_each = pytest.mark.parametrize(
-    ("case", "methods"),
-    [
-        pytest.param(case, methods, id=f"{case}-{name}", marks=_slow_unless(name in BATCHES and case in ON_ONE))
-        for case in CASES
-        for name, methods in stacks(case)
-    ],
-)
-"""The same, but outside of the slow suite only batch sizes on one problem."""
+def _each_stack(chosen: list[tuple[Case, str, list[da.Method]]], fast: Any) -> Any:
+    return pytest.mark.parametrize(
+        ("case", "methods"),
+        [
+            pytest.param(case, methods, id=f"{case}-{name}", marks=_slow_unless(name in fast))
+            for case, name, methods in chosen
+        ],
+    )
+
+
+_LAST = [[stack for stack in _STACKS if stack[0].method == method][-1] for method in da.list_methods()]
+_FAST = {"batch_size-int", "small_batch-int"}
+every_stack = _each_stack(_STACKS, _FAST)
+every_plain_stack = _each_stack([stack for stack in _STACKS if not stack[0].staged], _FAST)
+one_stack_each = _each_stack(_LAST, {name for _, name, _ in _LAST})
+"""The last stack of each method only: batch sizes or schedules, where it has them."""
 
 
 def session_for(case: Case, replications: list[int], seed: int = SEED) -> tuple[Any, da.Session, da.Streams]:
@@ -242,12 +275,26 @@ def coin(method: da.Method, coins: da.Streams, k: int) -> Any:
 
 
 def bare(case: Case, method: da.Method, replications: list[int], steps: int) -> tuple[Any, da.Session]:
-    """State and session after so many steps, by nothing but `init` and `step`."""
+    """State and session after some steps, by nothing but `init` and `step`; in stages while rows go the same way."""
     start, session, coins = session_for(case, replications)
+    if isinstance(method, Staged):
+        return _bare_stages(method, start, session, steps)
     s = method.init(start)
     for k in range(steps):
         method.step(k, s, session, coin(method, coins, k))
     return s, session
+
+
+def _bare_stages(method: Staged, start: Any, session: da.Session, steps: int) -> tuple[Any, da.Session]:
+    memory, number = method.begin(start), 0
+    stage, k = method.stage(number, memory), 0
+    for _ in range(steps):
+        if k == stage.steps:
+            (number,) = np.unique(method.choose(number, memory, stage.state, session)).tolist()
+            stage, k = method.stage(number, memory), 0
+        stage.method.step(k, stage.state, session)
+        k += 1
+    return State(x=method.point(number, memory, stage.state), iterate=stage.state.x), session
 
 
 def assert_close(case: Case, actual: Any, expected: Any) -> None:
@@ -280,5 +327,5 @@ def assert_same_result(one: da.Result, other: da.Result) -> None:
         np.testing.assert_allclose(column, other.history.columns()[name], rtol=rtol, err_msg=f"history {name}")
     assert (one.problem, one.method, one.seed) == (other.problem, other.method, other.seed)
     # a run that was taken up says so; nothing else may differ
-    notes = [[note for note in result.notes if not note.startswith("went on from")] for result in (one, other)]
-    assert notes[0] == notes[1]
+    findings = [[found for found in result.findings if found.code != "resumed"] for result in (one, other)]
+    assert findings[0] == findings[1]

@@ -163,28 +163,43 @@ def restarted_dual_ohm(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     return x
 
 
+def tapered(N: int, total: int) -> list[int]:
+    """The largest tapered batches of horizon N within a total, of which the last takes what they leave."""
+
+    def sizes(C: float) -> list[int]:
+        return [max(1, ceil(C / sqrt((N - k) * (N - k - 1)))) for k in range(N - 1)]
+
+    low, high = 0.0, float(total * N)
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(sizes(middle)) <= total else (low, middle)
+    *first, last = sizes(low)
+    return [*first, last + total - sum(first) - last]
+
+
 def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     Q, b = m.rounds, m.samples_per_round
 
-    def sample(x: Any) -> Any:
+    def sample(x: Any, size: int = b) -> Any:
         nonlocal steps
         if steps == 0:
             raise StopIteration
         steps -= 1
-        return S.F(x, S.draw(b))
+        return S.F(x, S.draw(size))
 
     def average(x0: Any, rounds: int, memory: Any = None) -> tuple[Any, ...]:
-        """Mean, iterate, and what is remembered: samples g with their points, by weight 1, 2, 3, ..."""
-        y, points, samples, far = memory or (x0, [], [], 0.0)
+        """Iterate, points and samples by weight 1, 2, 3, .., the largest distance from the start, and the step."""
+        y, points, samples, far, a = memory or (x0, [], [], 0.0, None)
         for _ in range(rounds):
             g = sample(y)
             points, samples = [*points, y], [*samples, g]
             output[0] = weighted(points)
-            G = sum(float(g @ g) for g in samples)
-            a = min(m.step_size, 1.5 * far / sqrt(G)) if far > 0 else m.step_size
+            if len(points) <= 32 or len(points) % 8 == 0:
+                far = max(far, float(np.linalg.norm(y - x0)))
+                cautious = 1.5 * far / sqrt(sum(float(g @ g) for g in samples)) if far > 0 else m.step_size
+                a = min(m.step_size, cautious)
             y = y - a * g
-            far = max(far, float(np.linalg.norm(y - x0)))
-        return y, points, samples, far
+        return y, points, samples, far, a
 
     def weighted(values: Any) -> Any:
         n = len(values)
@@ -211,12 +226,9 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         left, start, anew = Q - Q // 8 - Q // 20, x0, residual > variance
         drift, spread = drift_and_spread(memory[2])
         if not anew and residual > 3 * (drift + spread):
-            N, x, z = m.dual_horizon, output[0], np.zeros_like(x0)
-            sizes = [size for _, size in m.batch_ends.values()]
-            assert sum(sizes) == left
-            assert sizes == sorted(sizes)
-            for i, size_of_batch in enumerate(sizes):
-                G = sum(sample(x) for _ in range(size_of_batch)) / size_of_batch
+            N, x, z = max(2, left // 10), output[0], np.zeros_like(x0)
+            for i, rounds in enumerate(tapered(N, left)):
+                G = sample(x, rounds * b)
                 z = ((N - i - 1) * z - m.step_size * G) / (N - i)
                 x = x - m.step_size * G - z
                 output[0] = x

@@ -1,8 +1,7 @@
-"""Oracles that watch how they are used, and a clock that does not depend on the machine."""
+"""Oracles that watch how they are used."""
 
 from __future__ import annotations
 
-import time
 from copy import copy
 from typing import Any
 
@@ -78,16 +77,3 @@ class WatchedProblem(da.Problem):
 
     def describe(self) -> dict[str, Any]:
         return self.inner.describe()
-
-
-class TickingClock:
-    """Stands in for the module `time`: a second passes whenever somebody looks at it."""
-
-    monotonic = staticmethod(time.monotonic)
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def perf_counter(self) -> float:
-        self.now += 1
-        return float(self.now)

@@ -4,22 +4,19 @@ import os
 
 import numpy as np
 import pytest
-from tests.contract.cases import CASES, ON_ONE, SEED, assert_close, assert_same_result, bare, coin, session_for
+from tests.contract.cases import CASES, ON_ONE, SEED, assert_close
 from tests.contract.literal import mean_of
 
 import dualanchor as da
 from dualanchor.methods import registry
 
-every_method = pytest.mark.parametrize("case", ON_ONE, ids=str)
-weightings = pytest.mark.parametrize("weights", ["linear", "uniform"])
 OPTIONS = {"seed": SEED, "reps": 2, "record": 0}
 
 
-@every_method
-@weightings
-def test_it_is_the_mean_of_the_iterates(case, weights):
+@pytest.mark.parametrize(("number", "case"), list(enumerate(case for case in ON_ONE if not case.staged)), ids=str)
+def test_it_is_the_mean_of_the_iterates(number, case):
     """Point, counts and the inner state are those of the method by itself."""
-    method, steps, points = case.make(horizon=60), 25, []
+    method, steps, points, weights = case.make(horizon=60), 25, [], ("linear", "uniform")[number % 2]
     alone = da.solve(
         case.problem, method, stop=da.Steps(steps), seed=SEED, record=0, callback=lambda x: points.append(x.copy())
     )
@@ -33,58 +30,18 @@ def test_it_is_the_mean_of_the_iterates(case, weights):
         assert_close(case, mean.state[f"inner_{name}"], value)
 
 
-@every_method
-def test_rows_come_out_the_same_whatever_rows_are_beside_them(case):
-    method, steps = da.averaged(case.make(horizon=60)), 15
-    together = da.solve(case.problem, method, stop=da.Steps(steps), seed=SEED, reps=7, record=0)
-    for some in ([5, 2, 2], [6]):
-        s, _ = bare(case, method, some, steps)
-        assert_close(case, together.x[some], s.x)
+STRUCTURES = {
+    "two evaluations": da.SEG(0.1, batch_size=3),
+    "a coin": da.HalpernPAGE(0.2, 7, 2),
+    "a horizon": da.DualOHM(0.2, horizon=30),
+    "full passes": da.HalpernVRFinite(0.1, components=9),
+}
 
 
-@every_method
-def test_configurations_in_one_array_equal_one_by_one(case):
-    methods = [da.averaged(case.make(horizon=60, step_size=size)) for size in (0.03, 0.11, 0.2)]
-    options = {**OPTIONS, "budget": 200, "check": False}
-    stacked = da.solve(case.problem, methods, **options)
-    for i, method in enumerate(methods):
-        alone = da.solve(case.problem, method, **options)
-        assert_close(case, stacked.x[i], alone.x)
-        np.testing.assert_array_equal(stacked.nfev[i], alone.nfev)
-        np.testing.assert_array_equal(stacked.status[i], alone.status)
-
-
-@every_method
-def test_a_step_costs_what_it_declares(case):
-    method = da.averaged(case.make(horizon=60))
-    start, session, coins = session_for(case, [4, 1, 0])
-    s = method.init(start)
-    for k in range(12):
-        tossed = coin(method, coins, k)
-        before = np.zeros(3, int) + session.draws, np.zeros(3, int) + session.evals
-        declared = method.cost(k, s, tossed if tossed is None else tossed[:, None])
-        method.step(k, s, session, tossed)
-        np.testing.assert_array_equal(session.draws - before[0], np.broadcast_to(np.ravel(declared.draws), 3))
-        np.testing.assert_array_equal(session.evals - before[1], np.broadcast_to(np.ravel(declared.evals), 3))
-
-
-@every_method
-def test_it_resumes(case, tmp_path, monkeypatch):
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_it_keeps_to_the_contract_of_methods(structure, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    method = da.averaged(case.make(horizon=60))
-    options = {"stop": da.Steps(20), "seed": SEED, "reps": 2, "record": 5}
-    calls = []
-
-    def interrupt(x):
-        calls.append(1)
-        if len(calls) == 9:
-            raise InterruptedError
-
-    saved = da.Checkpoint(tmp_path / "run", seconds=0)
-    with pytest.raises(InterruptedError):
-        da.solve(case.problem, method, callback=interrupt, checkpoint=saved, **options)
-    whole = da.solve(case.problem, method, **options)
-    assert_same_result(whole, da.solve(case.problem, method, checkpoint=saved, **options))
+    da.check_method(da.averaged(STRUCTURES[structure]))
 
 
 def test_it_stops_where_the_method_stops():
@@ -134,8 +91,9 @@ def test_it_has_a_name_for_results_but_is_not_in_the_list():
     ("call", "message"),
     [
         (lambda: da.averaged("sgda"), "method must be a Method"),
-        (lambda: da.averaged(da.SGDA(0.1), "geometric"), "weights must be one of linear, uniform"),
-        (lambda: da.AveragedSGDA(0.1, weights=3), "weights must be one of linear, uniform"),
+        (lambda: da.averaged(da.AnytimeDualOHM(0.2, 0.01)), "not made of stages"),
+        (lambda: da.averaged(da.SGDA(0.1), "geometric"), "weights must be one of 'linear', 'uniform'"),
+        (lambda: da.AveragedSGDA(0.1, weights=3), "weights must be one of 'linear', 'uniform'"),
     ],
 )
 def test_what_it_refuses(call, message):

@@ -1,16 +1,15 @@
-"""Being told about a run, and stopping it from there."""
-
-import time
+"""Callbacks and progress of a run, and stopping it from there."""
 
 import numpy as np
 import pytest
-from tests.contract.cases import SEED, bare, every_case, every_method
+from tests.contract.cases import SEED, bare, every_method, every_plain_method
+from tests.contract.driver import Clock
 
 import dualanchor as da
 from dualanchor.core.streams import Purpose
 
 
-@every_case
+@every_method
 def test_a_callback_sees_every_iterate(case):
     method, seen = case.make(horizon=40), []
     options = {"stop": da.Steps(6), "seed": SEED, "reps": 2}
@@ -24,19 +23,19 @@ def test_a_callback_sees_every_iterate(case):
     np.testing.assert_array_equal(quiet.x, result.x)
 
 
-@every_method
+@every_plain_method
 def test_what_a_callback_keeps_does_not_change_afterwards(case):
-    kept, copies = [], []
+    results, copies = [], []
 
     def callback(intermediate_result):
-        kept.append(intermediate_result)
+        results.append(intermediate_result)
         copies.append((intermediate_result.x.copy(), {k: v.copy() for k, v in intermediate_result.state.items()}))
 
     points = []
-    da.solve(case.problem, case.make(horizon=40), stop=da.Steps(5), seed=SEED, callback=callback)
-    da.solve(case.problem, case.make(horizon=40), stop=da.Steps(5), seed=SEED, callback=lambda x: points.append(x))
-    assert len({b"".join(value.tobytes() for value in state.values()) for _, state in copies}) == 5
-    for result, point, (x, state) in zip(kept, points, copies, strict=True):
+    da.solve(case.problem, case.make(horizon=40), stop=da.Steps(12), seed=SEED, callback=callback)
+    da.solve(case.problem, case.make(horizon=40), stop=da.Steps(12), seed=SEED, callback=lambda x: points.append(x))
+    assert len({b"".join(value.tobytes() for value in state.values()) for _, state in copies}) > 1
+    for result, point, (x, state) in zip(results, points, copies, strict=True):
         np.testing.assert_array_equal(result.x, x)
         np.testing.assert_array_equal(point, x)
         for name, value in state.items():
@@ -82,13 +81,13 @@ def stop_with_an_exception(x):
 
 
 @every_method
-@pytest.mark.parametrize("callback", [stop_with_true, stop_with_a_numpy_bool, stop_with_an_exception])
-def test_a_callback_stops_the_run(case, callback):
-    result = da.solve(case.problem, case.make(horizon=40), stop=da.Steps(9), seed=SEED, callback=callback)
-    assert result.nit == 1
-    assert result.status is da.Status.CALLBACK
-    assert result.success
-    assert result.history.k[-1] == 1
+def test_a_callback_stops_the_run(case):
+    for callback in (stop_with_true, stop_with_a_numpy_bool, stop_with_an_exception):
+        result = da.solve(case.problem, case.make(horizon=40), stop=da.Steps(9), seed=SEED, callback=callback)
+        assert result.nit == 1
+        assert result.status is da.Status.CALLBACK
+        assert result.success
+        assert result.history.k[-1] == 1
 
 
 @pytest.mark.parametrize("answer", [None, False, 0, "yes", [], np.False_])
@@ -141,9 +140,11 @@ def test_callbacks_of_any_kind_of_callable():
     assert len(points) == 3
 
 
-def test_progress_is_told_now_and_then():
+def test_progress_is_reported_now_and_then(monkeypatch):
+    clock = Clock(monkeypatch)
+
     def operator(x):
-        time.sleep(0.004)
+        clock.now += 0.004
         return x
 
     problem = da.Problem(da.AdditiveNoise(operator, 0.1, vectorized=True), np.ones(3), constants=da.Constants(L=1.0))
@@ -152,17 +153,17 @@ def test_progress_is_told_now_and_then():
         (da.DualOHM(0.1, 61), {}, True),
         (da.SGDA(0.1), {"stop": da.Steps(60)}, False),
     ]:
-        told = []
-        result = da.solve(problem, method, reps=2, progress=told.append, record=0, **options)
-        assert told
-        assert (np.diff([where.elapsed for where in told]) > 0.09).all()
-        assert [where.k for where in told] == sorted({where.k for where in told})
-        for where in told:
+        reports = []
+        result = da.solve(problem, method, reps=2, progress=reports.append, record=0, **options)
+        assert reports
+        assert (np.diff([where.elapsed for where in reports]) > 0.09).all()
+        assert [where.k for where in reports] == sorted({where.k for where in reports})
+        for where in reports:
             assert (where.rows, where.active) == (2, 2)
             assert where.evals == where.k
             assert where.elapsed > 0
             assert where.fraction is None or where.fraction == pytest.approx(where.k / 60)
-        assert all(where.fraction is not None for where in told) or not ends
+        assert all(where.fraction is not None for where in reports) or not ends
         assert (result.nit == 60).all()
 
 

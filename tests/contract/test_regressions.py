@@ -1,5 +1,7 @@
 """Defects that were found once, each with the smallest run that showed it."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -26,8 +28,8 @@ def test_a_run_that_was_taken_up_says_so(tmp_path):
     problem = own(lambda x: x)
     first = da.solve(problem, da.SGDA(0.1), budget=20, checkpoint=tmp_path / "run")
     again = da.solve(problem, da.SGDA(0.1), budget=20, checkpoint=tmp_path / "run")
-    assert first.notes == ()
-    assert "went on from a checkpoint" in again.notes[-1]
+    assert first.findings == ()
+    assert again.findings[-1].code == "resumed"
 
 
 def test_an_operator_that_fails_while_recording_leaves_a_checkpoint_that_goes_on(tmp_path):
@@ -66,6 +68,25 @@ def test_overflow_within_the_operator_is_divergence():
 def test_nan_at_a_moderate_point_is_still_a_defect():
     with pytest.raises(da.errors.OracleError, match="NaN"):
         da.solve(own(lambda x: np.where(x > 0.5, x, np.nan)), da.SGDA(0.1), budget=200)
+
+
+def test_data_that_are_not_numbers_are_a_defect_and_no_divergence():
+    U = np.random.default_rng(0).standard_normal((50, 6))
+    U[17, 3] = np.nan
+    problem = da.Problem(da.FiniteSum.rank_one(U), x0=np.ones(6), constants=da.Constants(L=1.0))
+    with pytest.raises(da.errors.OracleError, match="Got NaN"):
+        da.solve(problem, da.SGDA(0.01), budget=2000)
+
+
+def test_a_subclass_with_a_formula_of_its_own_takes_its_own_steps():
+    @dataclass(frozen=True)
+    class Slower(da.DualOHM):
+        def update(self, k, s, G):
+            s.x -= 0.01 * G
+
+    problem = da.problems.worst_case_nonexpansive(dimension=11)
+    slower = da.solve(problem, Slower(0.5, horizon=100))
+    np.testing.assert_allclose(slower.x, da.solve(problem, da.SGDA(0.01), stop=da.Steps(99)).x, rtol=1e-12)
 
 
 def test_a_reused_buffer_does_not_spoil_differences():
@@ -108,8 +129,8 @@ def test_either_of_two_targets_is_a_success():
 
 def test_a_residual_that_grew_is_mentioned():
     result = da.solve(own(lambda x: 5.0 * x), da.SGDA(1.0), stop=da.Steps(10))
-    assert any("grew from" in note for note in result.notes)
-    assert da.solve(own(lambda x: x), da.SGDA(0.5), stop=da.Steps(10)).notes == ()
+    assert any(found.code == "residual-grew" for found in result.findings)
+    assert da.solve(own(lambda x: x), da.SGDA(0.5), stop=da.Steps(10)).findings == ()
 
 
 def test_rows_that_live_longer_than_expected_are_recorded_to_their_end():
@@ -158,9 +179,11 @@ def test_an_interrupted_piece_is_not_kept(tmp_path, monkeypatch):
 
 
 def test_files_of_others_in_the_store_are_left_alone(tmp_path):
-    from dualanchor.studies.store import Store
+    from dualanchor.studies.pieces import Store
 
+    store = Store(tmp_path)
+    path = store.path({"seed": 1}, "a" * 16)
+    path.with_stem(path.stem[:-16] + "b" * 16).write_text("of other code")
     (tmp_path / "mydata.npz").write_text("mine")
-    (tmp_path / ("0" * 16 + "-" + "1" * 24 + ".npz")).write_text("stale")
-    assert Store(tmp_path).prune() == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["mydata.npz"]
+    assert (store.path({"seed": 1}, "a" * 16), store.replaced) == (path, 1)
+    assert [one.name for one in tmp_path.iterdir()] == ["mydata.npz"]

@@ -6,16 +6,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
-import time
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
-from tests.contract.cases import SEED, assert_same_result, every_case, every_method, one_stack_each
-from tests.contract.oracles import TickingClock, WatchedProblem
+from tests.contract.cases import SEED, assert_same_result, every_method, one_stack_each
+from tests.contract.driver import CHUNK_STEPS, Clock
+from tests.contract.oracles import WatchedProblem
 
 import dualanchor as da
 from dualanchor.core import files
+from dualanchor.core.staged import END, Stage, Staged
+from dualanchor.methods.auto import Auto
 
 
 class InterruptionError(Exception):
@@ -53,19 +56,6 @@ def copies(tmp_path, monkeypatch):
     return made
 
 
-@every_case
-def test_resume_after_an_interruption_at_any_step(case, tmp_path):
-    method, path = case.make(horizon=40), tmp_path / "run"
-    options = {"budget": 60, "seed": SEED, "reps": 2, "record": 9}
-    whole = da.solve(case.problem, method, **options)
-    step = int(np.random.default_rng(len(str(case))).integers(2, whole.nit.min()))
-    with pytest.raises(InterruptionError):
-        da.solve(
-            case.problem, method, callback=interrupt_at(step), checkpoint=da.Checkpoint(path, seconds=0), **options
-        )
-    assert_same_result(whole, da.solve(case.problem, method, checkpoint=path, **options))
-
-
 @one_stack_each
 def test_resume_from_any_checkpoint_while_rows_end_one_by_one(case, methods, copies, tmp_path):
     options = {"budget": 80, "seed": SEED, "reps": 2, "record": 3, "check": False}
@@ -77,6 +67,67 @@ def test_resume_from_any_checkpoint_while_rows_end_one_by_one(case, methods, cop
         assert_same_result(whole, da.solve(case.problem, methods, checkpoint=copy, **options))
 
 
+@dataclass(frozen=True)
+class Twice(Staged):
+    """Stages within stages: a run of the inner method, its end halved, and a run of it again from there."""
+
+    inner: Any
+    step_size: Any = 1.0
+
+    id, title, citation = "twice", "Twice", "dualanchor"
+
+    def stage(self, number, memory):
+        return Stage(self.inner, self.inner.begin(memory.x), 0)
+
+    def choose(self, number, memory, s, F):
+        memory.x = 0.5 * s.x
+        return np.full(len(s.x), number + 1 if number == 0 else END)
+
+
+IN_STAGES = {
+    "auto": Auto(1.0, 400),
+    "anytime": da.AnytimeDualOHM(1.0, 0.003),
+    "restarted": da.RestartedDualOHM(1.0, (9, 12, 30), (2, da.Tapered(30.0), 1)),
+    "stages within stages": Twice(da.RestartedDualOHM(1.0, (9, 30), (2, 1))),
+    "auto within stages": Twice(Auto(1.0, 300)),
+}
+
+
+@pytest.mark.parametrize("name", IN_STAGES)
+def test_a_run_in_stages_resumes_from_every_checkpoint(name, copies, tmp_path, monkeypatch):
+    """Rows are in different stages, where the method chooses; a checkpoint is written every 16 steps."""
+    monkeypatch.setattr(CHUNK_STEPS, 16)
+    problem = da.problems.finite_sum_cocoercive(components=9, dimension=8, rank=5)
+    options = {"budget": 700, "seed": SEED, "reps": 4, "record": 5, "check": False}
+    whole = da.solve(problem, IN_STAGES[name], **options)
+    da.solve(problem, IN_STAGES[name], checkpoint=da.Checkpoint(tmp_path / "run", seconds=0), **options)
+    stages = [rows["stages"] for copy in copies for rows in files.read_arrays(copy)[0]["active"]]
+    assert len({tuple(levels) for levels in stages}) >= 2
+    for copy in list(copies):  # each run that resumes makes more of them
+        assert_same_result(whole, da.solve(problem, IN_STAGES[name], checkpoint=copy, **options))
+
+
+def test_a_request_for_an_accuracy_resumes_from_every_checkpoint(copies, tmp_path):
+    """Certificates between stages that are in stages themselves."""
+    asked = []
+
+    def sample(x, n, rng):
+        asked.append(n)
+        return 0.5 * x - 1 + rng.normal(size=x.size) / n**0.5
+
+    options = {"x0": np.zeros(3), "eps": 0.2, "L": 1.0, "reps": 2}
+    whole, spent = da.root(sample, **options), sum(asked)
+    da.root(sample, checkpoint=da.Checkpoint(tmp_path / "run", seconds=0), **options)
+    assert {len(rows["stages"]) for copy in copies for rows in files.read_arrays(copy)[0]["active"]} == {2}
+    for copy in list(copies):  # each run that resumes makes more of them
+        asked.clear()
+        resumed = da.root(sample, checkpoint=copy, **options)
+        assert sum(asked) < spent
+        assert_same_result(whole, resumed)
+        np.testing.assert_array_equal(resumed.certificate.upper, whole.certificate.upper)
+
+
+@pytest.mark.slow
 @every_method
 def test_resume_next_to_rows_that_have_diverged(case, copies, tmp_path):
     methods = [case.make(horizon=130, step_size=size) for size in (0.1, 1e6, 1e9)]
@@ -89,7 +140,7 @@ def test_resume_next_to_rows_that_have_diverged(case, copies, tmp_path):
 
 @every_method
 def test_resume_many_times(case, tmp_path):
-    """Every stretch between two interruptions is short."""
+    """Every interval between two interruptions is short."""
     method = case.make(horizon=80)
     options = {"stop": da.Steps(20), "seed": SEED, "reps": 2, "record": "all"}
     path, ended = tmp_path / "run", None
@@ -101,9 +152,9 @@ def test_resume_many_times(case, tmp_path):
     assert_same_result(da.solve(case.problem, method, **options), ended)
 
 
-@every_case
 @pytest.mark.parametrize("failing_call", [1, 17])
-def test_resume_after_the_oracle_failed_and_was_mended(case, failing_call, tmp_path):
+@every_method
+def test_resume_after_the_oracle_failed_and_was_fixed(case, failing_call, tmp_path):
     problem, method = WatchedProblem(case.problem), case.make(horizon=40)
     options = {"budget": 90, "seed": SEED, "reps": 2, "record": 4}
     whole = da.solve(case.problem, method, **options)
@@ -125,9 +176,10 @@ def test_resume_after_the_oracle_failed_and_was_mended(case, failing_call, tmp_p
     assert_same_result(whole, da.solve(problem, method, checkpoint=path, **options))
 
 
+@pytest.mark.slow
 @every_method
 def test_an_oracle_that_fails_once_is_asked_again_or_raises(case, tmp_path):
-    """Whether the failing call falls into a stretch of many steps or into a single one, nothing is lost."""
+    """Whether the failing call falls into a chunk of many steps or into a single one, nothing is lost."""
     options = {"budget": 200, "seed": SEED, "reps": 2, "record": 4}
     method = case.make(horizon=60)
     whole = da.solve(case.problem, method, **options)
@@ -202,9 +254,14 @@ def test_ctrl_c_ends_after_the_present_step_and_the_run_goes_on_later(seconds, t
 
 @pytest.mark.parametrize("seconds", [0.0, 30.0])
 def test_a_run_whose_time_was_up_goes_on_later(seconds, tmp_path, monkeypatch):
-    problem, method = da.problems.affine(dimension=4), da.SGDA(0.1)
+    clock = Clock(monkeypatch)
+
+    def operator(x):
+        clock.now += 1.0
+        return x
+
+    problem, method = da.Problem(da.AdditiveNoise(operator, 0.1), np.ones(4)), da.SGDA(0.1)
     whole = da.solve(problem, method, budget=40, record=[0])
-    monkeypatch.setattr("dualanchor.run.loop.time", TickingClock())
     saved = da.Checkpoint(tmp_path / "run", seconds)
     options = {"budget": 40, "stop": da.WallTime(12.0), "record": [0], "checkpoint": saved}
     later = da.solve(problem, method, **options)
@@ -237,48 +294,46 @@ def test_the_handler_of_ctrl_c_is_put_back():
 
 
 RUN = """
-import sys, time
+import sys
 import numpy as np
 import dualanchor as da
 
-def operator(x):
-    time.sleep(PAUSE)
-    return np.linspace(0.1, 1.0, 4) * x
+calls = []
 
-def problem(pause):
-    global PAUSE
-    PAUSE = pause
+def problem(last=None):
+    def operator(x):
+        calls.append(1)
+        if len(calls) == last:  # tell whoever started this, and wait for the end
+            print("ready", flush=True)
+            sys.stdin.read()
+        return np.linspace(0.1, 1.0, 4) * x
+
     return da.Problem(da.AdditiveNoise(operator, 0.2, vectorized=True), np.ones(4), constants=da.Constants(L=1.0))
 
 METHODS = [da.HalpernPAGE(0.5, 7, 2), da.HalpernPAGE(0.5, 3, 1)]
 OPTIONS = {"budget": 600, "seed": 3, "reps": 3, "record": 6}
 
 if __name__ == "__main__":
-    da.solve(problem(0.01), METHODS, checkpoint=da.Checkpoint(sys.argv[1], seconds=0.0), **OPTIONS)
+    da.solve(problem(last=100), METHODS, checkpoint=da.Checkpoint(sys.argv[1], seconds=0.0), **OPTIONS)
 """
 
 
 def test_resume_after_the_process_was_killed(tmp_path):
     script, path = tmp_path / "run.py", tmp_path / "checkpoint"
-    script.write_text(textwrap.dedent(RUN))
-    process = subprocess.Popen([sys.executable, str(script), str(path)])
-    try:
-        deadline = time.monotonic() + 30
-        while not path.exists() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(0.3)
-        assert process.poll() is None, "the run ended before it could be killed"
-    finally:
-        process.kill()  # SIGKILL where there is one: nothing of the process runs any more
-        process.wait()
+    script.write_text(RUN)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, str(script), str(path)], **pipes) as process:
+        try:
+            assert process.stdout.readline() == b"ready\n", "the run ended before it could be killed"
+        finally:
+            process.kill()  # SIGKILL where there is one: nothing of the process runs any more
     scope = {"__name__": "run"}
     exec(compile(RUN, "run.py", "exec"), scope)
-    problem, methods, options = scope["problem"](0.0), scope["METHODS"], scope["OPTIONS"]
-    header, _ = files.read_arrays(path)
-    assert "RUNNING" in {status for piece in header["status"] for status in piece}
+    problem, methods, options = scope["problem"](), scope["METHODS"], scope["OPTIONS"]
+    (saved,) = files.read_arrays(path)[0]["active"]
     resumed = da.solve(problem, methods, checkpoint=path, **options)
     assert_same_result(da.solve(problem, methods, **options), resumed)
-    assert (resumed.nit > header["k"]).any()
+    assert (resumed.nit > saved["k"]).any()
 
 
 @pytest.mark.parametrize("stop", [da.Target(0.08, 3), da.Draws(60), da.Target(0.2) & da.Steps(30)], ids=str)
@@ -325,14 +380,14 @@ def test_single_precision_resumes_too(copies, tmp_path):
         da.solve(problem, method, checkpoint=copies[0], **{**options, "x0": np.zeros(4)})
 
 
-def test_ctrl_c_does_not_wait_for_batches_that_have_become_dear():
-    asked, sizes = [], [1] * 1030 + [100] * 300
+def test_ctrl_c_does_not_wait_for_batches_that_have_become_dear(monkeypatch):
+    asked, sizes, clock = [], [1] * 1030 + [100] * 300, Clock(monkeypatch)
 
     def sample(x, n, rng):
         asked.append(n)
         if len(asked) == 1040:
             os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(2e-4 * n)
+        clock.now += 2e-4 * n
         return x - 1
 
     oracle = da.Sampler(sample)

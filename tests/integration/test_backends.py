@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import dualanchor as da
 from dualanchor.cli.app import app
 from dualanchor.core.result import to_json
-from dualanchor.studies.processes import spread
+from dualanchor.studies.parallel import in_parallel
 
 pytestmark = pytest.mark.slow
 
@@ -81,6 +81,7 @@ def backend(cluster):
         yield cluster
 
 
+CALLS = [(i,) for i in range(5)]
 ON_DASK = pytest.mark.parametrize("cluster", ["dask"], indirect=True)
 
 
@@ -89,7 +90,7 @@ def square(i):
 
 
 def failing(i):
-    raise da.errors.OracleError("F must be known", f"call {i}", "Mend it", row=3).located(7, 3, "row 3")
+    raise da.errors.OracleError("F must be known", f"call {i}", "Fix it", row=3).located(7, 3, "row 3")
 
 
 def die(i):
@@ -116,9 +117,10 @@ def everything(comparison):
 
 
 def test_every_call_is_made_once_and_elsewhere(backend):
-    found = dict(spread(square, [(i,) for i in range(5)], 2))
-    assert {i: value for i, (value, _) in found.items()} == {i: i * i for i in range(5)}
-    assert all((process == os.getpid()) == (backend == "threading") for _, process in found.values())
+    found = list(in_parallel(square, CALLS, 2))
+    assert sorted(value for value, _ in found) == [0, 1, 4, 9, 16]
+    assert all((process == os.getpid()) == (backend == "threading") for _, process in found)
+    assert {process for _, process in in_parallel(square, CALLS, 1)} == {os.getpid()}
 
 
 @pytest.mark.parametrize("problem", [da.problems.affine(dimension=4), own()], ids=["named", "own"])
@@ -138,17 +140,17 @@ def test_reproduce_writes_the_same_files(backend, tmp_path, monkeypatch):
     one, two = ({path.name: path.read_bytes() for path in (tmp_path / jobs).glob("*.*")} for jobs in "12")
     assert {"results.json", "curves.csv", "report.html", "a.png", "b.svg"} <= set(one)
     assert one == two
-    kept, too = (sorted(path.name for path in (tmp_path / jobs / "store").iterdir()) for jobs in "12")
-    assert kept == too != []
+    one, two = (sorted(path.name for path in (tmp_path / jobs / "store").iterdir()) for jobs in "12")
+    assert one == two != []
 
 
 def test_errors_of_an_oracle_come_through_whole(backend):
-    with pytest.raises(da.errors.OracleError, match=r"Got call . at iteration 7, row 3. Mend it.") as caught:
-        list(spread(failing, [(i,) for i in range(5)], 2))
+    with pytest.raises(da.errors.OracleError, match=r"Got call . at iteration 7, row 3. Fix it.") as caught:
+        list(in_parallel(failing, CALLS, 2))
     rule, received, remedy = caught.value.parts
-    assert (rule, received[6:], remedy) == ("F must be known", " at iteration 7, row 3", "Mend it")
+    assert (rule, received[6:], remedy) == ("F must be known", " at iteration 7, row 3", "Fix it")
     assert (caught.value.row, caught.value.iteration) == (3, 7)
-    assert len(list(spread(square, [(i,) for i in range(5)], 2))) == 5
+    assert len(list(in_parallel(square, CALLS, 2))) == 5
 
 
 def test_an_oracle_that_raises_ends_a_comparison_as_it_does_here(backend):
@@ -166,24 +168,33 @@ def test_an_oracle_that_raises_ends_a_comparison_as_it_does_here(backend):
     assert (places[0] == places[1]) == (backend == "threading")
 
 
-@ON_DASK
-def test_a_worker_of_dask_s_that_dies_is_an_error(backend):
-    from distributed import KilledWorker
+def died(backend):
+    """What a worker that dies raises."""
+    if backend == "dask":
+        from distributed import KilledWorker
 
-    with pytest.raises(KilledWorker):
-        list(spread(die, [(i,) for i in range(2)], 2))
-    assert len(list(spread(square, [(i,) for i in range(5)], 2))) == 5
+        return KilledWorker
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    return TerminatedWorkerError
+
+
+@pytest.mark.parametrize("cluster", ["loky", "dask"], indirect=True)
+def test_a_worker_that_dies_is_an_error_and_the_next_study_has_others(backend):
+    with pytest.raises(died(backend)):
+        list(in_parallel(die, CALLS[:2], 2))
+    assert len(list(in_parallel(square, CALLS, 2))) == 5
 
 
 @ON_DASK
 def test_a_value_that_dask_cannot_send_is_an_error(backend):
     with pytest.raises(TypeError, match="serialize"):
-        list(spread(lambda i: threading.Lock(), [(i,) for i in range(2)], 2))
+        list(in_parallel(lambda i: threading.Lock(), CALLS[:2], 2))
 
 
-@ON_DASK
-def test_calls_that_are_given_up_are_not_begun_on_dask(backend, tmp_path):
-    found = spread(note_late, [(i, tmp_path) for i in range(20)], 2)
+@pytest.mark.parametrize("cluster", ["loky", "dask"], indirect=True)
+def test_calls_that_are_given_up_are_not_begun(backend, tmp_path):
+    found = in_parallel(note_late, [(i, tmp_path) for i in range(20)], 2)
     next(found)
     found.close()
     time.sleep(1)

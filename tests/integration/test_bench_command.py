@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,7 @@ from click.testing import CliRunner
 
 import dualanchor
 from dualanchor.cli.app import app
-from dualanchor.cli.bench import checkout, names
-from dualanchor.fast import available
+from dualanchor.cli.bench import CHECKOUT, NAMES
 
 KEYS = {"benchmark", "name", "measured", "against", "ratio", "target", "met"}
 
@@ -63,7 +61,7 @@ def test_json_is_one_table_with_the_machine():
         assert set(row) >= KEYS
         assert row["ratio"] > 0
     assert found["quick"] is True
-    assert {"processor", "cores", "caches", "Python", "numpy", "llvmlite"} <= set(found["machine"])
+    assert {"processor", "cores", "caches", "Python", "numpy"} <= set(found["machine"])
 
 
 @pytest.mark.slow
@@ -75,18 +73,15 @@ def test_a_table_for_people_has_a_line_for_each_row():
 
 def test_an_unknown_name_is_turned_down():
     said = run("--only", "startup", "--only", "zzz", "--json", code=2).output
-    assert said.startswith("Error: bench: --only must be a known name. Got 'zzz'. Choose one of breakdown, ")
+    assert said.startswith("Error: bench: --only must be a known name. Got 'zzz'. Choose one of certified, ")
     assert "Did you mean startup?" in run("--only", "startu", code=2).output
 
 
 def test_help_lists_the_benchmarks():
-    assert names(gather.HERE.parent) == gather.names()
+    assert gather.names() == NAMES
+    assert gather.HERE.parent == CHECKOUT
     text = " ".join(run("--help").output.split())
     assert f"NAME is one of {', '.join(gather.names())}." in text
-
-
-def test_there_are_no_names_without_a_checkout(tmp_path):
-    assert names(tmp_path) == []
 
 
 def test_without_a_checkout_it_says_so(tmp_path):
@@ -99,17 +94,6 @@ def test_without_a_checkout_it_says_so(tmp_path):
     assert done.returncode == 2
     assert "benchmarks/ of a source checkout" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_the_checkout_is_where_the_benchmarks_are():
-    assert checkout(Path(dualanchor.__file__).parent / "cli" / "bench.py") == gather.HERE.parent
-
-
-def test_compiled_steps_are_switched_off_by_the_environment(monkeypatch):
-    monkeypatch.delenv("DUALANCHOR_FAST", raising=False)
-    assert available() == (find_spec("llvmlite") is not None)
-    monkeypatch.setenv("DUALANCHOR_FAST", "0")
-    assert not available()
 
 
 # -- the gatherer ------------------------------------------------------------------------------------------------
@@ -168,16 +152,16 @@ def test_rows_and_tables_are_written_down(tmp_path, monkeypatch):
     assert "| a against b, s | 1 | 30 | 30 | ≥ 25 | met |" in text
     assert "| exp1 | 2.00 |" in text
     assert "1 of 1 targets are met." in text
-    kept = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-    assert kept["rows"] == [made(printed["rows"][0], "own")]
+    stored = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert stored["rows"] == [made(printed["rows"][0], "own")]
     (tmp_path / "benchmarks" / "other.py").write_text('"""Theirs."""')
     gather.write({**gathered, "rows": [made(at_most("c", 1.0, 1.0, 2.0), "other")], "tables": []})
-    kept = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-    assert [row["benchmark"] for row in kept["rows"]] == ["other", "own"]  # what was not run again stays
+    stored = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert [row["benchmark"] for row in stored["rows"]] == ["other", "own"]  # what was not run again stays
     (tmp_path / "benchmarks" / "own.py").unlink()
     gather.write({**gathered, "rows": [made(at_most("c", 1.0, 1.0, 2.0), "other")], "tables": []})
-    kept = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-    assert [row["benchmark"] for row in kept["rows"]] == ["other"]  # unless its script is gone
+    stored = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert [row["benchmark"] for row in stored["rows"]] == ["other"]  # unless its script is gone
 
 
 # -- the guard ---------------------------------------------------------------------------------------------------

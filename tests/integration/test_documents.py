@@ -1,8 +1,10 @@
 """Code in README and docs runs, examples run, and public names are complete."""
 
+import ast
 import re
 import runpy
 import sys
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +15,12 @@ import dualanchor as da
 ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
-    "docs/quickstart.md",
     "docs/concepts.md",
-    "docs/finite_sums.md",
     "docs/certificates.md",
     "docs/reproduction.md",
     "docs/arrays.md",
     "docs/engines.md",
-    "docs/planning.md",
-    "docs/choosing.md",
+    "docs/findings.md",
 ]
 SHOWING = ["docs/finite_sums.md", "docs/planning.md", "docs/choosing.md"]  # what a block prints stands below it
 
@@ -52,15 +51,18 @@ def test_documents_show_what_their_examples_print(page, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("door", "answer"), [("fixed_point", [0.5, 0.5]), ("saddle", [0.5, -0.5]), ("inclusion", [1.4, 1.8])]
-)
-def test_quickstart_finds_what_its_comments_say(door, answer):
-    shown, space = blocks("docs/quickstart.md"), {}
-    exec(shown[0], space)
-    (block,) = [one for one in shown if f"da.{door}(" in one]
-    exec(block, space)
-    assert np.abs(np.ravel(space["result"].x) - answer).max() < 0.1
+def test_quickstart_runs_and_finds_what_its_comments_say(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.chdir(tmp_path)
+    expected = {"fixed_point": [0.5, 0.5], "saddle": [0.5, -0.5], "inclusion": [1.4, 1.8]}
+    found, space = [], {}
+    for number, block in enumerate(blocks("docs/quickstart.md")):
+        exec(compile(block, f"quickstart, block {number}", "exec"), space)
+        for door in expected:
+            if f"da.{door}(" in block:
+                found.append(door)
+                assert np.abs(np.ravel(space["result"].x) - expected[door]).max() < 0.1, door
+    assert sorted(found) == sorted(expected)
 
 
 def test_choosing_page_names_what_runs_with_M_alone():
@@ -74,7 +76,7 @@ def test_choosing_page_names_what_runs_with_M_alone():
     assert by_budget.method["parameters"] == da.averaged(da.SEG(0.25)).parameters()
     assert by_budget.method["id"] == by_eps.method["id"] == da.averaged(da.SEG(0.25)).id
     assert by_budget.claim is None  # as the page says
-    assert "by certificate" in by_eps.claim
+    assert by_eps.claim.kind is da.ClaimKind.CERTIFICATE
 
 
 def test_planning_page_has_the_costs_of_today():
@@ -121,15 +123,53 @@ def test_figure_example_writes_its_figure(tmp_path, monkeypatch):
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
-def test_skeletons_in_contributing_are_valid():
+def test_skeletons_in_contributing_keep_the_contract():
+    space = {"__name__": "skeleton"}
     for block in blocks("CONTRIBUTING.md"):
-        exec(compile(block, "CONTRIBUTING.md", "exec"), {"__name__": "skeleton"})
+        exec(compile(block, "CONTRIBUTING.md", "exec"), space)
+    da.check_method(space["KrasnoselskiiMann"])
+    problem = space["Identity"]()
+    da.check_oracle(problem.instance(da.Streams(0, np.arange(1))).oracle, np.ones(problem.dimension))
+    assert da.solve(problem, space["KrasnoselskiiMann"](0.5), budget=50).nfev == 50
+
+
+def test_how_a_run_works_names_at_most_ten_files_and_they_are_on_the_way():
+    def files(page):
+        return set(re.findall(r"\w+/\w+\.py", (ROOT / page).read_text(encoding="utf-8")))
+
+    shown = files("docs/figures/how_a_run_works.svg")
+    assert len(shown) <= 10
+    assert files("docs/how_a_run_works.md") <= shown
+    passed = set()
+
+    def sample(x, n, rng):
+        frames = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_stack(None)]
+        passed.update(f"{path.parent.name}/{path.name}" for path in frames)
+        return x - 1 + rng.normal(size=2) / np.sqrt(n)
+
+    da.root(sample, np.zeros(2), eps=0.5, L=1.0, sigma=1.5, D=2.0)
+    assert shown - passed == {"run/outcome.py"}  # on the way back
+
+
+def test_contributing_shows_every_folder():
+    tree = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## The tree")[1].split("```")[1]
+    packages = {path.parent.name for path in (ROOT / "src/dualanchor").glob("*/__init__.py")}
+    folders = packages | {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name[0] != "_"}
+    assert folders <= set(re.findall(r"^ *(\w+)/", tree, flags=re.MULTILINE))
 
 
 def test_all_public_names_exist_and_are_listed():
     for name in da.__all__:
         assert getattr(da, name) is not None
     assert sorted(da.__all__) == dir(da)
-    assert set(da._HOME) | set(da._MODULES) | {"__version__"} == set(da.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         da.nothing  # noqa: B018
+
+
+def test_type_checkers_see_the_names_that_are_imported_on_demand():
+    body = ast.parse(Path(da.__file__).read_text(encoding="utf-8")).body
+    (block,) = [node for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    seen = {alias.asname: node.module for node in block.body for alias in node.names if alias.asname == alias.name}
+    table = {name: f"dualanchor.{module}" for name, module in da._MODULE_OF.items()}
+    packages = {name: f"dualanchor.{module}".rpartition(".")[0] for name, module in da._PACKAGES.items()}
+    assert seen == {**table, **packages}

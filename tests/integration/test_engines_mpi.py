@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +46,7 @@ def alone(**options):
 
 
 def mpiexec(folder, ranks, *words, timeout=120):
-    """Run a program on so many ranks; what an aborted job leaves of its shared memory is left in the folder."""
+    """Run a program on several ranks; what an aborted job leaves of its shared memory is left in the folder."""
     launcher = Path(sys.executable).parent / "mpiexec"
     command = [str(launcher), "-n", str(ranks), "--oversubscribe", "--allow-run-as-root", *map(str, words)]
     # Ranks that wait give way: there may be fewer cores than ranks.
@@ -134,9 +133,9 @@ def test_front_doors_finite_sums_and_other_decisions_are_made_together(job):
 engine = da.engines.MPI()
 found = da.root(sample, np.zeros(3), budget=4000, L=2.0, engine=engine)
 rows = np.random.default_rng(1).normal(size=(100, 3))
-asked = []
+lengths = []
 def load(first, end):
-    asked.append(end - first)
+    lengths.append(end - first)
     return rows[first:end]
 data = da.engines.ShardedData(lambda x, a: x - a, load, n=100, shards=8)
 summed = da.solve(da.Problem(data, np.zeros(3), constants=da.Constants(L=1.0)), method, engine=engine)
@@ -146,7 +145,7 @@ called = da.solve(problem, da.SGDA(0.1, 32), stop=da.Steps(50), engine=engine,
                   callback=lambda x: seen.append(1) or (len(seen) == 7))
 diverged = da.solve(problem, da.SGDA(1e200, 32), stop=da.Steps(50), engine=engine, check=False)
 latency = engine.measure(1000)
-tell(rank=engine.rank, x=found.x.tolist(), upper=float(found.certificate.upper), loaded=sum(asked),
+tell(rank=engine.rank, x=found.x.tolist(), upper=float(found.certificate.upper), loaded=sum(lengths),
      summed=summed.x.tolist(), residual=summed.residual, timed=timed.nit, called=called.nit, seen=len(seen),
      diverged=[diverged.status.name, diverged.nit], latency=latency.latency)
 """,
@@ -175,7 +174,7 @@ tell(rank=engine.rank, x=found.x.tolist(), upper=float(found.certificate.upper),
         ("raise ValueError('boom')", "ValueError: boom on worker 1 (rank 1)"),
         ("globals().update(sample_value=np.nan)", "NaN on worker 1 (rank 1)"),
         ("globals().update(sample_value=np.where(np.arange(40) == 7, np.nan, 0.0))", "NaN on worker 1 (rank 1)"),
-        ("time.sleep(100)", "Got no answer on worker 1 (rank 1)"),
+        ("time.sleep(1000)", "Got no reply on worker 1 (rank 1)"),
     ],
 )
 def test_a_fault_on_one_rank_is_reported_on_all_and_nobody_hangs(job, ranks, fault, words):
@@ -247,9 +246,8 @@ tell(rank=RANK, texts=texts)
         assert all("NaN on worker 1 (rank 1)" in text for text in one["texts"]), one["texts"]
 
 
-@pytest.mark.parametrize("then", ["raise KeyboardInterrupt", "time.sleep(100)"])
+@pytest.mark.parametrize("then", ["raise KeyboardInterrupt", "time.sleep(1000)"])
 def test_a_rank_that_leaves_while_nan_is_traced_does_not_keep_the_others_waiting(job, then):
-    began = time.monotonic()
     job(
         2,
         f"""
@@ -257,7 +255,7 @@ calls = 0
 def ill(x, n, rng):
     global calls
     calls += 1
-    if RANK == 1 and calls > 16:  # its share, once more
+    if RANK == 1 and calls > 16:  # its sums, once more
         {then}
     return x + (np.nan if RANK == 1 else 0.0)
 
@@ -266,7 +264,6 @@ da.solve(problem, method, engine=da.engines.MPI(timeout=2.0), check=False)
 """,
         code=1,
     )
-    assert time.monotonic() - began < 60
 
 
 def test_the_death_of_a_rank_ends_the_job_and_a_checkpoint_goes_on_with_other_ranks(job, tmp_path):
@@ -277,7 +274,7 @@ def fault(call):
         os.kill(os.getpid(), 9)
 
 result = da.solve(problem, method, engine="mpi", checkpoint=da.Checkpoint({str(path)!r}, seconds=0))
-tell(rank=RANK, x=result.x.tolist(), notes=list(result.notes))
+tell(rank=RANK, x=result.x.tolist(), notes=[str(one) for one in result.findings])
 """
     _, done = job(2, 'os.environ["DIE"] = "1"\n' + text, code=1)
     assert "rank 1" in done.stderr
@@ -288,7 +285,7 @@ tell(rank=RANK, x=result.x.tolist(), notes=list(result.notes))
     assert len(facts) == 3
     for one in facts:
         np.testing.assert_allclose(one["x"], expected.x, rtol=1e-12)
-        assert "went on from a checkpoint of step 6" in str(one["notes"])
+        assert "resumed from a checkpoint of step 6" in str(one["notes"])
 
 
 def test_interrupting_one_rank_ends_the_run_on_all_after_the_same_step(job, tmp_path):

@@ -15,7 +15,7 @@ jax = pytest.importorskip("jax")
 optax = pytest.importorskip("optax")
 jnp = jax.numpy
 
-from dualanchor.integrations import optax as ours  # noqa: E402
+from dualanchor.integrations import jax as ours  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -425,8 +425,10 @@ def test_nan_at_a_moderate_point_is_the_samplers_fault_and_not_divergence():
     assert (history.k[0], history.k[-1]) == (0, k)
     assert history.residual[-1] == result.residual[1]
     assert len(result.history.of(0)) == 11
-    (note,) = result.notes
-    assert f"sample returned NaN at step {k} of replication 1, at a point of norm " in note
+    (finding,) = result.findings
+    assert finding.code == "nan-from-sample"
+    assert (finding.values["step"], finding.values["replication"], finding.values["others"]) == (k, 1, 0)
+    assert finding.values["norm"] == pytest.approx(np.linalg.norm(x), rel=1e-6)
 
 
 def test_nan_without_an_operator_and_from_the_first_step():
@@ -435,7 +437,9 @@ def test_nan_without_an_operator_and_from_the_first_step():
     )
     assert (result.status.name, result.nit, result.nfev, result.success) == ("FAILED", 0, 0, False)
     assert result.x.tolist() == [[1.0, 1.0], [1.0, 1.0]]
-    assert "at step 0 of replication 0, at a point of norm 2" in result.notes[0]
+    assert [(one.code, one.values["step"], one.values["norm"]) for one in result.findings] == [
+        ("nan-from-sample", 0, 2)
+    ]
 
 
 def test_a_result_can_be_saved_and_starts_another_run(tmp_path):
@@ -461,9 +465,7 @@ def test_a_run_keeps_a_few_vectors_whatever_its_length():
         None,
         None,
         jnp.array([horizon - 1]),
-        sample=lambda x, n, key: 0.5 * x,
-        operator=None,
-        method=da.DualOHM(1.0, horizon),
+        ours.jit.Fixed(lambda x, n, key: 0.5 * x, None, da.DualOHM(1.0, horizon), n=1, checked=False),
     ).compile()
     memory = compiled.memory_analysis()
     assert memory.alias_size_in_bytes >= 4 * d  # the iterate lives where the start was

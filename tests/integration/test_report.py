@@ -84,7 +84,7 @@ def emulate(browser, media, scheme):
 
 
 def settle(browser):
-    """Give the page time to draw its figures anew."""
+    """Give the page time to draw its figures again."""
     browser.execute_async_script("setTimeout(arguments[0], 300)")
 
 
@@ -106,9 +106,9 @@ def test_opens_from_disk_without_network_and_errors(page):
     page.get_log("performance")  # of the browser's own start page
     page.refresh()
     messages = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
-    asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
-    assert any(url.endswith("report.html") for url in asked)
-    assert {url.split(":")[0] for url in asked} <= {"file", "data", "blob"}
+    requested = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
+    assert any(url.endswith("report.html") for url in requested)
+    assert {url.split(":")[0] for url in requested} <= {"file", "data", "blob"}
     assert page.execute_script("return performance.getEntriesByType('resource').map((e) => e.name)") == []
     # the browser's own start page may still have something to say
     assert [entry for entry in page.get_log("browser") if not entry["message"].startswith("chrome://")] == []
@@ -132,7 +132,7 @@ def test_a_legend_entry_switches_line_and_band(page):
     entry("sgda").click()
     assert shown_methods(page, "own") == rest
     assert entry("sgda").get_attribute("aria-pressed") == "false"
-    resize(page, 800)  # drawn anew, still hidden
+    resize(page, 800)  # drawn again, still hidden
     assert shown_methods(page, "own") == rest
     entry("sgda").click()
     assert shown_methods(page, "own") == ({"s-dual-ohm", "sgda"},) * 2

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
@@ -16,9 +17,12 @@ from click.testing import CliRunner
 
 import dualanchor as da
 from dualanchor.cli.app import app
-from dualanchor.paper.reproduce import panels_for
-from dualanchor.studies.panel import PAPER, load_panel, paper_panel, parse_panel
+from dualanchor.core.result import to_json
+from dualanchor.paper.panels import PAPER, panels_for, paper_panel
+from dualanchor.studies.panel import Entry, load_panel, parse_panel
+from dualanchor.studies.pieces import CACHED_NUMBERS, pieces_of
 
+COMMAND = (sys.executable, "-m", "dualanchor")
 SMALL = """
 id = "small"
 title = "A small panel"
@@ -58,7 +62,7 @@ def results(folder):
 
 @pytest.mark.parametrize("name", PAPER)
 def test_every_point_of_the_paper_s_grids_makes_a_method(name):
-    text = resources.files("dualanchor.paper").joinpath(f"panels/{name}.toml").read_text(encoding="utf-8")
+    text = resources.files("dualanchor.paper.panels").joinpath(f"{name}.toml").read_text(encoding="utf-8")
     assert parse_panel(text, name).entries == paper_panel(name).entries
 
 
@@ -157,19 +161,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path):
     panel.write_text(
         SMALL.replace("budget = 60", "budget = 4000").replace("seeds_per_block = 2", "seeds_per_block = 1")
     )
-    words = [
-        sys.executable,
-        "-m",
-        "dualanchor",
-        "reproduce",
-        str(panel),
-        "--seeds",
-        "8",
-        "--jobs",
-        "1",
-        "--json",
-        "--out",
-    ]
+    words = [*COMMAND, "reproduce", str(panel), "--seeds", "8", "--jobs", "1", "--json", "--out"]
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     process = subprocess.Popen([*words, str(killed)], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
@@ -194,7 +186,7 @@ def test_a_study_that_is_interrupted_says_what_is_kept(tmp_path):
     panel.write_text(
         SMALL.replace("budget = 60", "budget = 100000").replace("seeds_per_block = 2", "seeds_per_block = 1")
     )
-    words = [sys.executable, "-m", "dualanchor", "reproduce", str(panel), "--seeds", "8", "--jobs", "2"]
+    words = [*COMMAND, "reproduce", str(panel), "--seeds", "8", "--jobs", "2"]
     process = subprocess.Popen(
         [*words, "--out", str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0
     )
@@ -216,7 +208,7 @@ def test_a_store_of_another_version_is_recomputed_and_said(panel, tmp_path):
     run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
     first = results(out)
     for path in list((out / "store").iterdir()):
-        path.rename(path.with_name("0" * 16 + path.name[16:]))
+        path.rename(path.with_stem(path.stem[:25] + "0" * 16))
     text = run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1).output
     assert "another version" in " ".join(text.split())
     assert results(out)["panels"] == first["panels"]
@@ -247,7 +239,7 @@ def test_a_full_disk_is_a_clear_error_and_leaves_the_store_intact(panel, tmp_pat
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 
     done = subprocess.run(
-        [sys.executable, "-m", "dualanchor", "reproduce", str(panel), "--seeds", "3", "--out", str(out), "--jobs", "1"],
+        [*COMMAND, "reproduce", str(panel), "--seeds", "3", "--out", str(out), "--jobs", "1"],
         capture_output=True,
         text=True,
         preexec_fn=limit,
@@ -346,6 +338,59 @@ def test_compare_takes_every_method_that_can_run():
     assert comparison.best == next(iter(comparison.methods))
     assert repr(comparison).count("\n") == 9
     assert set(comparison.to_frame().method) == set(comparison.methods)
+
+
+@dataclass(frozen=True)
+class Half(da.SGDA):
+    """A method of one's own: half the step."""
+
+    id = "half"
+
+    @classmethod
+    def grid(cls, problem, budget):
+        return {"step_size": [0.2, 1.0]}
+
+    def update(self, k, s, G):
+        s.x -= 0.5 * self.step_size * G
+
+
+class Own(da.problems.Affine):
+    """A problem of one's own."""
+
+    id = "own"
+
+
+def test_methods_and_problems_of_one_s_own_are_compared_and_stored_like_ours(tmp_path):
+    methods = [Half, da.SGDA(0.5), Entry("twice", Half, {"step_size": [2.0]}), "seg"]
+    settings = {"budget": 60, "seeds": 3, "tune_seeds": "same", "folder": tmp_path}
+    found = da.compare(Own(dimension=4), methods, jobs=2, **settings)
+    assert set(found.methods) == {"half", "sgda", "twice", "seg"}
+    assert found.methods["half"]["method"] == found.methods["twice"]["method"] == "half"
+    assert [point["params"]["step_size"] for point in found.methods["half"]["grid"]] == [0.2, 1.0]
+    ours = da.solve(da.problems.affine(dimension=4), [da.SGDA(0.5), da.SGDA(1.0)], budget=60, reps=3)
+    half = [point for point in found.methods["half"]["grid"] if point["params"]["step_size"] == 1.0]
+    np.testing.assert_array_equal(half[0]["per_seed"], ours.residual[0])
+    np.testing.assert_array_equal(found.methods["sgda"]["final"]["per_seed"], ours.residual[0])
+    np.testing.assert_array_equal(found.methods["twice"]["final"]["per_seed"], ours.residual[1])
+    stored = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert len(stored) == 4
+    again = da.compare(Own(dimension=4), methods, jobs=1, **settings)
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == stored
+    assert to_json(again.study.results) == to_json(found.study.results)
+
+
+@pytest.mark.parametrize(
+    ("points", "dimension", "limit", "blocks"),
+    [(1, 10, None, [10]), (80, 2001, None, [1] * 10), (5, 2001, None, [5, 5]), (5, 10, 3, [3, 3, 2, 2])],
+)
+def test_pieces_fit_the_cache_and_a_grid_stays_together(points, dimension, limit, blocks):
+    problem = da.problems.affine(dimension=dimension)
+    panel = replace(paper_panel("exp1"), problem=problem, seeds_per_block=limit)
+    pieces = pieces_of(panel, panel.entry("sgda"), [{"step_size": 0.1}] * points, range(10), curves=False)
+    assert [len(piece.seeds) for piece in pieces] == blocks
+    assert sum((piece.seeds for piece in pieces), ()) == tuple(range(10))
+    assert all(len(piece.points) == points for piece in pieces)
+    assert all(len(piece.seeds) == 1 or points * len(piece.seeds) * dimension <= CACHED_NUMBERS for piece in pieces)
 
 
 def test_quick_takes_points_of_the_paper_s_grids():

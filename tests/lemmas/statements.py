@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tests.lemmas.trajectory import Nonexpansive, Path, Wild, assert_zero, exact, follow, inner, norm
+from tests.lemmas.trajectory import Nonexpansive, Path, Wild, assert_zero, exact, follow, norm
 
 import dualanchor as da
 from dualanchor import Session, Streams
+from dualanchor.paper.verify.operators import scalar, turn
+from dualanchor.paper.verify.paper import anchor_identity_error, gain, lemma_4_2_error, lemma_a1_error, step_table
 
 Make = Callable[..., da.Method]
 
@@ -40,54 +42,25 @@ def convex_weights(N: int, k: int) -> list[float]:
 
 
 def lemma_4_2(make: Make, case: Wild, last: np.ndarray | None = None) -> None:
-    """0 = (N-1)a^2/4 |F_N|^2 + a/2 <F_N, x_{N-1} - x_0> + sum_j lambda_{N,j} Q_{N,j}, F_N = F(x_{N-1}).
-
-    The proof only calls F_N "G_N": the identity holds for any vector `last` in its place.
-    """
-    N, alpha = case.N, case.alpha
-    x, G = follow(make(step_size=alpha, horizon=N), case.answer, case.x0)
-    F_N = case.operator(x[-1]) if last is None else last
-    _sums_to_zero(
-        "Lemma 4.2",
-        (N - 1) * alpha**2 / 4 * _square(F_N),
-        alpha / 2 * _product(F_N, x[-1] - x[0]),
-        *(
-            weight * _Q(x[j - 1], x[-1], G[j - 1], F_N, alpha)
-            for j, weight in enumerate(dual_weights(N, alpha), start=1)
-        ),
-    )
+    """Lemma 4.2 with F_N = F(x_{N-1}). The proof only calls F_N "G_N": it holds for any vector `last` in its place."""
+    _identity(lemma_4_2_error, make, case, last)
 
 
 def anchor_identity(make: Make, case: Wild, last: np.ndarray | None = None) -> None:
-    """0 = (N-1)a^2/4 |F_N|^2 + a/2 <F_N, x_{N-1} - x_0> + sum_j nu_{j+1,j} Q_{j+1,j}, S-OHM's companion.
+    """S-OHM's companion of Lemma 4.2, with the true F(x_{N-1}) or any vector as F_N."""
+    _identity(anchor_identity_error, make, case, last)
 
-    Q_{j+1,j} compares the neighbours x_{j-1} and x_j with their own batches. Batch N - 1 is never drawn: in the term
-    j = N - 1 its evaluation F_{B_{N-1}}(x_{N-1}) is the same F_N as in front, the true F(x_{N-1}) or any vector.
-    """
-    N, alpha = case.N, case.alpha
-    x, G = follow(make(step_size=alpha, horizon=N), case.answer, case.x0)
+
+def _identity(error: Callable[..., np.ndarray], make: Make, case: Wild, last: np.ndarray | None) -> None:
+    x, G = follow(make(step_size=case.alpha, horizon=case.N), case.answer, case.x0)
     F_N = case.operator(x[-1]) if last is None else last
-    G = np.concatenate([G, F_N[None]])
-    _sums_to_zero(
-        "the identity of S-OHM",
-        (N - 1) * alpha**2 / 4 * _square(F_N),
-        alpha / 2 * _product(F_N, x[-1] - x[0]),
-        *(
-            weight * _Q(x[j - 1], x[j], G[j - 1], G[j], alpha)
-            for j, weight in enumerate(anchor_weights(N, alpha), start=1)
-        ),
-    )
+    assert_zero(error(x, G, F_N, case.alpha), 1.0, error.__name__)
 
 
 def convex_representation(make: Make, case: Wild) -> None:
     """Lemma A.1: x_k = x_0/N + sum_t w_{k,t} T_{B_t}(x_t) for k = 1 .. N - 1."""
-    N, alpha = case.N, case.alpha
-    x, G = follow(make(step_size=alpha, horizon=N), case.answer, case.x0)
-    T = x[:-1] - alpha * G
-    for k in range(1, N):
-        w = np.array(convex_weights(N, k))[:, None, None]
-        scale = (np.abs(x[0]) / N + (w * (np.abs(x[:k]) + alpha * np.abs(G[:k]))).sum(axis=0)).max()
-        assert_zero(x[k] - x[0] / N - (w * T[:k]).sum(axis=0), scale, f"Lemma A.1 at k = {k}", 1e-12)
+    x, G = follow(make(step_size=case.alpha, horizon=case.N), case.answer, case.x0)
+    assert_zero(lemma_a1_error(x, G, case.alpha), 1.0, "Lemma A.1", 1e-12)
 
 
 def update_by_differences(make: Make, case: Wild) -> None:
@@ -116,13 +89,6 @@ def convex_weights_of(make: Make, N: int, alpha: float) -> np.ndarray:
     unit = np.eye(N)
     x = follow(make(step_size=alpha, horizon=N), lambda k, x: (x - unit[k + 1]) / alpha, unit[:1]).x
     return x[:, 0]
-
-
-def step_table(make: Make, N: int, alpha: float) -> np.ndarray:
-    """H of x_{k+1} = x_k - alpha sum_i H[k, i] G_i, read off by unit impulses: (N - 1) x (N - 1)."""
-    unit = np.eye(N - 1)
-    x = follow(make(step_size=alpha, horizon=N), lambda k, x: unit[k : k + 1], np.zeros((1, N - 1))).x
-    return -np.diff(x[:, 0], axis=0) / alpha
 
 
 def anti_transpose(make_anchor: Make, make_dual: Make, N: int, alpha: float) -> None:
@@ -230,23 +196,12 @@ def tail_of_contraction(make: Make, case: Nonexpansive) -> None:
 
 def gain_on_the_turn(make: Make, N: int) -> float:
     """E|F(x_{N-1})|^2 for unit noise in each round where the powers of T are orthogonal, started at the root."""
-    return _gain(make, N, cyclic(N + 1, 1.0, root=0.0), N + 1, 1.0)
+    return gain(make, turn(N + 1, 0.0), N)
 
 
 def gain_on_the_flip(make: Make, N: int) -> float:
     """The same for T = -I, F(x) = L x, alpha = 2/L, with L = 3."""
-    return _gain(make, N, lambda x: 3.0 * x, 1, 2 / 3)
-
-
-def _gain(make: Make, N: int, operator: Callable[[np.ndarray], np.ndarray], d: int, alpha: float) -> float:
-    # Row k receives a unit vector as the noise of round k, so the squared residuals of the rows add up.
-    def answer(k: int, x: np.ndarray) -> np.ndarray:
-        value = operator(x)
-        value[k, 0] += 1.0
-        return value
-
-    end = follow(make(step_size=alpha, horizon=N), answer, np.zeros((N - 1, d))).x[-1]
-    return float((operator(end) ** 2).sum())
+    return gain(make, scalar(3.0, step_size=2 / 3, D=0.0, d=1), N)
 
 
 # -- the other methods against a literal loop ------------------------------------------------------------------
@@ -378,32 +333,3 @@ def _noisy(case: Nonexpansive, k: int, x: np.ndarray) -> np.ndarray:
 def _compare(name: str, x: np.ndarray, path: Path) -> None:
     # 1e-9: the noise is 3/2 Lipschitz at the most, so rounding may grow from step to step.
     assert_zero(path.x[-1] - x, 1 + np.abs(path.x).max(), f"{name} against its loop", 1e-9)
-
-
-class _Term:
-    """A value and the size of what was added up to get it."""
-
-    def __init__(self, value: np.ndarray, size: np.ndarray) -> None:
-        self.value, self.size = value, size
-
-    def __rmul__(self, factor: float) -> _Term:
-        return _Term(factor * self.value, abs(factor) * self.size)
-
-
-def _square(a: np.ndarray) -> _Term:
-    return _Term(inner(a, a), inner(a, a))
-
-
-def _product(a: np.ndarray, b: np.ndarray) -> _Term:
-    return _Term(inner(a, b), norm(a) * norm(b))
-
-
-def _Q(x: np.ndarray, y: np.ndarray, G: np.ndarray, H: np.ndarray, alpha: float) -> _Term:
-    """<x - y, G - H> - alpha/2 |G - H|^2; its size counts x and y by themselves, which is where rounding is."""
-    square = inner(G - H, G - H)
-    size = (norm(x) + norm(y)) * norm(G - H) + alpha / 2 * square
-    return _Term(inner(x - y, G - H) - alpha / 2 * square, size)
-
-
-def _sums_to_zero(what: str, *terms: _Term) -> None:
-    assert_zero(sum(term.value for term in terms), sum(term.size for term in terms), what)

@@ -13,7 +13,7 @@ from tests.lemmas.trajectory import Nonexpansive, assert_zero, exact, follow, no
 
 import dualanchor as da
 from dualanchor.core.method import State
-from dualanchor.core.oracle import Session
+from dualanchor.core.session import Session
 from dualanchor.methods.averaged import share
 from dualanchor.methods.oc_halpern import anchor_weight
 
@@ -29,7 +29,7 @@ class Monotone:
     seed: int
     d: int
     rotation: float
-    stretch: float
+    curvature: float
     curve: float
     M: float = field(init=False)
     root: np.ndarray = field(init=False, repr=False)
@@ -38,7 +38,7 @@ class Monotone:
     def __post_init__(self) -> None:
         rng, d = np.random.default_rng(self.seed), self.d
         A, B = rng.normal(size=(2, d, d))
-        self._linear = self.rotation * (A - A.T) + self.stretch * B.T @ B / d
+        self._linear = self.rotation * (A - A.T) + self.curvature * B.T @ B / d
         self._W = np.sqrt(self.curve) * rng.normal(size=(d, d)) / np.sqrt(d)
         self.root = rng.normal(size=d)
         self.x0 = self.root + rng.normal(size=(2, d)) * 10.0 ** rng.uniform(-2, 2)
@@ -63,12 +63,12 @@ def monotone(curved: bool = True) -> st.SearchStrategy[Monotone]:
         seed=st.integers(0, 2**32 - 1),
         d=st.integers(2, 6),
         rotation=st.sampled_from([0.0, 0.1, 1.0, 5.0]),
-        stretch=st.sampled_from([0.0, 0.01, 1.0]),
+        curvature=st.sampled_from([0.0, 0.01, 1.0]),
         curve=st.sampled_from([0.0, 1.0, 4.0] if curved else [0.0]),
     )
 
 
-TURN = Monotone(seed=1, d=4, rotation=1.0, stretch=0.0, curve=0.0)
+TURN = Monotone(seed=1, d=4, rotation=1.0, curvature=0.0, curve=0.0)
 
 
 def residuals(case: Monotone, method: da.Method, steps: int | None = None) -> np.ndarray:

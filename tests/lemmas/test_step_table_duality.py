@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.lemmas.statements import anti_transpose, step_table
+from tests.lemmas.statements import anti_transpose
 
 import dualanchor as da
+from dualanchor.paper.verify.paper import step_table
 
 
 @given(N=st.integers(2, 60), alpha=st.floats(0.01, 10.0))

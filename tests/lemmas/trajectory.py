@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from dualanchor.paper.verify.paths import Operator, Path, exact, follow, inner, norm
+from dualanchor.paper.verify.operators import Operator, Path, exact, follow, norm
 
 __all__ = [
     "Nonexpansive",
@@ -19,7 +19,6 @@ __all__ = [
     "assert_zero",
     "exact",
     "follow",
-    "inner",
     "nonexpansive",
     "norm",
     "wild",

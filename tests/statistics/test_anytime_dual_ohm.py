@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from tests.statistics.evidence import assert_mean_at_most, mean_of
 
 import dualanchor as da
-from dualanchor.methods.anytime_dual_ohm import Doubling, stage_bounds
+from dualanchor.core.method import State
+from dualanchor.core.staged import Stage
+from dualanchor.theory import bounds
+
+
+class StageBound(NamedTuple):
+    """A stage of `AnytimeDualOHM`: its horizon N, and rounds and samples from the start of the run to its end.
+
+    `D` bounds the root mean square distance from its start to a root, `bound` the mean square residual at its end.
+    """
+
+    horizon: int
+    rounds: int
+    samples: int
+    D: float
+    bound: float
+
+
+def stage_bounds(method: da.AnytimeDualOHM, D: float, sigma: float, stages: int) -> list[StageBound]:
+    """What is proved at the ends of the first stages of a run from distance D with noise sigma per sample."""
+    found: list[StageBound] = []
+    rounds = samples = 0
+    for j in range(stages):
+        N = int(method.first_stage) << j
+        sizes = method.batches(N).size(np.arange(N - 1), N)
+        rounds, samples = rounds + N - 1, samples + int(sizes.sum())
+        bound = float(bounds.anytime_stage(N, method.step_size, D, sigma, method.batch_scale))
+        found.append(StageBound(N, rounds, samples, D, bound))
+        D = float(np.sqrt(bounds.drift_at_end(method.step_size, D, sigma, sizes)))
+    return found
 
 
 def flip(sigma: float = 1.0, D: float = 1.0) -> da.Problem:
@@ -51,32 +79,30 @@ def test_the_bound_is_nearly_attained_where_noise_rules() -> None:
     assert mean > 0.6 * bound
 
 
-class Reversed(Doubling):
-    """Large batches first."""
-
-    def size(self, k: Any, horizon: Any) -> Any:
-        N, inner = self.locate(k)
-        return super().size(k - inner + (N - 2 - inner), horizon)
-
-
 class LargeFirst(da.AnytimeDualOHM):
     """The taper the wrong way round; the same number of samples."""
 
-    @cached_property
-    def schedule(self) -> Doubling:
-        return Reversed(self.batch_scale, self.first_stage)
+    def stage(self, number: int, memory: State) -> Stage:
+        stage = super().stage(number, memory)
+        N = stage.method.horizon
+        sizes = self.batches(N).size(np.arange(N - 1), N)[::-1]
+        return stage._replace(method=stage.method.with_changes(batch_size=sizes.tolist()))
 
 
 class OneAnchor(da.AnytimeDualOHM):
     """z carried over from stage to stage."""
 
-    def update(self, k: int, s: Any, G: Any) -> None:
-        alpha = self.step_size
-        N, k = self.schedule.locate(k)
-        s.z *= (N - k - 1) / (N - k)
-        s.z -= alpha / (N - k) * G
-        s.y -= alpha * G + s.z
-        np.copyto(s.x, s.y, where=np.asarray(k == N - 2))
+    def begin(self, x0: np.ndarray) -> State:
+        return State(**vars(super().begin(x0)), z=np.zeros_like(x0))
+
+    def stage(self, number: int, memory: State) -> Stage:
+        stage = super().stage(number, memory)
+        stage.state.z[...] = memory.z
+        return stage
+
+    def choose(self, number: int, memory: State, s: State, F: da.Session) -> np.ndarray:
+        memory.z = s.z
+        return super().choose(number, memory, s, F)
 
 
 def test_a_reversed_taper_breaks_the_bound() -> None:

@@ -1,4 +1,4 @@
-"""Plans of 1e5 and more samples from (L, D, sigma) alone: promises kept with far fewer samples than the paper's."""
+"""Plans of 1e5 and more samples from (L, D, sigma) alone: true with far fewer samples than the paper's."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ pytestmark = pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_promise_with_fewer_samples_than_constant_batches(name):
-    """A promise test: mean + 4.75 standard errors must be at most eps squared."""
+    """A promise test: mean + 4.75 standard errors must be at most eps squared; 60 replications.
+
+    The means are at 0.02 to 0.42 of eps squared. A run whose mean square is at eps squared passes in 7e-6 of all cases
+    (Student, 59 degrees).
+    """
     problem = PROBLEMS[name]
-    row = measure(problem, accuracy_for(problem, 1.2e5), reps=200)
+    row = measure(problem, accuracy_for(problem, 1.2e5), reps=60)
     assert 1e5 <= row["samples"] <= 1e7
     assert row["mean square"] + 4.75 * row["standard error"] <= row["eps"] ** 2
     assert row["samples"] < row["constant"] < row["paper"]

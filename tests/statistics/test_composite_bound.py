@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tests.composites import InclusionProblem
 from tests.statistics.evidence import assert_mean_at_most
 
 import dualanchor as da
 from dualanchor.core.types import Array
-from dualanchor.oracles.composite import Composite, CompositeProblem
+from dualanchor.oracles.composite import Composite
 from dualanchor.theory import bounds
 
 pytestmark = pytest.mark.slow
@@ -80,6 +81,10 @@ noise, N odd; 0.64 with sigma = 2), flip at a wall 0.25.
 """
 
 
+def inclusion(oracle: da.Oracle, one: Inclusion, a: float, first: int) -> da.Problem:
+    return InclusionProblem(oracle, one.prox, a, one.x0, first)
+
+
 def squares(
     one: Inclusion, sigma: float, N: int, B: Any, first: int, noise: Any = None, wrong: Any = None
 ) -> tuple[Array, float]:
@@ -87,8 +92,7 @@ def squares(
     a = 2 / one.L
     distance = float(np.linalg.norm(one.x0 - one.solution))
     oracle = da.AdditiveNoise(one.F, sigma, noise=noise, vectorized=True)
-    inner = da.Problem(oracle, one.x0, constants=da.Constants(L=one.L, sigma=sigma, D=distance))
-    problem = CompositeProblem(inner, one.prox, a, first_batch=first) if wrong is None else wrong(oracle, one, a, first)
+    problem = (wrong or inclusion)(oracle, one, a, first)
     z = da.solve(problem, da.DualOHM(a, N, B), reps=REPS, seed=23, record=0).x
     residual = Composite(oracle, one.prox, a).operator(z)
     assert residual is not None
@@ -134,8 +138,7 @@ def started_at_x0(oracle: da.Oracle, one: Inclusion, a: float, first: int) -> da
 
 
 def with_another_step_in_the_prox(oracle: da.Oracle, one: Inclusion, a: float, first: int) -> da.Problem:
-    inner = da.Problem(oracle, one.x0, constants=da.Constants(L=one.L))
-    return CompositeProblem(inner, lambda z, step: one.prox(z, 1.5 * step), a, first_batch=first)
+    return inclusion(oracle, one._replace(prox=lambda z, step: one.prox(z, 1.5 * step)), a, first)
 
 
 def with_F_at_z(oracle: da.Oracle, one: Inclusion, a: float, first: int) -> da.Problem:

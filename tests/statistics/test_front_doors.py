@@ -13,8 +13,8 @@ from scipy import stats
 import dualanchor as da
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.streams import Purpose, Streams
-from dualanchor.front.answer import answer
-from dualanchor.front.ask import Ask
+from dualanchor.front.request import Request
+from dualanchor.front.route import Route
 
 pytestmark = pytest.mark.slow
 
@@ -34,10 +34,10 @@ def assert_few(wrong: int, of: int, rate: float = 0.05) -> None:
     assert stats.binom.sf(wrong - 1, of, rate) >= 1e-3, f"{wrong} of {of} wrong, promised at most {rate:.0%}"
 
 
-def ask_for(problem: da.Problem, seed: int, reps: int = REPS, **keywords) -> tuple[da.Result, np.ndarray]:
-    """The answer on as many random instances, and the true residuals."""
+def solved(problem: da.Problem, seed: int, reps: int = REPS, **keywords) -> tuple[da.Result, np.ndarray]:
+    """The result on as many random instances, and the true residuals."""
     oracle, x0, _ = problem.instance(Streams(seed, np.arange(reps), Purpose.INSTANCE))
-    result = answer(Ask("root", seed=seed, reps=reps, **keywords), oracle, x0)
+    result = Route(Request("root", seed=seed, reps=reps, **keywords), oracle, x0).result()
     return result, np.linalg.norm(oracle.operator(result.x), axis=1)
 
 
@@ -48,7 +48,7 @@ def ask_for(problem: da.Problem, seed: int, reps: int = REPS, **keywords) -> tup
 def test_stopping_by_certificate(name):
     problem, eps = FAMILIES[name]
     known = problem.constants
-    result, true = ask_for(problem, 21, eps=eps, L=known.L)
+    result, true = solved(problem, 21, eps=eps, L=known.L)
     assert result.success.all()
     assert_few(np.count_nonzero(true > eps), REPS)
     assert_few(np.count_nonzero(true > result.certificate.upper), REPS)
@@ -61,7 +61,7 @@ def test_stopping_by_certificate(name):
 @pytest.mark.parametrize("name", ["worst-case, 0.1", "finite-sum, 0.1"])
 def test_stopping_by_certificate_without_L(name):
     problem, eps = FAMILIES[name]
-    result, true = ask_for(problem, 22, eps=eps)
+    result, true = solved(problem, 22, eps=eps)
     assert result.success.all()
     assert_few(np.count_nonzero(true > eps), REPS)
 
@@ -95,7 +95,9 @@ def test_false_successes_where_every_success_is_false(dimension, tails):
     value = np.zeros(dimension)
     value[0] = -0.1001
     keywords = {"eps": 0.1, "L": 1.0, "reps": REPS, "check": False, "max_samples": 1500}
-    result = answer(Ask("root", seed=dimension, **keywords), Stubborn(value, 0.3, tails), np.zeros(dimension))
+    result = Route(
+        Request("root", seed=dimension, **keywords), Stubborn(value, 0.3, tails), np.zeros(dimension)
+    ).result()
     assert_few(np.count_nonzero(result.success), REPS)
     assert_few(np.count_nonzero(result.certificate.upper < 0.1001), REPS)
 
@@ -104,7 +106,7 @@ def test_the_count_can_fail():
     """Certificates of half the confidence each would be caught."""
     value = np.array([0.1001])
     keywords = {"eps": 0.1, "L": 1.0, "reps": REPS, "check": False, "max_samples": 1500, "confidence": 0.5}
-    result = answer(Ask("root", seed=1, **keywords), Stubborn(value, 0.3), np.zeros(1))
+    result = Route(Request("root", seed=1, **keywords), Stubborn(value, 0.3), np.zeros(1)).result()
     wrong = np.count_nonzero(result.success)
     assert_few(wrong, REPS, 0.5)
     with pytest.raises(AssertionError, match="promised at most 5%"):
@@ -122,7 +124,7 @@ def test_high_probability(confidence, several):
         )
         wrong += result.residual > 0.3
         assert result.success
-        assert ("independent runs" in result.why) == several
+        assert (result.findings[0].code == "route-best-of-runs") == several
     assert_few(wrong, runs, 1 - confidence)
 
 
@@ -130,7 +132,7 @@ def test_planned_runs_keep_their_promise():
     """The root mean square over replications, as planned by the door itself."""
     problem = da.problems.affine(dimension=20, sigma=1.0, rotation=1.0)
     known = problem.constants
-    result, true = ask_for(problem, 23, eps=0.2, L=known.L, D=known.D, sigma=known.sigma)
+    result, true = solved(problem, 23, eps=0.2, L=known.L, D=known.D, sigma=known.sigma)
     assert result.success.all()
     squares = true**2
     assert squares.mean() + 4.75 * squares.std(ddof=1) / np.sqrt(REPS) <= 0.2**2
@@ -151,23 +153,23 @@ PURPOSES = {
 def test_no_sample_serves_two_purposes(route, reps):
     """Every generator state is used for one batch only: look, run, stages, certificates, selection, replications.
 
-    A batch evaluated at two points is asked for again with the same state, by the look alone and with one sample.
+    A batch evaluated at two points is drawn again with the same state, by calibration alone and with one sample.
     """
-    asked: dict[tuple, list[int]] = {}
+    drawn: dict[tuple, list[int]] = {}
 
     def sample(x, n, rng):
         state = tuple(int(word) for word in rng.bit_generator.state["state"]["state"])
-        asked.setdefault(state, []).append(n)
+        drawn.setdefault(state, []).append(n)
         return x - 1 + rng.normal(size=2) / np.sqrt(n)
 
     result = da.root(sample, np.zeros(2), reps=reps, seed=5, **PURPOSES[route])
-    again = {state: sizes for state, sizes in asked.items() if len(sizes) > 1}
+    again = {state: sizes for state, sizes in drawn.items() if len(sizes) > 1}
     looked = 0 if result.calibration is None else result.calibration.evals
     assert sum(sum(sizes) for sizes in again.values()) <= looked
-    total = sum(sum(sizes) for sizes in asked.values())
+    total = sum(sum(sizes) for sizes in drawn.values())
     assert total == np.sum(result.nfev) - (reps - 1) * looked
     if result.calibration is not None:
-        assert sum(sizes[0] for sizes in asked.values()) == np.sum(result.draws) - (reps - 1) * result.calibration.draws
+        assert sum(sizes[0] for sizes in drawn.values()) == np.sum(result.draws) - (reps - 1) * result.calibration.draws
 
 
 def test_the_first_batch_of_a_composite_start_is_not_what_x0_was_drawn_from():

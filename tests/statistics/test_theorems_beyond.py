@@ -19,8 +19,7 @@ from tests.statistics.evidence import assert_mean_at_most
 
 import dualanchor as da
 from dualanchor.methods.averaged import AveragedSGDA
-from dualanchor.paper.verify.operators import Case, flip, scalar, turn
-from dualanchor.paper.verify.paths import noisy, square
+from dualanchor.paper.verify.operators import Case, flip, noisy, scalar, square, turn
 from dualanchor.theory import bounds
 from dualanchor.theory.schedules import Setting, restarts_for_accuracy
 from dualanchor.theory.weights import root_sum

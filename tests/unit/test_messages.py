@@ -115,10 +115,10 @@ COUNTS = lines(
         "0",
         "larger",
     ),
-    ("taper zero", lambda: da.Tapered(0.0), ValueError, "Tapered: C", "0.0", "larger C"),
+    ("taper zero", lambda: da.Tapered(0.0), ValueError, "Tapered: C", "0.0", "positive, finite number for C"),
     ("taper nan", lambda: da.Tapered(np.nan), ValueError, "Tapered: C", "nan", "C"),
     ("taper infinite", lambda: da.Tapered(np.inf), ValueError, "Tapered: C", "inf", "C"),
-    ("growing negative", lambda: da.Growing(-1.0), ValueError, "Growing: c", "-1.0", "larger c"),
+    ("growing negative", lambda: da.Growing(-1.0), ValueError, "Growing: c", "-1.0", "positive, finite number for c"),
     ("growing infinite", lambda: da.Growing(np.inf), ValueError, "Growing: c", "inf", "c"),
     ("big batch", lambda: da.HalpernPAGE(1.0, 0), ValueError, "HalpernPAGE: big_batch", "0", "whole number >= 1"),
     ("small batch", lambda: da.PAGE(3, 0), ValueError, "PAGE: small_batch", "0", "number >= 1"),
@@ -136,13 +136,13 @@ COUNTS = lines(
 RUNS = lines(
     ("budget zero", lambda: run(budget=0), ValueError, "solve: budget", "0", "whole number >= 1"),
     ("budget broken", lambda: run(budget=10.5), TypeError, "solve: budget", "10.5", "whole number >= 1"),
-    ("budget float", lambda: run(budget=1e3), TypeError, "solve: budget", "1000.0", "whole number >= 1"),
+    ("budget float", lambda: run(budget=1000.5), TypeError, "solve: budget", "1000.5", "whole number >= 1"),
     ("budget text", lambda: run(budget="9"), TypeError, "solve: budget", "'9'", "whole number >= 1"),
     ("budget bool", lambda: run(budget=True), TypeError, "solve: budget", "True", "whole number >= 1"),
     ("seed negative", lambda: run(seed=-1), ValueError, "solve: seed", "-1", "whole number >= 0"),
     ("seed broken", lambda: run(seed=0.5), TypeError, "solve: seed", "0.5", "whole number >= 0"),
     ("reps zero", lambda: run(reps=0), ValueError, "solve: reps", "0", "whole number >= 1"),
-    ("reps broken", lambda: run(reps=2.0), TypeError, "solve: reps", "2.0", "whole number >= 1"),
+    ("reps broken", lambda: run(reps=2.5), TypeError, "solve: reps", "2.5", "whole number >= 1"),
     ("reps empty", lambda: run(reps=[]), ValueError, "solve: reps", "[]", "reps="),
     ("reps twice", lambda: run(reps=[1, 1]), ValueError, "solve: reps", "[1, 1]", "reps="),
     ("reps negative", lambda: run(reps=[0, -1]), ValueError, "reps", "-1", "whole number >= 0"),
@@ -232,7 +232,7 @@ POINTS = lines(
         "Reshape",
     ),
     ("oracle", lambda: da.Problem(abs, [1.0]), TypeError, "Problem: oracle", "builtin_function", "Wrap a function"),
-    ("constants", lambda: da.Constants(L=-2), ValueError, "Constants: L", "-2", "Leave L out"),
+    ("constants", lambda: da.Constants(L=-2), ValueError, "Constants: L", "-2", "leave L out"),
     ("constants text", lambda: da.Constants(L="5"), TypeError, "Constants: L", "'5'", "Use a float"),
     ("constants list", lambda: da.Constants(sigma=[1.0]), TypeError, "Constants: sigma", "[1.0]", "Use a float"),
     ("constants bool", lambda: da.Constants(mu=True), TypeError, "Constants: mu", "True", "Use a float"),
@@ -261,15 +261,15 @@ ORACLES = lines(
     ),
     ("noise", lambda: da.AdditiveNoise(abs, noise=3), TypeError, "AdditiveNoise: noise", "'int'", "Pass a function"),
     ("sampler", lambda: da.Sampler(None), TypeError, "Sampler: sample", "'NoneType'", "Pass a function"),
-    ("single", lambda: da.Sampler.from_single(3), TypeError, "Sampler.from_single: sample", "'int'", "Pass a function"),
-    ("shards", lambda: da.Sampler(lambda x, n, rng: x, shards=0), ValueError, "Sampler: shards", "0", "shards=1"),
+    ("single", lambda: da.Sampler.from_single(3), TypeError, "each: sample", "'int'", "Pass a function"),
+    ("shards", lambda: da.Sampler(lambda x, n, rng: x, shards=0), ValueError, "Sampler: shards", "0", ">= 1"),
     (
         "sampler without return",
         lambda: da.certify(lambda x, n, rng: None, [0.0, 0.0], samples=64),
         da.errors.OracleError,
-        "Sampler: sample must return one vector",
-        "None for x of shape (2,)",
-        "Return the mean",
+        "Sampler: sample must return real numbers",
+        "None",
+        "Return a float array",
     ),
     (
         "all rows without return",
@@ -283,21 +283,29 @@ ORACLES = lines(
         "door without return",
         lambda: da.root(lambda x, n, rng: None, [0.0, 0.0], budget=300, L=1.0),
         da.errors.OracleError,
-        "root: sample must return",
-        "None for a point of shape (2,)",
-        "Return the mean",
+        "root: sample must return real numbers",
+        "None",
+        "Return a float array",
     ),
     (
         "dict",
         lambda: da.certify(lambda x, n, rng: {}, [0.0, 0.0], samples=64),
         da.errors.OracleError,
-        "Sampler: sample",
-        "a dict for x",
+        "Sampler: sample must return real numbers",
+        "a dict",
+        "Return a float array",
+    ),
+    (
+        "sampler of another length",
+        lambda: da.certify(lambda x, n, rng: np.zeros(3), [0.0, 0.0], samples=64),
+        da.errors.OracleError,
+        "Sampler: sample must return the mean of n samples, of the shape of x, or n samples",
+        "shape (3,) for x of shape (2,) and n = ",
         "Return the mean",
     ),
     ("component", lambda: da.FiniteSum(3, 4), TypeError, "FiniteSum: component", "'int'", "Pass a function"),
     ("n", lambda: da.FiniteSum(abs, 0), ValueError, "FiniteSum: n", "0", "number of components"),
-    ("n broken", lambda: da.FiniteSum(abs, 2.5), ValueError, "FiniteSum: n", "2.5", "number of components"),
+    ("n broken", lambda: da.FiniteSum(abs, 2.5), TypeError, "FiniteSum: n", "2.5", "number of components"),
     (
         "data",
         lambda: da.FiniteSum.from_data((np.ones(2), np.ones(3)), abs),
@@ -403,7 +411,7 @@ THREADS = da.engines.Local(2, "threads")
 ENGINES = lines(
     ("attach number", lambda: THREADS.attach(3), TypeError, "engine: what is attached", "type int", "Sampler"),
     ("attach problem", lambda: THREADS.attach(PROBLEM), TypeError, "engine: what", "Affine", "solve(problem, engine"),
-    ("attach single", lambda: THREADS.attach(lambda x, rng: x), TypeError, "(x, n, rng)", "(x, rng)", "from_single"),
+    ("attach single", lambda: THREADS.attach(lambda x, rng: x), TypeError, "da.each", "(x, rng)", "its arguments"),
     (
         "attach noise",
         lambda: THREADS.attach(da.AdditiveNoise(abs)),
@@ -455,7 +463,7 @@ WRONG = {
 
 @pytest.mark.parametrize("how", WRONG)
 @pytest.mark.parametrize("after", [0, 7, 40])
-def test_an_oracle_that_goes_wrong_is_located_and_the_run_goes_on_when_it_is_mended(how, after, tmp_path):
+def test_an_oracle_that_goes_wrong_is_located_and_the_run_goes_on_when_it_is_fixed(how, after, tmp_path):
     function, received = WRONG[how]
     problem, switch = failing(after, function)
     options = {"budget": 60, "reps": 3, "checkpoint": tmp_path / "run"}
@@ -531,7 +539,7 @@ def test_errors_can_be_caught_as_what_they_are():
 
 
 @pytest.mark.parametrize(("horizon", "words"), [(100, "99 steps exist"), (2, "1 step exists"), (1, "no steps exist")])
-def test_a_step_past_the_horizon_is_told_how_many_there_are(horizon, words):
+def test_a_step_past_the_horizon_names_how_many_there_are(horizon, words):
     method = da.DualOHM(1.0, horizon)
     with pytest.raises(da.errors.HorizonError, match=f"DualOHM: {words} for horizon N = {horizon}. Got k = {horizon}"):
         method.step(horizon, method.init(np.zeros((1, 2))), None)

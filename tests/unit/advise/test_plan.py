@@ -58,7 +58,7 @@ def test_early_stopping_respects_the_horizon():
         eps=0.1, L=problem.L, mu=problem.mu, D=problem.D, sigma=problem.sigma, bound="paper",
         cocoercive_in_expectation=False,
     )  # fmt: skip
-    assert plan.theorem.startswith("Theorem 4.5")
+    assert plan.theorem.id == "theorem-4.5"
     assert plan.stop <= plan.horizon - 1
     value = bounds.theorem_4_5(
         plan.horizon, plan.stop, problem.L, problem.mu, problem.D, problem.sigma, plan.batches["size"]
@@ -68,12 +68,12 @@ def test_early_stopping_respects_the_horizon():
 
 def test_the_cheapest_result_is_chosen():
     far = {"L": 1.0, "D": 1000.0, "sigma": 0.5, "eps": 0.01}
-    assert "Restarts" in da.plan(mu=0.1, **far).theorem
-    assert "tapered" in da.plan(**far).theorem
+    assert da.plan(mu=0.1, **far).theorem.id == "restarts"
+    assert da.plan(**far).theorem.id == "theorem-b"
     plan = da.plan(mu=0.1, **far)
     assert plan.rejected
     assert all(samples >= plan.samples for _, samples in plan.rejected)
-    assert da.plan(mu=0.1, cocoercive_in_expectation=False, **far).theorem.startswith("Theorem C")
+    assert da.plan(mu=0.1, cocoercive_in_expectation=False, **far).theorem.id == "theorem-c"
     affine = da.plan(affine=True, **far)
     assert affine.samples < da.plan(**far).samples
 
@@ -123,7 +123,7 @@ def test_the_method_does_what_the_plan_says(options):
 
 def test_epochs_of_sgda_are_a_method_too():
     plan = da.plan(eps=0.2, L=1.0, mu=0.3, D=10.0, sigma=0.5, cocoercive_in_expectation=False)
-    assert plan.theorem.startswith("Theorem C")
+    assert plan.theorem.id == "theorem-c"
     problem = da.problems.affine(dimension=6, mu=0.3, sigma=0.5, D=10.0)
     result = da.solve(problem, plan.method(), stop=da.Steps(plan.stop), record=0)
     assert (result.nit, result.nfev) == (plan.rounds, plan.samples)
@@ -184,7 +184,7 @@ def test_one_sample_is_a_sample():
     ],
 )
 def test_bad_input_names_the_argument_and_the_rule(changes, words):
-    with pytest.raises(da.errors.ArgumentError) as caught:
+    with pytest.raises((da.errors.ArgumentError, da.errors.ArgumentTypeError)) as caught:
         da.plan(**{"eps": 0.1, **UNIT, **changes})
     for word in words:
         assert word in str(caught.value)
@@ -212,7 +212,7 @@ def test_batches_take_longer_steps_where_the_mean_operator_is_gentler():
         )
         assert sizes.min() == smallest
         assert bounds.theorem_a(wide.step_size, 141.0, 15.0, sizes) ** 0.5 <= 0.5
-        assert "saves" in wide.note
+        assert wide.findings[0].code == "longer-steps"
     assert da.plan(eps=0.5, L_mean=1.0, **constants).samples <= 1.02 * plain.samples
     assert da.plan(budget=20_000, L_mean=0.02, **constants).bound < da.plan(budget=20_000, **constants).bound
     with pytest.raises(da.errors.ArgumentError, match="L_mean must be at most L"):

@@ -1,6 +1,8 @@
 """Results: what they show, keep and say."""
 
+import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +77,65 @@ def test_the_text_is_short_and_says_what_matters():
     for part in ("2 of 6 diverged", "4 of 6 stopped because", "4 of 6"):
         assert part in text
     assert "not known" in repr(blind())
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_keys_are_attributes(make):
+    result = make()
+    assert set(result) == set(result.keys()) == set(dict(result))
+    assert {"x", "success", "status", "message", "nit", "nfev", "fun", "draws", "findings", "claim"} <= set(result)
+    for name in result:
+        assert result[name] is getattr(result, name) or result[name] == getattr(result, name), name
+    assert result["fun"] is result.residual
+    assert "x" in result
+    assert "shape" not in result
+    assert len(result) == len(list(result))
+    with pytest.raises(KeyError):
+        result["raise_for_status"]
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_a_notebook_shows_the_same_as_a_table(make):
+    result = replace(make(), problem={"name": "<own> & problem"})
+    html = result._repr_html_()
+    assert "&lt;own&gt; &amp; problem" in html
+    assert "<own>" not in html
+    assert html.count("<tr>") == len(repr(result).splitlines())
+
+
+def test_many_notes_are_cut_to_one_screen_but_no_warning_is():
+    notes = (da.Finding.of("no-L"), da.Finding.of("idle-workers", workers=2), da.Finding.of("resumed", step=3))
+    alarm = da.Finding.of("start-not-visible")
+    lines = repr(replace(one(), findings=(*notes * 7, alarm))).splitlines()
+    assert len(lines) == 24
+    assert sum("[start-not-visible]" in line for line in lines) == 1
+    assert lines[-1].strip().startswith("note: ")
+    assert "more in findings: " in lines[-1]
+    assert repr(replace(one(), findings=(alarm,) * 30)).count("[start-not-visible]") == 30
+
+
+def test_findings_claim_and_certificate_come_back_from_a_file(tmp_path):
+    theorem = da.Theorem("theorem-a", "Theorem A", ("Assumption 1",))
+    certificate = da.certify(PROBLEM, one(), samples=64)
+    result = replace(
+        one(),
+        findings=(da.Finding.of("residual-grew", end=np.inf), da.Finding("no-L", da.Severity.WARNING)),
+        claim=da.Claim(da.ClaimKind.THEOREM_RMS, 0.1, None, theorem, theorem.assumptions),
+        certificate=certificate,
+    )
+    loaded = da.Result.load(result.save(tmp_path / "result"))
+    assert (loaded.findings, loaded.claim, loaded.certificate) == (result.findings, result.claim, certificate)
+    assert repr(loaded) == repr(result)
+
+
+def test_plotting_needs_no_other_import():
+    pytest.importorskip("matplotlib")
+    code = (
+        "import matplotlib; matplotlib.use('Agg')\n"
+        "from dualanchor.problems import affine\nfrom dualanchor.run.solve import solve\n"
+        "solve(affine(dimension=3), budget=20).plot()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_long_points_are_cut():
@@ -190,10 +251,10 @@ def test_numbers_for_json():
     assert to_json({"x": np.nan, "y": "ü"}) == '{"x": null, "y": "ü"}'
 
 
-def test_the_notes_speak_of_the_right_horizon():
-    """In a grid with several horizons each is its own; a note must not name one that the row does not have."""
+def test_findings_speak_of_the_right_horizon():
+    """In a grid with several horizons each is its own; a finding must not name one that the row does not have."""
     result = da.solve(PROBLEM, [da.DualOHM(1.0, 9), da.DualOHM(1.0, 80)], budget=50)
     assert result.status[:, 0].tolist() == [da.Status.HORIZON, da.Status.BUDGET]
-    assert not any("step 50" in note and "horizon 9" in note for note in result.notes)
-    assert any("before" in note for note in da.solve(PROBLEM, da.DualOHM(1.0, 80), budget=50).notes)
-    assert da.solve(PROBLEM, da.DualOHM(1.0, 51), budget=50).notes == ()
+    (found,) = result.findings
+    assert found == da.Finding.of("stopped-early", step=50, horizon=80, runs=1, of=2)
+    assert da.solve(PROBLEM, da.DualOHM(1.0, 51), budget=50).findings == ()

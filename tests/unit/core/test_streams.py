@@ -27,15 +27,15 @@ def test_the_numbers_of_a_seed_never_change():
     np.testing.assert_array_equal(streams.integers(10, 5), [[9, 6, 7, 2, 7], [4, 2, 4, 0, 8]])
     drawn = [rng.integers(0, 1000, 3).tolist() for rng in streams.generators()]
     assert drawn == [[22, 746, 761], [848, 675, 148]]
-    assert streams.handles()[0].generator(5, 2).integers(0, 1000, 4).tolist() == [907, 254, 72, 525]
+    assert streams.handles[0].generator(5, 2).integers(0, 1000, 4).tolist() == [907, 254, 72, 525]
     single = noise((0, 3), dtype=np.float32).normals()
     assert single.dtype == np.float32
     np.testing.assert_allclose(single[0], [1.5728840827941895, -1.4800453186035156, 0.7941709160804749], rtol=1e-6)
 
 
 def test_the_numbers_of_purposes_and_kinds_never_change():
-    assert [purpose.value for purpose in Purpose] == [0, 1, 2, 3, 4, 5, 6]
-    names = ["INSTANCE", "START", "NOISE", "COIN", "PILOT", "CERTIFICATE", "SELECTION"]
+    assert [purpose.value for purpose in Purpose] == [0, 1, 2, 3, 4, 5, 6, 7]
+    names = ["INSTANCE", "START", "NOISE", "COIN", "PILOT", "CERTIFICATE", "SELECTION", "FIRST_BATCH"]
     assert [purpose.name for purpose in Purpose] == names
     assert [(kind.name, kind.value) for kind in Kind] == [
         ("NORMALS", 0),
@@ -219,62 +219,3 @@ def test_nothing_touches_the_global_generator():
     streams = noise()
     streams.normals(), streams.integers(5, 5), streams.uniforms(0, 5), streams.generators()
     np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
-
-
-@pytest.mark.parametrize("count", [1, 3, 40, 300])
-def test_many_vectors_at_once_are_those_that_come_one_by_one(count):
-    one, many = noise((0, 1, 2)), noise((0, 1, 2))
-    one.normals(), many.normals()
-    expected = [one.normals().copy() for _ in range(count)]
-    np.testing.assert_array_equal(np.concatenate(many.vectors(count)), expected)
-    assert many.position == one.position
-
-
-def test_picks_are_the_indices_of_each_row_from_where_it_stands():
-    one, many = noise((4, 9, 4)), noise((4, 9, 4))
-    for streams in (one, many):
-        streams.put(np.array([1]), 700)
-    sizes = np.array([5, 2, 31])
-    window, starts = many.picks(50, sizes)
-    for row, slot in enumerate(many.slots()):
-        alone = one.take(np.array([row]))
-        read = window[slot, starts[row] : starts[row] + sizes[row]]
-        np.testing.assert_array_equal(read, alone.integers(50, int(sizes[row]))[0])
-    np.testing.assert_array_equal(many.position, [5, 702, 31])
-
-
-def test_long_vectors_are_made_when_asked_for_and_are_the_same(monkeypatch):
-    assert noise().normals_later() is None
-    expected = noise((3,), dimension=20_000).normals()
-    monkeypatch.setattr("dualanchor.core.streams._KEPT", 10_000)
-    streams = noise((3,), dimension=20_000)
-    later = streams.normals_later()
-    assert streams.position == 1
-    np.testing.assert_array_equal(later(), expected)
-    np.testing.assert_array_equal(later(), expected)
-    both = noise((3, 3), dimension=20_000).normals_later()
-    np.testing.assert_array_equal(both(), np.repeat(expected, 2, axis=0))
-
-
-def test_remembered_noise_is_the_same_noise_and_is_bounded():
-    from dualanchor.core.streams import _memory, remember
-
-    expected = np.concatenate(noise(seed=5).vectors(200))
-    remember(3000)
-    try:
-        for _ in range(2):
-            np.testing.assert_array_equal(np.concatenate(noise(seed=5).vectors(200)), expected)
-        assert sum(block.size for block in _memory._blocks.values()) == _memory._size <= 3000
-        block = next(reversed(_memory._blocks.values()))
-        block += 1.0  # what is remembered is what is read
-        assert not np.array_equal(np.concatenate(noise(seed=5).vectors(200)), expected)
-        np.testing.assert_array_equal(
-            np.concatenate(noise((0, 1), seed=5).vectors(200)), expected[:, :2]
-        )  # others have their own
-        remember(1000)
-        assert 0 < sum(block.size for block in _memory._blocks.values()) <= 1000
-    finally:
-        remember(0)
-    assert not _memory._blocks
-    assert _memory._size == 0
-    np.testing.assert_array_equal(np.concatenate(noise(seed=5).vectors(200)), expected)

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 import dualanchor as da
-from dualanchor.core.oracle import Session
-from dualanchor.engines.base import Sharded, ShardedSum, attach, engine_of
-from dualanchor.engines.share import shares
+from dualanchor.core.oracle import Batch
+from dualanchor.core.session import Session
+from dualanchor.engines import attach, engine_of
+from dualanchor.engines.base import EngineOracle
+from dualanchor.engines.protocol import assign
 from dualanchor.oracles.composite import Composite
-from dualanchor.oracles.shards import added, joined, spans
+from dualanchor.oracles.shards import combined, tree_spans, tree_sum
 
 RNG = np.random.default_rng(0)
 A, T = RNG.normal(size=(50, 3)), RNG.normal(size=50)
@@ -39,31 +41,31 @@ def engine():
 @pytest.mark.parametrize("workers", [1, 2, 3, 5, 40])
 def test_spans_of_workers_add_up_to_the_last_bit(shards, workers):
     parts = np.random.default_rng(shards).normal(size=(shards, 5)) * 10.0 ** np.arange(5)
-    whole = added(lambda shard: parts[shard].copy(), (0, shards))
-    given = shares(shards, workers)
+    whole = tree_sum(lambda shard: parts[shard].copy(), (0, shards))
+    given = assign(shards, workers)
     covered = [shard for mine in given for span in mine for shard in range(*span)]
     assert covered == list(range(shards))
-    sums = {span: added(lambda shard: parts[shard].copy(), span) for mine in given for span in mine}
-    np.testing.assert_array_equal(joined(sums, shards), whole)
+    sums = {span: tree_sum(lambda shard: parts[shard].copy(), span) for mine in given for span in mine}
+    np.testing.assert_array_equal(combined(sums, shards), whole)
     np.testing.assert_allclose(whole, parts.sum(axis=0), rtol=1e-12, atol=1e-9)
 
 
 def test_a_power_of_two_workers_hand_over_one_sum_each():
-    assert [len(mine) for mine in shares(32, 4)] == [1, 1, 1, 1]
-    assert spans(10, 21, 32) == [(10, 12), (12, 16), (16, 20), (20, 21)]
+    assert [len(mine) for mine in assign(32, 4)] == [1, 1, 1, 1]
+    assert tree_spans(10, 21, 32) == [(10, 12), (12, 16), (16, 20), (20, 21)]
 
 
 def test_sums_are_let_go_at_once():
     parts = {(0, 1): np.ones(3), (1, 2): np.ones(3)}
     watch = weakref.ref(parts[0, 1])
-    joined(parts, 2)
+    combined(parts, 2)
     del parts
     assert watch() is None  # no cycle keeps what may be many large arrays
 
 
 def test_the_total_is_a_new_array():
     parts = {(0, 1): np.ones(3)}
-    joined(parts, 1)[:] = 7
+    combined(parts, 1)[:] = 7
     np.testing.assert_array_equal(parts[0, 1], np.ones(3))
 
 
@@ -83,7 +85,8 @@ def test_a_finite_sum_on_an_engine_draws_the_same_components(engine, size):
     blocks = da.FiniteSum.from_data((A, T), line, sampling="blocks", block=8)
     for finite in (da.FiniteSum.from_data((A, T), line), blocks, da.FiniteSum.rank_one(u)):
         attached = engine.attach(finite)
-        assert isinstance(attached, ShardedSum)
+        assert isinstance(attached, EngineOracle)
+        assert attached.knows_operator
         x = np.arange(6.0).reshape(2, 3)
         plain = finite.mean(x, finite.draw(streams(), size))
         np.testing.assert_allclose(attached.mean(x, attached.draw(streams(), size)), plain, rtol=1e-12)
@@ -95,16 +98,16 @@ def test_a_finite_sum_on_an_engine_draws_the_same_components(engine, size):
 
 
 def test_everyone_loads_only_his_blocks(engine):
-    asked = []
+    loaded = []
 
     def load(first, end):
-        asked.append((first, end))
+        loaded.append((first, end))
         return A[first:end], T[first:end]
 
     oracle = engine.attach(da.engines.ShardedData(line, load, n=50, shards=5))
     for _ in range(3):
         oracle.operator(np.ones((1, 3)))
-    assert sorted(asked) == [(0, 10), (10, 20), (20, 30), (30, 40), (40, 50)]
+    assert sorted(loaded) == [(0, 10), (10, 20), (20, 30), (30, 40), (40, 50)]
 
 
 def test_data_of_another_length_is_turned_down():
@@ -133,6 +136,41 @@ def test_an_oracle_built_on_another_keeps_its_form(engine):
     z = np.full((2, 3), 0.3)
     expected = composite.mean(z, composite.draw(streams(), 9))
     np.testing.assert_array_equal(attached.mean(z, attached.draw(streams(), 9)), expected)
+
+
+class Halves(da.engines.Shardable):
+    """Somebody's own oracle: F(x) = x, each of two shards adds a half."""
+
+    def draw(self, streams, size):
+        return Batch(size, None)
+
+    def cut(self, batch):
+        return 2
+
+    def partial(self, x, batch, shard, out=None):
+        return 0.5 * x
+
+
+class Doubled(da.Oracle):
+    """Somebody's own oracle that is built on another."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def draw(self, streams, size):
+        return self.inner.draw(streams, size)
+
+    def mean(self, x, batch):
+        return 2 * self.inner.mean(x, batch)
+
+
+def test_oracles_of_a_user_declare_what_an_engine_can_compute(engine):
+    oracle = Doubled(Doubled(Halves()))
+    attached = engine.attach(oracle)
+    assert engine_of(attached) is engine
+    assert engine_of(oracle) is None
+    x = np.ones((2, 3))
+    np.testing.assert_array_equal(attached.mean(x, attached.draw(streams(), 8)), 4 * x)
 
 
 def test_additive_noise_needs_no_engine():
@@ -165,12 +203,12 @@ def test_complex_values_are_turned_down(engine):
 
 def test_replay_is_found_out_and_a_declaration_is_kept(engine):
     own = np.random.default_rng(0)
-    for oracle, answer in (
+    for oracle, expected in (
         (da.Sampler(sample), True),
         (da.Sampler(lambda x, n, rng: own.normal(size=3)), False),
         (da.Sampler(sample, replayable=False), False),
     ):
-        assert engine.attach(oracle).is_replayable(np.ones((1, 3)), streams(1)) is answer
+        assert engine.attach(oracle).is_replayable(np.ones((1, 3)), streams(1)) is expected
 
 
 def test_rows_with_batches_of_their_own_are_computed_apart(engine):
@@ -182,21 +220,31 @@ def test_rows_with_batches_of_their_own_are_computed_apart(engine):
     np.testing.assert_array_equal(one.nfev, other.nfev)
 
 
-def test_an_engine_forgets_oracles_that_nobody_uses(engine):
-    F = Session(engine.attach(da.Sampler(sample)), streams(1))
-    F(np.ones((1, 3)), F.draw(64))
-    desks = [worker.desk for worker in engine._crew._crew]
-    assert [list(desk._oracles) for desk in desks] == [[1], [1]]
-    del F
-    F = Session(engine.attach(da.Sampler(sample)), streams(1))
-    F(np.ones((1, 3)), F.draw(64))
-    assert [list(desk._oracles) for desk in desks] == [[2], [2]]
+@pytest.mark.parametrize("kind", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
+def test_an_engine_drops_oracles_that_are_no_longer_used(kind):
+    class Data:
+        def __call__(self, x, n, rng):
+            return x
+
+    def computed(data):
+        F = Session(engine.attach(da.Sampler(data)), streams(1))
+        F(np.ones((1, 3)), F.draw(64))
+
+    with da.engines.Local(workers=2, kind=kind) as engine:
+        data = Data()
+        watch = weakref.ref(data)
+        computed(data)
+        assert len(engine._pool._pickles) == (kind == "processes")
+        del data
+        computed(sample)
+        assert watch() is None
+        assert len(engine._pool._pickles) == (kind == "processes")
 
 
 def test_another_engine_takes_over(engine):
     with da.engines.Local(workers=1, kind="threads") as other:
         oracle = attach(engine.attach(da.Sampler(sample)), other)
-        assert isinstance(oracle, Sharded)
+        assert isinstance(oracle, EngineOracle)
         assert engine_of(oracle) is other
 
 
@@ -205,7 +253,7 @@ def test_another_engine_takes_over(engine):
     [
         (lambda: da.engines.Local(workers=0), "Local: workers"),
         (lambda: da.engines.Local(workers=True), "Local: workers"),
-        (lambda: da.engines.Local(kind="fibres"), "'threads' or 'processes'"),
+        (lambda: da.engines.Local(kind="fibres"), "'threads', 'processes'"),
         (lambda: da.engines.Local(timeout=0), "Local: timeout"),
         (lambda: da.engines.ShardedData(line, lambda i, j: A, n=0), "ShardedData: n"),
         (lambda: da.solve(da.problems.affine(), budget=9, engine="lokal"), "local"),

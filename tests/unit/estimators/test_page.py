@@ -5,7 +5,7 @@ import pytest
 
 import dualanchor as da
 from dualanchor.core.method import State
-from dualanchor.core.oracle import Session
+from dualanchor.core.session import Session
 
 
 def test_probabilities_follow_the_paper():

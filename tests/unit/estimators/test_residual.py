@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
-from dualanchor.core.oracle import Session
+from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.estimators.residual import GROUPS, debiased_squared_residual
 

@@ -31,3 +31,8 @@ def saddle_pair(sigma=0.1):
         return up(v, n, rng)
 
     return sample_u, sample_v, down
+
+
+def codes(result, *labels):
+    """The codes of a result's findings; those with one of the labels, if any are given."""
+    return [one.code for one in result.findings if not labels or one.label in labels]

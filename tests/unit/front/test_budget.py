@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from tests.unit.front.samplers import Counted, saddle_pair
+from tests.unit.front.samplers import Counted, codes, saddle_pair
 
 import dualanchor as da
 from dualanchor.core.errors import ArgumentError
-from dualanchor.front.ask import certificate_share, look_share
+from dualanchor.front.request import calibration_share, certificate_share
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ KINDS = {
     "guarantee with mu": {"L": 1.0, "mu": 0.5, "sigma": 0.3, "D": 2.0, "guarantee": True},
     "estimated": {"L": 1.0, "guarantee": True},
     "without certificate": {"L": 1.0, "certificate": False},
-    "without look": {"L": 1.0, "check": False},
+    "without calibration": {"L": 1.0, "check": False},
     "page": {"L": 1.0, "method": "halpern-page"},
     "sgda": {"L": 1.0, "method": "sgda"},
     "method": {"method": da.SGDA(0.5)},
@@ -69,7 +69,7 @@ def test_max_samples_is_never_exceeded(most, given):
     result = da.root(sample, np.zeros(2), eps=1e-3, max_samples=most, **given)
     assert sample.samples == result.nfev <= most
     assert not result.success
-    assert "not reached" in result.sense
+    assert result.claim.kind is da.ClaimKind.NOT_REACHED
     sample = Counted(sigma=1.0)
     result = da.inclusion(sample, da.prox.box(0, 1), np.zeros(2), eps=1e-9, max_samples=most, L=1.0)
     assert sample.samples == result.nfev <= most
@@ -102,11 +102,10 @@ def test_with_an_accuracy_all_samples_are_charged(keywords):
 
 
 def test_replications_are_charged_each():
-    """A look is made once and charged to each."""
+    """Calibration is done once and charged to each."""
     sample = Counted()
     result = da.root(sample, np.zeros(2), budget=2000, L=1.0, reps=3)
-    look = result.calibration.evals
-    assert result.nfev.sum() == sample.samples + 2 * look
+    assert result.nfev.sum() == sample.samples + 2 * result.calibration.evals
     sample = Counted()
     result = da.root(sample, np.zeros(2), eps=0.2, L=1.0, reps=5)
     assert result.nfev.sum() == sample.samples + 4 * result.calibration.evals
@@ -114,12 +113,12 @@ def test_replications_are_charged_each():
 
 def test_shares():
     assert [certificate_share(n) for n in (1, 63, 64, 100, 1024, 10_000)] == [0, 0, 16, 25, 256, 1000]
-    assert [look_share(n) for n in (1, 1279, 1280, 10_000, 10**9)] == [0, 0, 64, 500, 2000]
+    assert [calibration_share(n) for n in (1, 1279, 1280, 10_000, 10**9)] == [0, 0, 64, 500, 2000]
 
 
 def test_a_budget_too_small_for_a_certificate_is_told_why_there_is_none():
     result = da.root(Counted(), np.zeros(2), budget=63, L=1.0)
     assert result.certificate is None
-    assert any("no certificate: that takes a budget of 64 samples" in note for note in result.notes)
-    assert da.root(Counted(), np.zeros(2), budget=63, L=1.0, certificate=False).notes == ()
+    assert "no certificate: that takes a budget of 64 samples or more [no-certificate]" in repr(result)
+    assert not codes(da.root(Counted(), np.zeros(2), budget=63, L=1.0, certificate=False), "note", "warning")
     assert da.root(Counted(), np.zeros(2), budget=64, L=1.0).certificate is not None

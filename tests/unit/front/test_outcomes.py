@@ -1,11 +1,15 @@
 """What a result claims, and what it does not."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
-from tests.unit.front.samplers import Counted, saddle_pair
+from tests.contract.driver import TickingClock
+from tests.unit.front.samplers import Counted, codes, saddle_pair
 
 import dualanchor as da
 from dualanchor.core.errors import AssumptionWarning, UnsuccessfulError
+from dualanchor.core.method import Cost
 
 KNOWN = {"L": 1.0, "sigma": 0.3, "D": 2.0}
 ROUTES = {
@@ -34,13 +38,14 @@ def test_every_route_says_what_was_chosen_and_why(results, route):
     text = repr(result)
     assert result.success
     assert np.linalg.norm(result.x - 1) < 0.4
-    for word in ("method:", "why:", "status:", "success: True", "rounds:", "samples:", "certificate:"):
+    for word in ("method:", "route:", "status:", "success: True", "rounds:", "samples:", "certificate:"):
         assert word in text
     assert max(len(line) for line in text.splitlines()) < 220
+    assert len(text.splitlines()) <= 24
     assert result.certificate.upper >= result.certificate.residual == result.residual
     assert result.residual_kind == "estimated"
     assert result.problem["name"] == "root"
-    assert not result.warnings
+    assert not codes(result, "warning")
 
 
 @pytest.mark.slow
@@ -65,27 +70,50 @@ def test_a_replication_is_the_same_alone_and_beside_others(results, route):
     assert len(np.unique(several.x[:, 0])) == 4
 
 
-def test_senses(results):
-    sense = {name: result.sense for name, result in results.items()}
-    assert sense["untuned"] is None
-    assert sense["planned"].startswith("root mean square residual <= ")
-    assert sense["planned"].endswith(f"by {results['planned'].plan.theorem}")
-    assert sense["restarts"].startswith("root mean square residual <= ")
-    assert sense["guarantee"].startswith("root mean square residual <= ")
-    assert sense["alone"].startswith("|F(x)| <= 0.2 with probability 0.5, by ")
-    assert sense["alone"].endswith("and Markov's inequality")
-    assert sense["boosted"].startswith("|F(x)| <= 0.2 with probability 0.99, by ")
-    assert "fails with probability at most 0.01" in results["boosted"].why
+def test_claims(results):
+    claims = {name: result.claim for name, result in results.items()}
+    assert claims["untuned"] is claims["named"] is None
+    for name in ("planned", "restarts", "guarantee"):
+        plan = results[name].plan
+        assert claims[name] == da.Claim(
+            da.ClaimKind.THEOREM_RMS, plan.bound, None, plan.theorem, plan.theorem.assumptions
+        )
+        assert str(claims[name]).startswith(f"root mean square residual <= {plan.bound:.4g}, by ")
+    for name, level in (("alone", 0.5), ("boosted", 0.99)):
+        claim = claims[name]
+        assert (claim.kind, claim.bound, claim.confidence) == (da.ClaimKind.THEOREM_PROBABILITY, 0.2, level)
+        assert claim.theorem == results[name].plan.theorem
+    assert "sub-Gaussian noise" in claims["boosted"].assumptions
+    assert results["boosted"].findings[0].values["delta"] == 0.01
     for name in ("stages", "named, eps", "method"):
-        assert sense[name].endswith("by certificate"), name
+        assert claims[name] == da.Claim(da.ClaimKind.CERTIFICATE, ROUTES[name]["eps"], 0.95), name
+
+
+def test_reasons(results):
+    reasons = {name: codes(result, "route") for name, result in results.items()}
+    assert reasons.pop("alone") == ["route-markov"]
+    assert reasons.pop("boosted") == ["route-best-of-runs"]
+    assert reasons.pop("guarantee") == ["route-guarantee"]
+    for names, code in (
+        (("untuned", "untuned, no L"), "route-budget"),
+        (("planned", "restarts"), "route-theorem"),
+        (("named", "method"), "route-method"),
+        (("stages", "named, eps"), "route-certified"),
+    ):
+        for name in names:
+            assert reasons.pop(name) == [code], name
+    assert not reasons
 
 
 def test_estimated_constants_are_named_in_the_claim():
     result = da.root(Counted(), np.zeros(2), budget=1600, L=1.0, guarantee=True)
-    assert result.sense.endswith("if sigma and D are as estimated near x0")
-    assert result.plan.asked["sigma"] == pytest.approx(0.1 * np.sqrt(2), rel=0.3)
+    (found,) = (one for one in result.findings if one.code == "estimated-constants")
+    assert found.values == {"names": ["sigma", "D"]}
+    assert "if sigma and D are as estimated near x0" in repr(result)
+    assert {"sigma is as estimated near x0", "D is as estimated near x0"} < set(result.claim.assumptions)
+    assert result.plan.inputs["sigma"] == pytest.approx(0.1 * np.sqrt(2), rel=0.3)
     result = da.root(Counted(), np.zeros(2), budget=1600, L=1.0, D=2.0, guarantee=True)
-    assert result.sense.endswith("if sigma is as estimated near x0")
+    assert "if sigma is as estimated near x0" in repr(result)
 
 
 def test_a_named_method_is_the_one_that_runs():
@@ -104,24 +132,25 @@ def test_the_distance_of_a_composite_start_includes_its_noise():
     keywords = {"budget": 5000, "guarantee": True, "L": 1.0, "mu": 0.5}
     for given in ({"sigma": 0.5, "D": 1.0}, {"D": 1.0}):  # also where sigma is estimated
         plan = da.inclusion(Counted(sigma=0.3), da.prox.box(0, 3), np.zeros(2), **keywords, **given).plan
-        asked = plan.asked
-        assert asked["D"] == pytest.approx(np.hypot(1.0, 2 * asked["sigma"] / np.sqrt(100)))
-        assert asked["mu"] == pytest.approx(0.5 / (1 + 2 * 0.5))
-        assert asked["sharp_only"]
-        assert not plan.theorem.startswith("Theorem C")
+        inputs = plan.inputs
+        assert inputs["D"] == pytest.approx(np.hypot(1.0, 2 * inputs["sigma"] / np.sqrt(100)))
+        assert inputs["mu"] == pytest.approx(0.5 / (1 + 2 * 0.5))
+        assert inputs["sharp_only"]
+        assert plan.theorem.id != "theorem-c"
 
 
 def test_an_unreachable_accuracy_says_what_is_reached():
     result = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.01, max_samples=2000)
     assert not result.success
     assert result.status is da.Status.MAX_SAMPLES
-    assert "max_samples is 2,000: allow more, or ask for a larger eps" in result.notes
+    assert "max_samples is 2,000: allow more, or ask for a larger eps [max-samples]" in repr(result)
     assert "budget" not in repr(result)
-    assert f"|F(x)| <= {result.certificate.upper:.4g} with confidence 0.95 is certified" in result.sense
-    assert "times the samples" in result.sense
+    assert result.claim == da.Claim(da.ClaimKind.NOT_REACHED, result.certificate.upper, 0.95)
+    assert f"|F(x)| <= {result.certificate.upper:.4g} with confidence 0.95 is certified" in repr(result)
+    assert "more-samples" in codes(result)
     planned = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.01, max_samples=2000, L=1.0, sigma=1.5, D=2.0)
-    assert "more than max_samples: stages" in planned.why
-    assert planned.sense.startswith("not reached")
+    assert planned.findings[0].values["reason"] == "too-many-samples"
+    assert planned.claim.kind is da.ClaimKind.NOT_REACHED
     with pytest.raises(
         da.errors.ArgumentError, match=r"dual-ohm takes .* samples for eps = 0.01.*Within that the bound"
     ):
@@ -139,12 +168,11 @@ def test_an_operator_that_is_not_monotone_is_not_passed_off(route):
         keywords |= {"max_samples": 3000}
     with pytest.warns(AssumptionWarning, match="not monotone"):
         result = da.root(Counted(lambda x: -x), np.ones(2), **keywords)
-    assert any("not monotone" in text for text in result.warnings)
-    assert "warning: not monotone" in repr(result)
+    assert "not-monotone" in codes(result, "warning")
+    assert "warning: F is not monotone along" in repr(result)
     assert not result.success
-    if result.sense is not None:
-        assert "by Theorem" not in result.sense
-        assert result.sense.startswith(("no theorem applies: not monotone", "not reached"))
+    if result.claim is not None:
+        assert result.claim.kind in (da.ClaimKind.NONE, da.ClaimKind.NOT_REACHED)
 
 
 @pytest.mark.slow
@@ -152,12 +180,12 @@ def test_rotation_without_pull():
     turn = Counted(lambda x: np.array([x[1], -x[0]]))
     with pytest.warns(AssumptionWarning, match="not cocoercive"):
         result = da.root(turn, np.ones(2), budget=1600, L=1.0, sigma=0.2, D=2.0, guarantee=True)
-    assert result.sense.startswith("no theorem applies: not cocoercive")
+    assert result.claim.kind is da.ClaimKind.NONE
     with pytest.warns(AssumptionWarning, match="not cocoercive"):
         result = da.root(turn, np.ones(2), eps=0.3, M=1.0)
     assert result.success
-    assert any("mean of extragradient steps" in note for note in result.notes)
-    assert result.why.startswith("M without mu: F may not be cocoercive, which is outside the theorems")
+    assert codes(result, "route") == ["route-certified", "extragradient"]
+    assert "M is given without mu: F may not be cocoercive; the mean of extragradient steps" in repr(result)
     with pytest.warns(AssumptionWarning, match="not cocoercive"):
         unaided = da.root(turn, np.ones(2), budget=8000)  # seen to turn: no constant is needed to do the right thing
     assert np.linalg.norm(unaided.x) < 0.1
@@ -175,7 +203,7 @@ def test_a_residual_that_does_not_fall_is_mentioned():
         return np.ones(2) + rng.normal(size=2) / np.sqrt(n)
 
     result = da.root(nowhere_zero, np.zeros(2), budget=4000)
-    assert any("did not fall" in text for text in result.warnings)
+    assert "residual-did-not-fall" in codes(result)
 
 
 def test_progress_true_writes_lines_and_other_values_are_turned_down(capsys):
@@ -196,7 +224,7 @@ def test_progress_true_writes_lines_and_other_values_are_turned_down(capsys):
 def test_constants_that_samples_contradict(given, text):
     with pytest.warns(AssumptionWarning, match=text):
         result = da.root(Counted(), np.zeros(2), budget=1600, **{**KNOWN, "guarantee": True, **given})
-    assert result.sense.startswith(f"no theorem applies: {text}")
+    assert result.claim.kind is da.ClaimKind.NONE
     assert text in repr(result)
 
 
@@ -210,9 +238,8 @@ def test_a_sigma_so_small_that_nobody_looked_is_contradicted_by_the_certificate(
 
     with pytest.warns(AssumptionWarning, match=rf"sigma = {sigma} is too small: at x0? it is"):
         result = da.root(sample, np.zeros(3), L=5, sigma=sigma, D=4, **asked)
-    assert "by Theorem" not in result.sense
-    assert "no theorem applies: sigma" in result.sense
-    assert any("sigma" in text for text in result.warnings)
+    assert not result.claim.by_theorem
+    assert "sigma-too-small" in codes(result, "warning")
 
 
 def test_a_sigma_that_is_right_is_not_contradicted():
@@ -223,7 +250,7 @@ def test_a_sigma_that_is_right_is_not_contradicted():
 
     for seed in range(40):
         result = da.root(sample, np.zeros(3), eps=1.0, L=5, sigma=3**0.5, D=4, seed=seed)
-        assert result.warnings == ()
+        assert not codes(result, "warning")
         assert result.success
 
 
@@ -234,8 +261,8 @@ def test_an_L_that_is_too_small(route, steepness):
     result = da.root(Counted(lambda x: steepness * (x - 1)), np.zeros(2), check=False, **ROUTES[route])
     assert result.success is False
     assert result.certificate is None or result.certificate.upper > 10
-    assert result.status is da.Status.DIVERGED or result.warnings or result.sense.startswith("not reached")
-    assert "by Theorem" not in str(result.sense)
+    assert result.status is da.Status.DIVERGED or codes(result, "warning") or not result.claim.by_theorem
+    assert result.claim is None or not result.claim.by_theorem
     with pytest.raises(UnsuccessfulError):
         result.raise_for_status()
 
@@ -277,7 +304,7 @@ class TestCallback:
         assert len(seen) == 3
         assert seen[-1].shape[-2:] == result.x.shape == (2, 1)
         assert result.nit == stop_after or stop_after == 1
-        assert "by Theorem" not in str(result.sense)
+        assert result.claim is None or not result.claim.by_theorem
         if "eps" in ROUTES[route] and result.success:
             assert result.certificate.upper <= ROUTES[route]["eps"]
 
@@ -304,10 +331,7 @@ class TestCallback:
 
 @pytest.mark.parametrize("route", ["untuned", "planned", "stages", "boosted"])
 def test_progress_is_told(route, monkeypatch):
-    from dualanchor.run import loop
-
-    clock = iter(range(10**9))
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: float(next(clock)))
+    TickingClock(monkeypatch)
     seen = []
     da.root(Counted(), np.zeros(2), progress=seen.append, **ROUTES[route])
     assert seen
@@ -341,7 +365,8 @@ def test_save_and_load(of_all_doors, tmp_path):
             np.testing.assert_array_equal(mine, theirs)
             assert mine.dtype == theirs.dtype
         assert np.array_equal(loaded.nfev, result.nfev)
-        assert loaded.why == result.why
+        assert (loaded.findings, loaded.claim) == (result.findings, result.claim)
+        np.testing.assert_array_equal(loaded.certificate.upper, result.certificate.upper)
         assert repr(da.Result.load(loaded.save(tmp_path / "again"))) == repr(result)
 
 
@@ -355,7 +380,9 @@ def test_plots(of_all_doors):
         labels = [text.get_text() for text in ax.get_legend().get_texts()]
         assert "upper bound, confidence 95 %" in labels
         assert "estimate on fresh samples" in labels
-        assert ("estimates after stages" in labels) == (result.sense is not None and "by certificate" in result.sense)
+        assert ("estimates after stages" in labels) == (
+            result.claim is not None and result.claim.kind is da.ClaimKind.CERTIFICATE
+        )
         pyplot.close(ax.figure)
     known = da.root(da.AdditiveNoise(lambda x: x, 0.1), np.ones(2), budget=500, L=1.0)
     ax = known.plot()
@@ -383,7 +410,7 @@ def test_plans_know_that_means_of_samples_are_gentler():
 def test_max_samples_of_an_inclusion_is_the_one_asked_for():
     result = da.inclusion(Counted(sigma=1.0), da.prox.box(0, 1), np.zeros(2), eps=1e-3, L=1.0, max_samples=2000)
     assert result.status is da.Status.MAX_SAMPLES
-    assert any(note.startswith("max_samples is 2,000:") for note in result.notes)
+    assert "max_samples is 2,000:" in repr(result)
 
 
 @pytest.mark.slow
@@ -402,12 +429,17 @@ def test_replications_have_certificates_with_counts_of_their_own():
 
 def test_what_is_printed():
     result = da.root(Counted(), np.zeros(2), eps=0.02, M=2.0, mu=1.0, sigma=0.2, D=2.0)
-    assert result.why.startswith("eps, L = M^2/mu = 4, sigma and D are known;")
-    assert result.claim == result.sense
+    assert "route: eps, L = M^2/mu = 4, sigma and D are known;" in repr(result)
     lines = [line.strip() for line in repr(result).splitlines()]
-    assert f"samples: {result.draws:,}" in lines
+    spent = {one.code: one.values["samples"] for one in result.findings if one.label == "samples"}
+    assert spent == {
+        "calibration-samples": result.calibration.draws,
+        "certificate-samples": result.certificate.samples,
+    }
+    shares = [result.calibration.draws, result.draws - sum(spent.values()), result.certificate.samples]
+    assert "samples: {:,} ({:,} calibration, {:,} run, {:,} certificate)".format(result.draws, *shares) in lines
     assert f"evaluations: {result.nfev:,} (some samples more than once)" in lines
-    assert da.root(Counted(), np.zeros(2), eps=0.02, L=4.0, sigma=0.2, D=2.0).why.startswith("eps, L, sigma and D")
+    assert "eps, L, sigma and D" in repr(da.root(Counted(), np.zeros(2), eps=0.02, L=4.0, sigma=0.2, D=2.0))
 
 
 @pytest.mark.parametrize("budget", [130, 500, 1200])  # too small for a look
@@ -416,25 +448,25 @@ def test_a_small_budget_that_ends_far_above_its_start_is_no_success(budget):
     result = da.root(sample, np.zeros(2), budget=budget, L=1.0)
     assert sample.samples == result.nfev <= budget
     assert not result.success
-    assert "the residual grew to" in result.warnings[0]
+    assert codes(result, "warning") == ["residual-grew"]
     fine = da.root(Counted(), np.zeros(2), budget=budget, L=1.0)
     assert fine.success
-    assert not fine.warnings
-    assert "16 samples went into the residual at x0" in fine.notes
+    assert not codes(fine, "warning")
+    assert "16 residual at x0" in repr(fine)
 
 
 def test_a_residual_that_stays_where_it_is_is_not_extrapolated():
     nowhere = da.root(Counted(lambda x: 1 + 0 * x), np.zeros(2), eps=0.1, L=1.0, max_samples=20_000)
-    assert "has stayed near 1.4 for most of the samples, so more may not help: is there a root" in nowhere.sense
+    assert "has stayed near 1.4 for most of the samples, so more may not help: is there a root" in repr(nowhere)
     floor = {"eps": 0.05, "method": da.SGDA(1.0), "max_samples": 30_000}
-    assert "so more may not help" in da.root(Counted(sigma=1.0), np.zeros(2), **floor).sense
+    assert "stalled" in codes(da.root(Counted(sigma=1.0), np.zeros(2), **floor))
     falling = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.01, max_samples=2000)
-    assert "times the samples" in falling.sense
+    assert "more-samples" in codes(falling)
 
 
 def test_a_constant_step_without_noise_is_not_called_stuck():
     slow = da.root(Counted(lambda x: 1e-3 * (x - 1), sigma=0.0), np.zeros(2), eps=1e-5, L=1.0, max_samples=4000)
-    assert "more may not help" not in slow.sense
+    assert "stalled" not in codes(slow)
 
 
 def test_a_right_L_is_not_doubted_for_what_a_look_rounds():
@@ -449,7 +481,8 @@ def test_where_samples_show_turning_the_reason_says_so():
 
     with pytest.warns(AssumptionWarning, match="not cocoercive"):
         result = da.root(turning, np.ones(2), budget=5000)
-    assert result.why.startswith("samples show an F that is not cocoercive")
+    assert codes(result, "route") == ["extragradient"]
+    assert "samples show an F that is not cocoercive" in repr(result)
     assert result.method["id"] == "averaged-iterates"
 
 
@@ -466,4 +499,21 @@ def test_an_interrupt_after_the_run_leaves_its_result(after):
     result = da.root(Interrupted(), np.zeros(2), budget=500, L=1.0)
     np.testing.assert_array_equal(result.x, usual.x)
     assert result.certificate is None
-    assert "interrupted while the certificate was being made, so there is none" in result.notes
+    assert "certificate-interrupted" in codes(result)
+
+
+@dataclass(frozen=True)
+class Untitled(da.Method):
+    step_size: float
+
+    def step(self, k, s, F, coin=None):
+        s.x = s.x - self.step_size * F(s.x, F.draw(4))
+
+    def cost(self, k, s=None, coin=None):
+        return Cost(4, 4)
+
+
+def test_a_method_without_a_title_runs_until_certified_under_the_name_of_its_class():
+    result = da.root(Counted(), np.zeros(2), eps=0.2, method=Untitled(0.02))
+    assert result.success
+    assert (result.method["id"], result.method["title"]) == ("Untitled", "Untitled")

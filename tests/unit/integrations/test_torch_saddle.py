@@ -206,7 +206,7 @@ def test_misuse_is_explained():
     for wrong, message in {
         lambda u, v, n, rng: u * v: r"phi must return one number. Got shape \(3,\).* Take the mean or sum",
         lambda u, v, n, rng: 1.0: "phi must return one number. Got float",
-        lambda u, v, n, rng: 1 / 0: "phi must not raise. Got ZeroDivisionError.*Mend saddle_oracle: phi",
+        lambda u, v, n, rng: 1 / 0: "phi must not raise. Got ZeroDivisionError.*Fix saddle_oracle: phi",
     }.items():
         with pytest.raises(da.errors.OracleError, match=message):
             da.root(saddle_oracle(wrong, u0, v0), oracle.x0, budget=100, L=2.0)

@@ -9,7 +9,6 @@ import pytest
 import dualanchor as da
 from dualanchor.core.schedule import Tapered
 from dualanchor.methods import make
-from dualanchor.methods.anytime_dual_ohm import Doubling
 from dualanchor.methods.rain_double_loop import loops_for_accuracy, loops_for_budget
 from dualanchor.studies.compare import _entries
 from dualanchor.theory import bounds
@@ -95,36 +94,22 @@ def test_what_is_missing_is_named(name, constants, budget, missing):
 
 
 @pytest.mark.parametrize("first", [8, 9, 31])
-def test_stages_follow_each_other_without_a_gap(first):
-    expected = [(first << j, inner) for j in range(8) for inner in range((first << j) - 1)]
-    schedule = Doubling(0.5, first)
-    assert [schedule.locate(k) for k in range(len(expected))] == expected
-    many = schedule.locate(np.arange(len(expected)))
-    np.testing.assert_array_equal(np.transpose(many), expected)
-    rows = Doubling(np.array([[0.5], [0.1]]), np.array([[first], [17]])).locate(np.arange(500))
-    np.testing.assert_array_equal(rows[0][0], [N for N, _ in expected[:500]])
-
-
-@pytest.mark.parametrize("j", [20, 30, 44])
-def test_stages_far_out_begin_where_they_should(j):
-    start = 8 * (2**j - 1) - j
-    before = 8 << (j - 1)
-    for k, expected in (
-        (start - 1, (before, before - 2)),
-        (start, (8 << j, 0)),
-        (start + 1, (8 << j, 1)),
-    ):
-        assert Doubling(1.0, 8).locate(k) == expected
-        assert tuple(int(v[0]) for v in Doubling(1.0, 8).locate(np.array([k]))) == expected
-
-
-def test_batches_are_those_of_tapered_runs():
-    schedule = Doubling(0.3, 8)
-    sizes = schedule.size(np.arange(7 + 15 + 31), None)
-    parts = np.split(sizes, [7, 22])
-    for N, part in zip((8, 16, 32), parts, strict=True):
+def test_stages_double_and_have_the_batches_of_tapered_runs(first):
+    method = da.AnytimeDualOHM(1.0, 0.3, first)
+    for j in range(4):
+        stage, N = method.stage(j, method.begin(np.ones((1, 2)))), first << j
+        assert (stage.steps, stage.method.horizon) == (N - 1, N)
         H = sum(1 / np.sqrt(m * (m - 1)) for m in range(2, N + 1))
-        np.testing.assert_array_equal(part, Tapered(0.3 * N**2 * H).size(np.arange(N - 1), N))
+        sizes = stage.method.batch_size.size(np.arange(N - 1), N)
+        np.testing.assert_array_equal(sizes, Tapered(0.3 * N**2 * H).size(np.arange(N - 1), N))
+
+
+def test_stages_follow_each_other_without_a_gap():
+    """7, 15 and 31 rounds of stages 8, 16 and 32; the point changes at their ends only."""
+    points = []
+    da.solve(problem(L=2.0), da.AnytimeDualOHM(1.0, 0.1), stop=da.Steps(60), callback=lambda x: points.append(x.copy()))
+    changed = [k + 1 for k in range(1, 60) if not np.array_equal(points[k], points[k - 1])]
+    assert changed == [7, 22, 53]
 
 
 def test_the_scale_of_batches_by_name():
@@ -132,7 +117,7 @@ def test_the_scale_of_batches_by_name():
     assert method.step_size == 0.5
     assert method.batch_scale == pytest.approx(0.25 * 9 / (4 * 4))
     quiet = make("anytime-dual-ohm", problem(L=4.0, sigma=0.0, D=2.0), None, {})
-    assert (quiet.schedule.size(np.arange(1000), None) == 1).all()
+    assert (quiet.batches(1024).size(np.arange(1023), 1024) == 1).all()
     given = make("anytime-dual-ohm", problem(L=4.0), None, {"batch_scale": 2})
     assert given.batch_scale == 2
     with pytest.raises(da.errors.ArgumentError, match="first_stage must be at least 8"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
-from dualanchor.core.oracle import Session
+from dualanchor.core.session import Session
 
 A = np.array([[1.0, 2.0], [-2.0, 1.0]])
 X = np.arange(6.0).reshape(3, 2)

@@ -1,4 +1,4 @@
-"""The backward-forward oracle of an inclusion 0 in F(x) + G(x), and the problem made of it."""
+"""The backward-forward oracle of an inclusion 0 in F(x) + G(x)."""
 
 import json
 from copy import copy
@@ -7,12 +7,13 @@ from functools import cache
 import numpy as np
 import pytest
 from scipy import optimize
+from tests.composites import InclusionProblem
 
 import dualanchor as da
-from dualanchor.core.oracle import Session
+from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose
-from dualanchor.oracles.composite import Composite, CompositeProblem, composite_constants
-from dualanchor.theory.bounds import composite_modulus
+from dualanchor.oracles.composite import Composite
+from dualanchor.theory.bounds import composite_modulus, composite_strength
 
 D, COMPONENTS = 4, 6
 rng = np.random.default_rng(5)
@@ -143,7 +144,7 @@ def test_moduli_of_a_strongly_monotone_operator(name):
     z, w = star + scale * rng.normal(size=(60, D)), star + scale * rng.normal(size=(60, D))
     residual = np.linalg.norm(oracle.operator(z), axis=1)
     assert (np.linalg.norm(z - star, axis=1) <= residual / composite_modulus(STEP, MU) * (1 + 1e-8)).all()
-    mu = composite_constants(da.Constants(L=L, mu=MU), STEP).mu
+    mu = composite_strength(STEP, MU)
     assert 0.19 * MU <= mu <= composite_modulus(STEP, MU) <= MU
     inner = np.sum((oracle.operator(z) - oracle.operator(w)) * (z - w), axis=1)
     assert (inner >= mu * np.sum((z - w) ** 2, axis=1) * (1 - 1e-9)).all()
@@ -168,15 +169,14 @@ def test_mu_itself_would_be_wrong_in_both_places():
     matrix = turned.operator(np.eye(2)).T
     smallest = np.linalg.eigvalsh((matrix + matrix.T) / 2).min()
     mu = 1 + np.cos(beta)
-    assert composite_constants(da.Constants(L=2.0, mu=mu), 1.0).mu <= smallest < composite_modulus(1.0, mu)
+    assert composite_strength(1.0, mu) <= smallest < composite_modulus(1.0, mu)
 
 
 # -- in a run ----------------------------------------------------------------------------------------------------
 
 
-def problem(name, oracle=None, **options):
-    inner = da.Problem(oracle or sums(), np.full(D, 2.0), constants=da.Constants(L=L, mu=MU, sigma=4.0, D=3.0))
-    return CompositeProblem(inner, PROXES[name], **{"first_batch": 7, **options})
+def problem(name, oracle=None):
+    return InclusionProblem(oracle or sums(), PROXES[name], STEP, np.full(D, 2.0), first_batch=7)
 
 
 @every
@@ -186,8 +186,7 @@ def test_a_run_equals_its_literal_loop(name):
     prox = PROXES[name]
     for replication in range(2):
         one = np.array([replication])
-        start = da.Streams(seed, one, Purpose.START, D)
-        start.position = 1 << 40
+        start = da.Streams(seed, one, Purpose.FIRST_BATCH, D)
         noise = da.Streams(seed, one, Purpose.NOISE, D)
 
         def sample(x, streams, size):
@@ -229,41 +228,29 @@ def test_the_start():
 
 
 def test_the_first_batch_is_independent_of_a_random_start_and_of_the_run():
-    """A problem that draws x0 from the stream of starts, with an oracle that would read the same generators."""
+    """A problem that reads the stream of starts, with an oracle that would read the same generators."""
     seen = []
 
     def sample(x, n, rng):
         seen.append(rng.normal())
         return x
 
-    class Random(da.Problem):
+    class Random(InclusionProblem):
         def instance(self, streams):
-            drawn = [rng.normal(size=D) for rng in streams.of(Purpose.START).generators()]
-            seen.extend(start[0] for start in drawn)
-            return super().instance(streams)._replace(x0=np.stack(drawn))
+            seen.extend(rng.normal() for rng in streams.of(Purpose.START).generators())
+            return super().instance(streams)
 
-    inner = Random(da.Sampler(sample, replayable=True), np.zeros(D), constants=da.Constants(L=1.0))
-    da.solve(CompositeProblem(inner, da.prox.none()), da.DualOHM(1.0, 3), record=0)
+    sampler = da.Sampler(sample, replayable=True)
+    da.solve(Random(sampler, da.prox.none(), 2.0, np.zeros(D)), da.DualOHM(1.0, 3), record=0)
     assert len(set(seen)) == len(seen) == 1 + 1 + 2
 
 
-def test_constants():
-    one = problem("box", first_batch=4)
-    known = one.constants
-    assert (known.L, known.M, known.sigma) == (2 / STEP, 2 / STEP, 4.0)
-    np.testing.assert_allclose(known.D, np.sqrt(9 + STEP**2 * 16 / 4))
-    assert one.step_size == pytest.approx(STEP)
-    assert (one.dimension, one.components, one.first_batch) == (D, COMPONENTS, 4)
-    da.DualOHM(one.step_size, 5).check(known)
+def test_steps_up_to_that_of_the_resolvent_are_admitted():
+    known = problem("box").constants
+    da.DualOHM(STEP, 5).check(known)
     with pytest.raises(da.errors.ArgumentError, match="step_size must satisfy"):
-        da.DualOHM(1.01 * one.step_size, 5).check(known)
-    assert composite_constants(da.Constants(D=3.0), 0.5).D == 3.0
-    assert composite_constants(da.Constants(D=3.0), 0.5, first_batch=4).D is None
-    assert composite_constants(da.Constants(sigma=1.0), 0.5, first_batch=4).D is None
-    assert composite_constants(da.Constants(), 0.5).mu == 0.0
-    assert "alpha" in one.describe()
-    assert json.dumps(one.describe())
-    assert repr(one).startswith("CompositeProblem('problem', d=4, L=")
+        da.DualOHM(1.01 * STEP, 5).check(known)
+    assert composite_strength(0.5, 0.0) == composite_modulus(0.5, 0.0) == 0.0
 
 
 def test_a_certificate_is_one_of_the_kkt_residual():
@@ -285,7 +272,7 @@ def test_what_the_oracle_within_can_do_it_can_do():
         assert da.solve(one, da.HalpernPAGE(0.1 * STEP, 4, 2), budget=300, reps=2).residual.shape == (2,)
     plain = Composite(sums(), da.prox.none(), STEP)
     inner = sums()
-    for name in ("components", "replayable", "operator_price", "mixed_sizes", "rowwise"):
+    for name in ("components", "knows_operator", "replayable", "operator_price", "mixed_sizes", "rowwise"):
         assert getattr(plain, name) == getattr(inner, name)
     assert plain.full_batch().size == COMPONENTS
     np.testing.assert_allclose(plain.mean(np.ones((2, D)), plain.full_batch()), F(np.ones((2, D))), atol=1e-12)
@@ -321,13 +308,14 @@ def test_a_sampler_within():
 
     oracle = Composite(da.Sampler(sample), da.prox.simplex(), STEP)
     assert oracle.replayable is None
+    assert not oracle.knows_operator
     assert oracle.operator(np.ones((1, D))) is None
     assert oracle.is_replayable(np.ones((1, D)), da.Streams(1, np.arange(1), dimension=D))
     assert oracle.replayable is True
     one = problem("simplex", da.Sampler(sample))
     result = da.solve(one, da.DualOHM(STEP, 20, 5))
     assert result.residual is None
-    assert one.primal(result.x).sum() == pytest.approx(1.0)
+    assert oracle.primal(result.x[None]).sum() == pytest.approx(1.0)
     for x in calls:  # F is asked only at points of the set
         assert da.prox.simplex().contains(x)
 
@@ -349,14 +337,12 @@ def test_rows_that_diverge_where_the_operator_is_not_known():
 
 
 def test_single_precision_is_kept():
-    inner = da.Problem(da.AdditiveNoise(lambda x: x - 2.0, 0.1), np.zeros(D, np.float32), constants=da.Constants(L=1.0))
-    one = CompositeProblem(inner, da.prox.box(0, 1))
-    result = da.solve(one, da.DualOHM(1.0, 20, 50))
+    noisy, box = da.AdditiveNoise(lambda x: x - 2.0, 0.1), da.prox.box(0, 1)
+    result = da.solve(InclusionProblem(noisy, box, 2.0, np.zeros(D, np.float32)), da.DualOHM(1.0, 20, 50))
     assert result.x.dtype == np.float32
-    x = one.primal(result.x)
+    x = Composite(noisy, box, 2.0).primal(result.x[None])
     assert x.dtype == np.float32
     np.testing.assert_array_equal(x, 1.0)
-    np.testing.assert_array_equal(one.primal(np.stack([result.x] * 3)), np.ones((3, D)))
 
 
 def test_a_run_is_taken_up_where_it_was_left(tmp_path):
@@ -384,15 +370,28 @@ def test_descriptions_tell_proxes_apart_and_hold_no_addresses():
     assert len(seen) == len(PROXES)
 
 
+class Foreign:
+    """Something with a shape that is no NumPy array."""
+
+    def __init__(self, shape):
+        self.shape = shape
+
+
 BAD = {
     "oracle": (lambda: Composite(F, da.prox.none(), 1.0), TypeError, "Composite: oracle must be an Oracle"),
     "prox": (lambda: Composite(sums(), 3, 1.0), TypeError, r"Composite: prox must be a function prox\(z, step\)"),
     "step": (lambda: Composite(sums(), skew, 0.0), ValueError, "Composite: step_size must be positive and finite"),
     "step text": (lambda: Composite(sums(), skew, "a"), TypeError, "Composite: step_size must be a number"),
-    "problem": (lambda: CompositeProblem(sums(), skew), TypeError, "CompositeProblem: problem must be a Problem"),
-    "problem prox": (lambda: CompositeProblem(da.problems.affine(), 3), TypeError, "CompositeProblem: prox must be"),
-    "no L": (lambda: CompositeProblem(da.Problem(sums(), np.ones(D)), skew), ValueError, "step_size must be given"),
-    "first": (lambda: problem("box", first_batch=0), ValueError, "first_batch must be an int >= 1. Got 0"),
+    "first": (
+        lambda: Composite(sums(), skew, 1.0).start(np.ones((1, D)), da.Streams(1, np.arange(1), dimension=D), 0),
+        ValueError,
+        "Composite: first_batch must be at least 1. Got 0",
+    ),
+    "library": (
+        lambda: Composite(sums(), lambda z, step: Foreign(z.shape), 1.0).primal(np.ones((2, D))),
+        da.errors.OracleError,
+        "The prox must return an array of the library of z",
+    ),
     "shape": (
         lambda: Composite(sums(), lambda z, step: z[0], 1.0).primal(np.ones((2, D))),
         da.errors.OracleError,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
-from dualanchor.core.oracle import Session
+from dualanchor.core.session import Session
 
 N, D, ROWS = 7, 3, 4
 RNG = np.random.default_rng(5)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
-from dualanchor.core.oracle import Session
+from dualanchor.core.session import Session
 
 X = np.arange(12.0).reshape(4, 3)
 
@@ -56,12 +56,52 @@ def test_a_function_of_one_sample_is_called_for_each():
     oracle = da.Sampler.from_single(single)
     value = oracle.mean(X[:1], oracle.draw(streams(1), 6))
     assert len(calls) == 6
-    rng = streams(1).handles()[0].generator(0)
+    rng = streams(1).handles[0].generator(0)
     np.testing.assert_allclose(value[0], X[0] + rng.normal(size=(6, 3)).mean(axis=0), rtol=1e-12)
     result = da.solve(problem(sample), "sgda", budget=4)
     assert result.nfev == 4
     listed = da.Sampler.from_single(lambda x, rng: [1, 2, 3], shards=2)
     np.testing.assert_allclose(listed.mean(X, listed.draw(streams(), 5)), [[1, 2, 3]] * 4)
+
+
+def rows(x, n, rng):
+    return 2 * x + rng.normal(size=(n, *x.shape))
+
+
+@pytest.mark.parametrize("shards", [None, 3])
+@pytest.mark.parametrize("n", [1, 5])
+def test_samples_may_be_returned_as_rows(n, shards):
+    """n samples of shape (n, d) count as their mean, whatever the batch is cut into."""
+    one, other = (da.Sampler(function, shards=shards) for function in (rows, sample))
+    values = [oracle.mean(X, oracle.draw(streams(), n)) for oracle in (one, other)]
+    np.testing.assert_allclose(*values, rtol=1e-12)
+
+
+def test_rows_of_samples_of_any_shape():
+    """With d = n the shape of x comes first: a mean is a mean, not n samples of numbers."""
+    oracle = da.Sampler(rows, shape=(3, 1))
+    value = oracle.mean(X, oracle.draw(streams(), 3))
+    rng = streams().handles[2].generator(0)
+    np.testing.assert_allclose(value[2], 2 * X[2] + rng.normal(size=(3, 3)).mean(axis=0), rtol=1e-12)
+    plain = da.Sampler(lambda x, n, rng: 2 * x)
+    np.testing.assert_array_equal(plain.mean(X, plain.draw(streams(), 3)), 2 * X)
+
+
+def test_each_is_a_sampler_of_single_samples():
+    def single(x, rng):
+        return x - rng.exponential(size=x.shape)
+
+    mean = da.each(single)(X[0], 4, np.random.default_rng(1))
+    expected = X[0] - np.random.default_rng(1).exponential(size=(4, 3)).mean(axis=0)
+    np.testing.assert_allclose(mean, expected, rtol=1e-12)
+    by_hand, wrapped = (da.solve(problem(f), da.SGDA(0.1, 3), budget=30).x for f in (rows, da.each(each_row)))
+    np.testing.assert_allclose(by_hand, wrapped, rtol=1e-10)
+    with pytest.raises(TypeError, match=r"each: sample must accept \(x, rng\)"):
+        da.each(sample)
+
+
+def each_row(x, rng):
+    return 2 * x + rng.normal(size=x.shape)
 
 
 def test_shards_have_generators_of_their_own_and_are_weighted_by_size():
@@ -157,15 +197,15 @@ def test_whole_numbers_from_the_function_are_numbers():
     ("function", "match"),
     [
         (lambda x, n, rng: x[:2], r"shape \(2,\) for x of shape \(3,\)"),
-        (lambda x, n, rng: rng.normal(size=(n, 3)), r"shape \(4, 3\) for x of shape \(3,\)"),
+        (lambda x, n, rng: rng.normal(size=(n + 1, 3)), r"shape \(5, 3\) for x of shape \(3,\) and n = 4"),
         (lambda x, n, rng: 1.0, r"shape \(\)"),
-        (lambda x, n, rng: None, r"Got None for x of shape \(3,\)"),
+        (lambda x, n, rng: None, "Sampler: sample must return .* Got None"),
         (lambda x, n, rng: x * 1j, "dtype complex128"),
         (lambda x, n, rng: ["a", "b", "c"], "dtype"),
         (lambda x, n, rng: x * np.nan, "NaN"),
         (lambda x, n, rng: 1 / 0, "ZeroDivisionError"),
     ],
-    ids=["short", "one per sample", "number", "nothing", "complex", "text", "nan", "raises"],
+    ids=["short", "too many rows", "number", "nothing", "complex", "text", "nan", "raises"],
 )
 def test_what_is_not_a_mean_of_samples_is_explained(function, match):
     with pytest.raises(da.errors.OracleError, match=match) as caught:
@@ -180,5 +220,5 @@ def test_rows_with_different_sizes_draw_their_own():
     sizes = np.array([2, 5, 2, 1])
     value = F(X, F.draw(sizes))
     for row, size in enumerate(sizes):
-        rng = streams().handles()[row].generator(0)
+        rng = streams().handles[row].generator(0)
         np.testing.assert_allclose(value[row], sample(X[row], int(size), rng), rtol=1e-12)

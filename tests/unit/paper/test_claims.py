@@ -8,9 +8,8 @@ import pytest
 from scipy import stats
 
 from dualanchor.core.result import jsonable
-from dualanchor.paper import criteria
 from dualanchor.paper.claims import CLAIMS, judge
-from dualanchor.paper.criteria import Finding, Seen, all_of, log_ratio, tails
+from dualanchor.paper.criteria import Finding, PanelSeeds, Verdict, all_of, log_ratio, rank_correlation, tails
 from dualanchor.studies.study import Curve, Study, final_statistics
 
 IDS = [
@@ -32,7 +31,7 @@ IDS = [
     "appendix-other-batch",
     "appendix-strictly-larger",
 ]
-YES, NO, OPEN = "reproduced", "not reproduced", "depends"
+YES, OPEN, NO = Verdict
 BUDGET, BATCHES = 1000, (1, 10, 20, 50, 100)
 
 
@@ -153,7 +152,7 @@ def find(study, name):
 
 
 def verdicts(study):
-    return {record["id"]: record["verdict"] for record in judge(study)}
+    return {record["id"]: Verdict(record["verdict"]) for record in judge(study)}
 
 
 def test_the_ids_are_the_published_ones():
@@ -306,9 +305,9 @@ def test_one_seed_settles_no_comparison():
 
 
 def test_curves_and_finals_are_paired_by_seed_in_any_order():
-    seen = Seen(made_up(seeds=[7, 2, 5]), "exp1")
+    seen = PanelSeeds(made_up(seeds=[7, 2, 5]), "exp1")
     np.testing.assert_array_equal(seen.at("sgda", np.ones(1))[:, 0], seen.final("sgda"))
-    in_order = Seen(made_up(seeds=[2, 5, 7]), "exp1")
+    in_order = PanelSeeds(made_up(seeds=[2, 5, 7]), "exp1")
     np.testing.assert_array_equal(seen.final("sgda")[[1, 2, 0]], in_order.final("sgda"))
 
 
@@ -316,7 +315,7 @@ def test_a_budget_read_more_generously_is_read_as_shares():
     study = made_up()
     study.curves["exp1"]["seg"].evals *= 2
     study.results["panels"]["exp1"]["methods"]["seg"]["evals"] = 2 * BUDGET
-    doubled, plain = Seen(study, "exp1"), Seen(made_up(), "exp1")
+    doubled, plain = PanelSeeds(study, "exp1"), PanelSeeds(made_up(), "exp1")
     np.testing.assert_array_equal(doubled.tenths("seg"), plain.tenths("seg"))
 
 
@@ -346,7 +345,7 @@ def test_log_ratios_of_infinite_and_zero_residuals():
 def test_rank_correlation_agrees_with_scipy():
     rows = np.random.default_rng(4).random((3, 10))
     expected = [stats.spearmanr(row, np.arange(10)).statistic for row in rows]
-    np.testing.assert_allclose(criteria._rank_correlation(rows), expected)
+    np.testing.assert_allclose(rank_correlation(rows), expected)
 
 
 def test_the_value_is_that_of_the_strongest_rival():

@@ -9,8 +9,9 @@ import pytest
 from dualanchor.methods import registry
 from dualanchor.paper import readings as module
 from dualanchor.paper.claims import judge
+from dualanchor.paper.panels import PAPER, paper_panel
 from dualanchor.paper.readings import AS_DECIDED, READINGS, TUNING, readings, with_readings
-from dualanchor.studies.panel import PAPER, paper_panel, parse_panel
+from dualanchor.studies.panel import parse_panel
 from dualanchor.studies.study import run_study
 
 FRESH, ONCE, SINGLE = (reading.name for reading in READINGS)
@@ -51,14 +52,14 @@ def study(panel):
 
 
 class Recording:
-    """Runs panels and remembers what it was asked for."""
+    """Runs panels and notes which."""
 
     def __init__(self):
-        self.asked = []
+        self.calls = []
 
     def __call__(self, panels, *, tune_seeds):
         entries = {panel.id: {entry.id: entry for entry in panel.entries} for panel in panels}
-        self.asked.append((tune_seeds, entries))
+        self.calls.append((tune_seeds, entries))
         return run_study(panels, seeds=3, tune_seeds=tune_seeds, jobs=1)
 
 
@@ -108,20 +109,20 @@ def test_entries_that_take_parameters_over_follow(panel):
 def test_only_what_changes_and_what_claims_are_about_is_run_again(study):
     run = Recording()
     with_readings(study, run)
-    assert [tuning for tuning, _ in run.asked] == ["same", "same", "same", "disjoint"]
-    assert [set(entries["exp1"]) for _, entries in run.asked[:3]] == [
+    assert [tuning for tuning, _ in run.calls] == ["same", "same", "same", "disjoint"]
+    assert [set(entries["exp1"]) for _, entries in run.calls[:3]] == [
         {"halpern-page"},
         {"halpern-page"},
         {"seg", "rain"},
     ]
-    assert "s-ohm-tuned" not in run.asked[3][1]["exp1"], "the appendix's claims need all four panels"
-    assert {"s-dual-ohm", "s-ohm", "halpern-page"} <= set(run.asked[3][1]["exp1"])
+    assert "s-ohm-tuned" not in run.calls[3][1]["exp1"], "the appendix's claims need all four panels"
+    assert {"s-dual-ohm", "s-ohm", "halpern-page"} <= set(run.calls[3][1]["exp1"])
 
 
 def test_an_entry_is_tuned_with_the_one_it_takes_parameters_from(panel):
     run = Recording()
     with_readings(run_study([panel.only(["s-dual-ohm", "s-ohm"])], seeds=3, jobs=1), run)
-    assert [set(entries["exp1"]) for _, entries in run.asked] == [{"s-dual-ohm", "s-ohm"}]
+    assert [set(entries["exp1"]) for _, entries in run.calls] == [{"s-dual-ohm", "s-ohm"}]
 
 
 def test_claims_list_the_readings_that_concern_them(study):
@@ -180,22 +181,22 @@ def test_readings_that_disagree_make_a_claim_depend(study, page, expected):
 
 
 def part(panels, study):
-    """What a run of these panels would answer if its numbers were those of the study."""
+    """What a run of these panels would find if its numbers were those of the study."""
     names = {panel.id: [entry.id for entry in panel.entries] for panel in panels}
-    kept = deepcopy(study)
+    chosen = deepcopy(study)
     for panel, methods in names.items():
-        results = kept.results["panels"][panel]
+        results = chosen.results["panels"][panel]
         results["methods"] = {name: results["methods"][name] for name in methods}
-        kept.curves[panel] = {name: kept.curves[panel][name] for name in methods}
-    return kept
+        chosen.curves[panel] = {name: chosen.curves[panel][name] for name in methods}
+    return chosen
 
 
 def test_the_curves_of_a_reading_are_its_own(study):
     def run(panels, *, tune_seeds):
-        answer = part(panels, study)
-        for curve in answer.curves["exp1"].values():
+        found = part(panels, study)
+        for curve in found.curves["exp1"].values():
             curve.residual = 1 / (1 + curve.k)
-        return answer
+        return found
 
     _, found = lines(with_readings(study, run), "exp1-s-ohm-diverges")
     assert found == {AS_DECIDED: "reproduced", TUNING["disjoint"]: "not reproduced"}
@@ -219,7 +220,7 @@ def test_the_other_tuning_is_the_reading(panel):
     disjoint = run_study([panel], seeds=3, tune_seeds="disjoint", jobs=1)
     run = Recording()
     records = with_readings(disjoint, run)
-    assert [tuning for tuning, _ in run.asked] == ["disjoint", "disjoint", "disjoint", "same"]
+    assert [tuning for tuning, _ in run.calls] == ["disjoint", "disjoint", "disjoint", "same"]
     assert TUNING["same"] in lines(records, "exp1-smallest")[1]
 
 
@@ -232,4 +233,4 @@ def test_untuned_methods_have_no_tuning_to_read_otherwise():
     run = Recording()
     (record,) = with_readings(run_study([panel], seeds=3, jobs=1), run)
     assert record["id"] == "exp2-vr-finite-slow"
-    assert record["readings"] == run.asked == []
+    assert record["readings"] == run.calls == []

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.lemmas.test_mutants import MomentumOffByOne, MovingAnchor, WithoutDualAnchor
 
 import dualanchor as da
-from dualanchor.core.method import State
 from dualanchor.paper.verify import STATEMENTS, check, complexity, identifier, selected, verify, worst_case
 from dualanchor.theory import bounds
 
@@ -98,25 +98,6 @@ def scaled(right: Callable[..., Any], share: float, *given: Any, **named: Any) -
 
 
 @dataclass(frozen=True)
-class WithoutDualAnchor(da.DualOHM):
-    """z left out of the step."""
-
-    def update(self, k: int, s: State, G: np.ndarray) -> None:
-        s.x -= self.step_size * G
-
-
-@dataclass(frozen=True)
-class MomentumOffByOne(da.DualOHM):
-    """(N-k-2)/(N-k-1) where (N-k-1)/(N-k) is meant."""
-
-    def update(self, k: int, s: State, G: np.ndarray) -> None:
-        N, alpha = self.horizon, self.step_size
-        s.z *= (N - k - 2) / max(N - k - 1, 1)
-        s.z -= alpha / (N - k) * G
-        s.x -= alpha * G + s.z
-
-
-@dataclass(frozen=True)
 class ReversedTaper(da.Tapered):
     def size(self, k: Any, horizon: Any) -> Any:
         return super().size(horizon - 2 - k, horizon)
@@ -131,18 +112,8 @@ def reversed_batches(step_size: float, horizon: int, batch_size: Any = 1) -> da.
     return da.DualOHM(step_size, horizon, batch_size)
 
 
-@dataclass(frozen=True)
-class MovingAnchor(da.OHM):
-    """Anchored at the last iterate and not at the first."""
-
-    def update(self, k: int, s: State, G: np.ndarray) -> None:
-        before = s.x.copy()
-        super().update(k, s, G)
-        s.anchor = before
-
-
 def halved_batches(step_size: float, horizon: int, batch_size: Any = 1) -> da.Method:
-    """Half of the samples that were asked for."""
+    """Half of the samples that were planned."""
     if isinstance(batch_size, list):
         batch_size = [max(1, size // 2) for size in batch_size]
     elif isinstance(batch_size, da.Growing):
@@ -264,7 +235,7 @@ def test_worst_case_without_its_package_says_what_to_install(monkeypatch: pytest
 
 @pytest.mark.parametrize("study", [*complexity.GENERAL, *complexity.STRONG], ids=lambda study: study.method)
 def test_exponents_are_those_claimed(study: complexity.Study) -> None:
-    """Five accuracies over a factor of seven: exponents are within 0.25 of the claim, and all promises are kept."""
+    """Five accuracies over a factor of seven: exponents are within 0.25 of the claim, and all points hold."""
     ground = complexity.grounds()[2 if study in complexity.STRONG else 1]
     curve = complexity.curve(study, ground, quick=True)
     assert curve.verdict == "holds"
@@ -276,8 +247,8 @@ def test_exponents_are_those_claimed(study: complexity.Study) -> None:
 def test_a_plan_that_is_too_cheap_fails() -> None:
     right = complexity.GENERAL[1]
 
-    def cheap(eps: float, case: Any, sigma: float) -> complexity.Plan:
-        return right.plan(eps, case, sigma / 10)
+    def cheap(eps: float, case: Any) -> complexity.Plan:
+        return right.plan(eps, replace(case, sigma=case.sigma / 10))
 
     curve = complexity.curve(right._replace(plan=cheap), complexity.grounds()[1], quick=True)
     assert curve.verdict == "fails"
@@ -313,6 +284,6 @@ def test_horizons_are_odd_where_that_is_asked_for() -> None:
     flip = complexity.grounds()[0]
     for study in flip.studies:
         for eps in (0.1, 0.05):
-            lowered, plan = complexity._plan(study, flip, eps)
-            assert plan.stages[0].method.horizon % 2 == 1
+            lowered, plan = flip.plan(study, eps)
+            assert plan.runs[0][0].horizon % 2 == 1
             assert 0.95 * eps < lowered <= eps

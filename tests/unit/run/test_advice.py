@@ -1,12 +1,13 @@
-"""What `solve` says beside its result: notes on what a reader would not see, and lines about progress."""
+"""What `solve` says beside its result: notes on what a reader would not see, and a bar for progress."""
 
 import re
 
 import numpy as np
 import pytest
+import tqdm
+from tests.contract.driver import TickingClock
 
 import dualanchor as da
-from dualanchor.run import loop
 
 
 def sampled(**constants):
@@ -18,44 +19,61 @@ def sampled(**constants):
 
 @pytest.mark.parametrize(("sigma", "said"), [(1.5, "sigma = 1.5"), (None, "the noise of one sample")])
 def test_batches_of_one_by_default(sigma, said):
-    (note,) = da.solve(sampled(sigma=sigma), budget=50).notes
-    assert note == (
-        f"batches of 1 leave a residual of the order of {said} whatever the budget; da.root, or method='auto', do not"
-    )
+    (found,) = da.solve(sampled(sigma=sigma), budget=50).findings
+    assert found == da.Finding.of("batches-of-one", sigma=sigma)
+    assert f"batches of 1 leave a residual of the order of {said} at any budget" in str(found)
 
 
 def test_nothing_is_said_where_the_residual_is_seen_or_the_method_was_chosen():
-    assert not da.solve(sampled(sigma=0.0), budget=50).notes
-    assert not da.solve(sampled(sigma=1.5), "s-dual-ohm", budget=50).notes
-    assert not da.solve(sampled(sigma=1.5), "auto", budget=50).notes
-    assert not da.solve(da.problems.affine(dimension=4), budget=50).notes
+    assert not da.solve(sampled(sigma=0.0), budget=50).findings
+    assert not da.solve(sampled(sigma=1.5), "s-dual-ohm", budget=50).findings
+    assert not da.solve(sampled(sigma=1.5), "auto", budget=50).findings
+    assert not da.solve(da.problems.affine(dimension=4), budget=50).findings
 
 
 def test_rounds_of_one_sample_leave_workers_idle():
     with da.engines.Local(workers=2, kind="threads") as engine:
-        (note,) = da.solve(sampled(), da.DualOHM(0.5, 20), engine=engine).notes
-        assert note == "rounds of 1 sample keep one of 2 workers busy; use larger batches"
-        assert not da.solve(sampled(), da.DualOHM(0.5, 20, 8), engine=engine).notes
-        assert not da.solve(sampled(), "auto", budget=50, engine=engine).notes
+        (found,) = da.solve(sampled(), da.DualOHM(0.5, 20), engine=engine).findings
+        assert found == da.Finding.of("idle-workers", workers=2)
+        assert not da.solve(sampled(), da.DualOHM(0.5, 20, 8), engine=engine).findings
+        assert not da.solve(sampled(), "auto", budget=50, engine=engine).findings
     with da.engines.Local(workers=1, kind="threads") as engine:
-        assert not da.solve(sampled(), da.DualOHM(0.5, 20), engine=engine).notes
+        assert not da.solve(sampled(), da.DualOHM(0.5, 20), engine=engine).findings
 
 
-@pytest.mark.parametrize("door", ["solve", "root"])
-def test_progress_true_writes_a_line_now_and_then(door, monkeypatch, capsys):
-    clock = iter(range(10**9))
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: float(next(clock)))
-    monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(clock)))
+@pytest.mark.parametrize(("door", "unit"), [("solve", "step"), ("root", "round")])
+def test_progress_true_draws_a_bar_on_standard_error(door, unit, monkeypatch, capsys):
+    class AtOnce(tqdm.tqdm):
+        """A bar that does not wait for two seconds to pass."""
+
+        def __init__(self, *args, delay, **options):
+            assert delay == 2
+            super().__init__(*args, mininterval=0, **options)
+
+    monkeypatch.setattr("tqdm.tqdm", AtOnce)
+    TickingClock(monkeypatch)
     if door == "solve":
         da.solve(da.problems.affine(dimension=4), budget=500, progress=True)
     else:
         da.root(lambda x, n, rng: x, [1.0], budget=500, L=1.0, progress=True)
     out, err = capsys.readouterr()
-    word = "step" if door == "solve" else "round"
     assert out == ""
-    assert re.fullmatch(rf"( *\d+%, {word} [\d,]+, [\d,]+ evaluations, \d+ s\n)+", err)
+    assert re.search(rf"\r{door}: +\d+%\|.*\| \[.*, {unit} [\d,]+, [\d,]+ evaluations\]", err)
+    percent = [int(found) for found in re.findall(r"(\d+)%", err)]
+    assert percent == sorted(percent)
+    assert 0 < percent[-1] <= 100
+    assert err.endswith("\n"), "the bar is closed"
 
 
 def test_progress_false_says_nothing(capsys):
     da.solve(da.problems.affine(dimension=4), budget=500, progress=False)
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_fast_has_no_effect_but_a_warning(fast):
+    problem = da.problems.affine(dimension=4)
+    with pytest.warns(DeprecationWarning, match="solve: fast has no effect") as caught:
+        result = da.solve(problem, da.SGDA(0.1), budget=300, fast=fast)
+    assert [one.filename for one in caught] == [__file__]
+    np.testing.assert_array_equal(result.x, da.solve(problem, da.SGDA(0.1), budget=300).x)

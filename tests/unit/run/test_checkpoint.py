@@ -40,20 +40,48 @@ def test_unreadable_truncated_and_foreign_files_are_refused(saved, tmp_path):
 
 
 def test_a_checkpoint_that_lacks_a_part_is_refused(saved):
+    """Every array and every entry of the header, for a run that has ended and for one on its way."""
     header, arrays = read_arrays(saved)
-    for name in ("0/rows", "0/k", "history/k", "position"):
-        write_arrays(saved, header, {key: value for key, value in arrays.items() if key != name})
-        if name == "position":
-            continue  # needed for rows that are still running only
-        with pytest.raises(da.errors.CheckpointError, match="everything that the run had written"):
-            resume(saved)
-    for name in ("k", "recorded_at", "status"):
-        write_arrays(saved, {key: value for key, value in header.items() if key != name}, arrays)
-        with pytest.raises(da.errors.CheckpointError, match="everything that the run had written"):
-            resume(saved)
-    write_arrays(saved, {**header, "status": [["SLEEPING"] * 2]}, arrays)
-    with pytest.raises(da.errors.CheckpointError):
+    assert header["status"]
+    assert not header["active"]
+    refuse(saved, header, arrays)
+    refuse_with(saved, {**header, "status": [["SLEEPING"] * 2]}, arrays)
+    header, arrays = interrupted(saved)
+    assert not header["status"]
+    (rows,) = header["active"]
+    refuse(saved, header, arrays)
+    for name in rows:
+        refuse_with(saved, {**header, "active": [without(rows, name)]}, arrays)
+
+
+def without(table, name):
+    return {key: value for key, value in table.items() if key != name}
+
+
+def refuse(saved, header, arrays):
+    for name in arrays:
+        refuse_with(saved, header, without(arrays, name), f"a file without '{name}'")
+    for name in ("active", "status", "foreign", "arrays"):
+        refuse_with(saved, without(header, name), arrays, f"a file without '{name}'")
+
+
+def refuse_with(saved, header, arrays, received=""):
+    write_arrays(saved, header, arrays)
+    with pytest.raises(da.errors.CheckpointError, match=f"everything that the run had written. Got {received}"):
         resume(saved)
+
+
+def interrupted(path):
+    """Header and arrays of a run that was ended abruptly."""
+    path.unlink()
+
+    def callback(x):
+        if path.exists():
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        resume(da.Checkpoint(path, 0), callback=callback)
+    return read_arrays(path)
 
 
 def test_the_difference_to_another_run_is_named(saved):
@@ -93,8 +121,8 @@ def test_what_does_not_change_the_run_may_change(saved):
     [
         (lambda folder: da.Checkpoint(folder / "nowhere" / "run"), "existing folder"),
         (lambda folder: da.Checkpoint(folder), "must be a file"),
-        (lambda folder: da.Checkpoint(folder / "run", -1.0), "seconds must be at least 0"),
-        (lambda folder: da.Checkpoint(folder / "run", float("nan")), "seconds must be at least 0"),
+        (lambda folder: da.Checkpoint(folder / "run", -1.0), "seconds must be non-negative and finite"),
+        (lambda folder: da.Checkpoint(folder / "run", float("nan")), "seconds must be non-negative and finite"),
     ],
 )
 def test_where_and_how_often(make, match, tmp_path):
@@ -106,15 +134,15 @@ def test_it_is_written_when_it_is_time_and_at_the_end(tmp_path, monkeypatch):
     written = []
 
     def count(path, header, arrays):
-        written.append(header["k"])
+        written.append([rows["k"] for rows in header["active"]])
         write_arrays(path, header, arrays)
 
     monkeypatch.setattr("dualanchor.run.checkpoint.write_arrays", count)
     da.solve(PROBLEM, METHOD, checkpoint=da.Checkpoint(tmp_path / "seldom", 1e9))
-    assert len(written) == 1
+    assert written == [[]]
     written.clear()
     da.solve(PROBLEM, METHOD, checkpoint=da.Checkpoint(tmp_path / "often", 0), callback=lambda x: None)
-    assert written[:29] == list(range(1, 30))
+    assert written[:29] == [[k] for k in range(1, 30)]
 
 
 def test_a_disk_that_is_full_leaves_the_last_checkpoint(tmp_path, monkeypatch):

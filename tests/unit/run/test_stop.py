@@ -5,7 +5,7 @@ import pytest
 
 import dualanchor as da
 from dualanchor.core.method import Cost
-from dualanchor.run.stop import UNLIMITED, Outlook, Rule, require_count
+from dualanchor.run.stop import UNLIMITED, Outlook, Rule, fingerprint
 
 
 def outlook(k=0, rows=2, evals=0, draws=0, ahead=(1, 2, 3, 4), samples=(0, 1, 1, 2), elapsed=0.0, residual=(1.0, 2.0)):
@@ -96,11 +96,8 @@ def test_a_rule_combines_with_rules_only(combine):
         combine(da.Steps(3))
 
 
-def test_whole_numbers():
-    require_count(3, "a", "b", 1)
-    require_count(np.int64(3), "a", "b", 3)
-    for value in (True, 2.0, "3", None):
-        with pytest.raises(da.errors.ArgumentTypeError, match="a: b must be an integer"):
-            require_count(value, "a", "b", 1)
-    with pytest.raises(da.errors.ArgumentError, match="a: b must be at least 4"):
-        require_count(3, "a", "b", 4)
+def test_a_fingerprint_tells_rules_apart_but_not_how_long_they_may_take():
+    rules = [None, da.Steps(3), da.Steps(4), da.Budget(3), da.Draws(3), da.Target(0.1), da.Target(0.1, every=2)]
+    rules += [da.WallTime(1), da.Steps(3) | da.WallTime(1), da.Steps(3) & da.WallTime(1), da.Steps(3) | da.Budget(3)]
+    assert len({fingerprint(rule) for rule in rules}) == len(rules)
+    assert fingerprint(da.Steps(3) | da.WallTime(1)) == fingerprint(da.Steps(3) | da.WallTime(9))
