@@ -40,7 +40,7 @@ def _row(name: str, measured: Any, against: Any, ratio: Any, target: Any, met: b
 
 
 def is_lower_limit(row: Row) -> bool:
-    """Whether the target is to be exceeded: told by which side of it is met."""
+    """Whether the target is to be exceeded, which shows in the side on which it is met."""
     return row["met"] is not None and (row["ratio"] <= row["target"]) != row["met"]
 
 

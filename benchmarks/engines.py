@@ -32,15 +32,14 @@ import numpy as np
 
 import dualanchor as da
 from benchmarks.common import Row, at_least, at_most, least, main
-from dualanchor.core.arrays import keep_memory
-from dualanchor.core.oracle import Session
+from dualanchor.core.session import Session
 from dualanchor.engines import Engine, Local, Ray
-from dualanchor.engines.base import _Nothing
-from dualanchor.engines.share import drawn
+from dualanchor.engines.base import EmptyOracle
+from dualanchor.engines.protocol import BatchSpec
 
 DIMENSIONS = (1_000, 1_000_000)
 OVERHEAD, EFFICIENCY = 1.5, 0.85
-CREWS = 3
+REPEATS = 3
 
 
 def rows(quick: bool = False) -> list[Row]:
@@ -76,9 +75,10 @@ def overhead(name: str, engine: Callable[[], Any], raw: Callable[[], Any], count
 
 def empty_round(engine: Engine, x: np.ndarray) -> Callable[[], Any]:
     """A round without samples."""
-    loaded = engine.load(_Nothing(engine.workers))
-    ticket, batch = drawn(loaded.oracle, da.Streams(0, np.zeros(1, np.int64), dimension=x.size), 2, None)
-    return lambda: engine.compute(loaded, x, ticket, batch)
+    loaded = engine.load(EmptyOracle(engine.workers))
+    streams = da.Streams(0, np.zeros(1, np.int64), dimension=x.size)
+    spec, batch = BatchSpec.following(streams, 2), loaded.oracle.draw(streams, 2)
+    return lambda: engine.compute(loaded, x, spec, batch)
 
 
 def sample(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -153,11 +153,10 @@ def bare_computing() -> Iterator[tuple[Callable[[], Any], Callable[[], Any]]]:
 
 
 def _compute(pipe: Any) -> None:
-    keep_memory()
     x = np.zeros(WIDTH)
     pipe.send_bytes(b"x")
-    while asked := pipe.recv_bytes():
-        for shard in range(asked[0]):
+    while message := pipe.recv_bytes():
+        for shard in range(message[0]):
             sample(x, SAMPLES, np.random.default_rng(shard))
         pipe.send_bytes(b"x")
 
@@ -170,13 +169,13 @@ def counts(d: int, quick: bool) -> int:
 
 
 def local(kind: str, quick: bool) -> list[Row]:
-    found = [merged([empty_rounds(kind, d, quick) for _ in range(1 if quick else CREWS)]) for d in DIMENSIONS]
+    found = [merged([empty_rounds(kind, d, quick) for _ in range(1 if quick else REPEATS)]) for d in DIMENSIONS]
     with Local(2, kind) as two, Local(1, kind) as one:
         return [*found, *efficiencies(kind, one, two, quick, alone=lambda call: call)]
 
 
 def empty_rounds(kind: str, d: int, quick: bool) -> Row:
-    """The overhead of a new crew beside a new bare one: which core each worker is put on matters."""
+    """The overhead of new workers beside new bare ones: which core each is put on matters."""
     x = np.zeros((1, d))
     raw, close = (bare_threads if kind == "threads" else bare_processes)(x)
     try:

@@ -17,8 +17,7 @@ import numpy as np
 
 import dualanchor as da
 from benchmarks.common import Row, at_most, least, main
-from dualanchor.oracles.gather import spans, tile_rows
-from dualanchor.oracles.kernels import _sum
+from dualanchor.oracles.kernels import _sum, spans, tile_rows
 
 D = 200
 SIZES = (1_000, 10_000, 100_000)

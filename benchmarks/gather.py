@@ -32,7 +32,6 @@ PACKAGES = (
     "dualanchor",
     "numpy",
     "scipy",
-    "llvmlite",
     "torch",
     "jax",
     "optax",
@@ -182,8 +181,8 @@ def write(gathered: dict[str, Any]) -> None:
         ran = {entry["benchmark"] for part in ("rows", "tables") for entry in gathered[part]}
         rest = set(names()) - ran if stored["quick"] == gathered["quick"] else set()
         for part in ("rows", "tables"):
-            kept = [entry for entry in stored[part] if entry["benchmark"] in rest]
-            gathered[part] = sorted(gathered[part] + kept, key=lambda entry: entry["benchmark"])
+            others = [entry for entry in stored[part] if entry["benchmark"] in rest]
+            gathered[part] = sorted(gathered[part] + others, key=lambda entry: entry["benchmark"])
     STORED.write_text(json.dumps(gathered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     RESULTS.write_text(markdown(gathered), encoding="utf-8")
 

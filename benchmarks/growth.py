@@ -16,24 +16,23 @@ import numpy as np
 
 import dualanchor as da
 from benchmarks.common import caches, least
-from dualanchor.fast import available
 
 Line = dict[str, Any]
 COMPONENTS = 2000
 NUMBERS = 2e6  # about as many numbers are worked on in one measurement
 
 
-def seconds_per_sample(problem: da.Problem, batch: int, rows: int, fast: bool, repeat: int) -> float:
+def seconds_per_sample(problem: da.Problem, batch: int, rows: int, repeat: int) -> float:
     """Of a step, divided by its samples over all rows."""
     width = problem.dimension * (batch if problem.components else 1) * rows
     few, many = 2, int(np.clip(NUMBERS / width, 6 if rows == 1 else 64, 10_000))
 
     def run(steps: int) -> object:
         method = da.DualOHM(step_size=problem.step_size, horizon=steps + 1, batch_size=batch)
-        return lambda: da.solve(problem, method, reps=rows, record=0, fast=fast)
+        return lambda: da.solve(problem, method, reps=rows, record=0)
 
     if width < 1e6:
-        run(few)()  # loads compiled steps
+        run(few)()  # imports
     times = least({"few": run(few), "many": run(many)}, repeat if width < 1e6 else 5)
     return max(times["many"] - times["few"], 1e-9) / ((many - few) * batch * rows)
 
@@ -44,26 +43,22 @@ def steps(first: int, last: int) -> list[int]:
 
 
 def lines(quick: bool) -> list[Line]:
-    """Curves: what grows, on what, how, its values and seconds per sample."""
+    """Curves: what grows, on what, its values and seconds per sample."""
     most = 2 if quick else 0
     repeat = 2 if quick else 3
     huber = da.problems.huber_minimax
     sums = da.problems.finite_sum_cocoercive(components=COMPONENTS, dimension=100, rank=20)
     found = []
-    for how, fast in (("compiled", True), ("not compiled", False)):
-        if fast and not available():
-            continue
-        dimensions, batches, many = steps(2, 7 - most), steps(0, 5 - most), steps(0, 4 - most)
-        curves = {
-            ("d", "experiment 3"): [(d, huber(dimension=d), 1, 1) for d in dimensions],
-            ("B", "experiment 3"): [(B, huber(), B, 1) for B in batches],
-            ("B", "a finite sum"): [(B, sums, B, 1) for B in batches],
-            ("rows", "experiment 3"): [(rows, huber(), 1, rows) for rows in many],
-        }
-        for (grows, where), points in curves.items():
-            times = [seconds_per_sample(problem, B, rows, fast, repeat) for _, problem, B, rows in points]
-            values = [point[0] for point in points]
-            found.append({"grows": grows, "on": where, "how": how, "values": values, "seconds": times})
+    dimensions, batches, many = steps(2, 7 - most), steps(0, 5 - most), steps(0, 4 - most)
+    curves = {
+        ("d", "experiment 3"): [(d, huber(dimension=d), 1, 1) for d in dimensions],
+        ("B", "experiment 3"): [(B, huber(), B, 1) for B in batches],
+        ("B", "a finite sum"): [(B, sums, B, 1) for B in batches],
+        ("rows", "experiment 3"): [(rows, huber(), 1, rows) for rows in many],
+    }
+    for (grows, where), points in curves.items():
+        times = [seconds_per_sample(problem, B, rows, repeat) for _, problem, B, rows in points]
+        found.append({"grows": grows, "on": where, "values": [point[0] for point in points], "seconds": times})
     return found
 
 
@@ -73,7 +68,7 @@ def table(found: list[Line]) -> dict[str, Any]:
     body = []
     for line in found:
         cells = {value: f"{1e6 * t:.3g}" for value, t in zip(line["values"], line["seconds"], strict=True)}
-        body.append([f"{line['grows']}, {line['on']}, {line['how']}", *(cells.get(10**power, "") for power in powers)])
+        body.append([f"{line['grows']}, {line['on']}", *(cells.get(10**power, "") for power in powers)])
     return {
         "title": "Growth: microseconds per sample",
         "columns": ["what grows", *(f"1e{power}" for power in powers)],
@@ -104,9 +99,8 @@ def draw(found: list[Line], path: Path) -> None:
         mine = [line for line in found if line["grows"] == grows]
         for line in mine:
             colour = "C0" if line["on"] == "experiment 3" else "C1"
-            style = "o-" if line["how"] == "compiled" else "o--"
-            ax.loglog(line["values"], 1e6 * np.array(line["seconds"]), style, color=colour, markersize=4)
-            ax.lines[-1].set_label(f"{line['on']}, {line['how']}")
+            ax.loglog(line["values"], 1e6 * np.array(line["seconds"]), "o-", color=colour, markersize=4)
+            ax.lines[-1].set_label(line["on"])
         x = np.array(mine[0]["values"], float)
         end = -1 if slope > 0 else 0  # through the last point of a growing line, the first of a falling one
         ax.loglog(x, 1e6 * mine[0]["seconds"][end] * (x / x[end]) ** slope, ":", color="grey", label=text)

@@ -11,8 +11,7 @@ import tracemalloc
 import numpy as np
 
 import dualanchor as da
-from benchmarks.common import Row, at_most, main, not_measured
-from dualanchor.fast import available
+from benchmarks.common import Row, at_most, main
 
 STEPS, TARGET = 4, 4.0
 
@@ -36,13 +35,13 @@ ORACLES = {
 }
 
 
-def most_vectors(oracle: da.Oracle, d: int, fast: bool) -> float:
+def most_vectors(oracle: da.Oracle, d: int) -> float:
     """The peak of one solve, in vectors of d doubles."""
     problem = da.Problem(oracle, np.ones(d), constants=da.Constants(L=0.5, sigma=1.0))
     method = da.DualOHM(step_size=1.0, horizon=STEPS + 1)
     tracemalloc.start()
     try:
-        da.solve(problem, method, fast=fast)
+        da.solve(problem, method)
         return round(tracemalloc.get_traced_memory()[1] / (8 * d), 2)
     finally:
         tracemalloc.stop()
@@ -52,14 +51,9 @@ def rows(quick: bool = False) -> list[Row]:
     """Vectors at the peak, against one."""
     d = 2_500_000 if quick else 10_000_000
     table = []
-    for fast, how in ((True, "compiled"), (False, "not compiled")):
-        for name, oracle in ORACLES.items():
-            title = f"memory of solve, {name}, d = {d:,}, {how}, vectors"
-            if fast and not available():
-                table.append(not_measured(title, TARGET, "llvmlite is not installed"))
-                continue
-            most_vectors(oracle, 1 << 17, fast)  # loads what is loaded once
-            table.append(at_most(title, most_vectors(oracle, d, fast), 1.0, TARGET))
+    for name, oracle in ORACLES.items():
+        most_vectors(oracle, 1 << 17)  # imports
+        table.append(at_most(f"memory of solve, {name}, d = {d:,}, vectors", most_vectors(oracle, d), 1.0, TARGET))
     return table
 
 

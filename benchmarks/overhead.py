@@ -1,228 +1,126 @@
-"""Time per iteration of `solve` against a hand-inlined NumPy loop, and against other libraries' fixed-point loops.
+"""What the library adds to a user's own sampler: `solve` and `root` against a hand-written NumPy loop around it.
 
-S-Dual-OHM with one sample per step at d = 100, on the operators of experiments 3 (d = 100 there, too) and 1, recording
-as by default. The inlined loops do the same arithmetic on the same noise and must end at the same point, bit for bit.
-The other libraries iterate x - alpha F(x) without noise, one step per call, as an operator needs that is sampled anew
-at each step; JAX's under jit. What scipy takes when it may do all steps in one call is shown, too.
+The sampler takes about 3 or 50 µs. `solve` runs S-Dual-OHM with one sample per step; the loop does the same arithmetic.
+`root` spends a budget with its default method, calibration and certificate included; the loop beside it is averaged
+SGDA with as many samples, as many in each round. Processor time, the least of several runs that take turns. With the
+paper's operators and additive noise, scipy's fixed-point iteration stands beside it, step by step, as an operator
+needs that is sampled anew at each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from importlib.util import find_spec
-from math import sqrt
+import time
+import timeit
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.optimize import fixed_point
 
 import dualanchor as da
-from benchmarks.common import Row, at_least, at_most, least, main, not_measured
-from dualanchor.core.streams import Handle, Kind, Purpose
-from dualanchor.fast import available
+from benchmarks.common import Row, at_least, at_most, least, main
+from dualanchor.core.streams import Purpose
 
-D, BLOCK = 100, 128
-INLINED, SCIPY = 1.4, 5.0
-MU, DELTA, NU = 0.1, 1e-2, 5e-5
+BUDGET = 20_000
+SOLVE, ROOT = {3: 2.0, 50: 1.2}, {3: 3.0, 50: 1.3}
+SCIPY = 3.0
 
-
-def noise_vectors(steps: int) -> Iterator[np.ndarray]:
-    """The library's noise of replication 0 for seed 0, drawn in the same blocks: 2, 2, 4, .. 128, 128, .. vectors."""
-    source, number, length = Handle(0, Purpose.NOISE, 0, Kind.NORMALS), 0, 2
-    while steps > 0:
-        yield from source.generator(number).standard_normal((length, D))
-        steps -= length
-        length = min(BLOCK, 2 * length) if number else length
-        number += 1
+Sample = Callable[[np.ndarray, int, np.random.Generator], np.ndarray]
 
 
-def inlined_huber(x0: np.ndarray, steps: int, alpha: float, sigma: float) -> np.ndarray:
-    """Experiment 3 with everything written out."""
-    N, half = steps + 1, D // 2
-    x, z, scale = x0.copy(), np.zeros(D), sigma / sqrt(D)
-    for k, xi in zip(range(steps), noise_vectors(steps), strict=False):
-        G = np.clip(x, -NU, NU)
-        G *= 1 - DELTA
-        G += MU * x
-        G[:half] += DELTA * x[half:]
-        G[half:] -= DELTA * x[:half]
-        G = G + scale * xi
+def sampler(d: int, micros: float) -> Sample:
+    """Samples of a diagonal operator that take about so many microseconds of the processor."""
+    slopes, idle = np.linspace(0.5, 1.0, d), np.zeros(64)
+    repeats = 0
+
+    def sample(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+        value = slopes * x + rng.standard_normal(d) / n**0.5
+        for _ in range(repeats):
+            idle.fill(0.0)
+        return value
+
+    x, rng = np.ones(d), np.random.default_rng(0)
+    while (seconds := min(timeit.repeat(lambda: sample(x, 1, rng), number=300, repeat=7)) / 300) < 0.97e-6 * micros:
+        repeats += max(1, int((1e-6 * micros - seconds) / 4e-7))
+    return sample
+
+
+def dual_ohm_loop(sample: Sample, d: int, steps: int) -> np.ndarray:
+    """S-Dual-OHM with one sample per step, written out."""
+    rng, N, alpha = np.random.default_rng(0), steps + 1, 1.0
+    x, z = np.ones(d), np.zeros(d)
+    for k in range(steps):
+        G = sample(x, 1, rng)
         z *= (N - k - 1) / (N - k)
         z -= alpha / (N - k) * G
         x -= alpha * G + z
     return x
 
 
-def inlined_worst_case(offset: np.ndarray, steps: int, alpha: float, sigma: float) -> np.ndarray:
-    """Experiment 1 with everything written out; F(x) = x + H'x - offset with H' the linear part of H."""
-    N = steps + 1
-    x, z, scale = np.zeros(D), np.zeros(D), sigma / sqrt(D)
-    for k, xi in zip(range(steps), noise_vectors(steps), strict=False):
-        G = scale * xi - offset
-        G += x
-        G[1:] -= x[:-1]
-        G[0] += x[-1]
-        z *= (N - k - 1) / (N - k)
-        z -= alpha / (N - k) * G
-        x -= alpha * G + z
-    return x
+def averaged_loop(sample: Sample, d: int, samples: int, each: int) -> np.ndarray:
+    """Averaged SGDA with `each` samples per round, written out."""
+    rng, alpha = np.random.default_rng(0), 0.5
+    y, mean = np.ones(d), np.zeros(d)
+    for k in range(samples // each):
+        y -= alpha * sample(y, each, rng)
+        mean += 2 / (k + 2) * (y - mean)
+    return mean
 
 
-def start_of_huber() -> np.ndarray:
-    """The random unit vector of replication 0 for seed 0."""
-    start = da.Streams(0, np.arange(1), Purpose.START).generators()[0].standard_normal(D)
-    return start / np.linalg.norm(start)
-
-
-def offset_of_worst_case() -> np.ndarray:
-    """(I + H')s plus the constant of H, for the shift s of replication 0 and seed 0."""
-    shift = da.Streams(0, np.arange(1), Purpose.INSTANCE).generators()[0].standard_normal(D)
-    offset = shift.copy()
-    offset[0] += shift[-1]
-    offset[1:] -= shift[:-1]
-    offset[0] += 2 / sqrt(D)
-    return offset
-
-
-def scipy_map(problem: da.Problem) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
-    """The map x - alpha F(x) without noise, and the start."""
-    instance = problem.instance(da.Streams(0, np.arange(1), Purpose.INSTANCE))
-    alpha, F = problem.step_size, instance.oracle.operator
-    return lambda x: x - alpha * F(x), instance.x0
-
-
-def scipy_steps(problem: da.Problem, steps: int) -> Callable[[], None]:
-    """One step per call of scipy, as an operator needs that is sampled anew at each of them."""
-    turned, start = scipy_map(problem)
-
-    def iterate() -> None:
-        x = start
-        for _ in range(steps):
-            x = fixed_point(turned, x, method="iteration", maxiter=1, xtol=np.inf)
-
-    return iterate
-
-
-def scipy_loop(problem: da.Problem, steps: int) -> Callable[[], None]:
-    """All steps in one call; scipy's last words, that it did not converge, are expected."""
-    turned, start = scipy_map(problem)
-
-    def iterate() -> None:
-        try:
-            fixed_point(turned, start, method="iteration", maxiter=steps, xtol=0.0)
-        except RuntimeError:
-            return
-
-    return iterate
-
-
-def jax_map(alpha: float) -> Callable:
-    """The map x - alpha F(x) of experiment 3 in JAX, in double precision."""
-    import jax
-    import jax.numpy as jnp
-
-    jax.config.update("jax_enable_x64", True)
-
-    def turned(x: jax.Array) -> jax.Array:
-        u, v = jnp.split(x, 2)
-        coupling = DELTA * jnp.concatenate([v, -u])
-        return x - alpha * ((1 - DELTA) * jnp.clip(x, -NU, NU) + MU * x + coupling)
-
-    return turned
-
-
-def optimistix_loop(alpha: float, x0: np.ndarray, steps: int) -> Callable[[], None]:
-    import equinox as eqx
-    import jax
-    import optimistix
-
-    turned = jax_map(alpha)
-    solver = optimistix.FixedPointIteration(rtol=1e-12, atol=1e-12)
-
-    def fn(y: jax.Array, args: None) -> tuple[jax.Array, None]:
-        return turned(y), None
-
-    @eqx.filter_jit
-    def step(y: jax.Array, state: object) -> tuple:
-        return solver.step(fn, y, None, {}, state, frozenset())[:2]
-
-    start = jax.numpy.asarray(x0)
-    begin = solver.init(fn, start, None, {}, jax.eval_shape(lambda: start), None, frozenset())
-
-    def iterate() -> None:
-        y, state = start, begin
-        for _ in range(steps):
-            y, state = step(y, state)
-        y.block_until_ready()
-
-    return iterate
-
-
-def jaxopt_loop(alpha: float, x0: np.ndarray, steps: int) -> Callable[[], None]:
-    import jax
-    from jaxopt import FixedPointIteration
-
-    solver = FixedPointIteration(jax_map(alpha), tol=0.0)
-    start = jax.numpy.asarray(x0)
-    begin, step = solver.init_state(start), jax.jit(solver.update)
-
-    def iterate() -> None:
-        x, state = start, begin
-        for _ in range(steps):
-            x, state = step(x, state)
-        x.block_until_ready()
-
-    return iterate
-
-
-def measure(
-    problem: da.Problem, inlined: Callable[..., np.ndarray], start: np.ndarray, steps: int, repeat: int
-) -> list[Row]:
-    """Microseconds per iteration on one problem."""
-    alpha = problem.step_size
-    method = da.DualOHM(step_size=alpha, horizon=steps + 1)
-    arguments = (start, steps, alpha, problem.constants.sigma)
-    kinds = {"compiled": True, "not compiled": False} if available() else {"not compiled": False}
-    for fast in kinds.values():
-        if not np.array_equal(da.solve(problem, method, fast=fast).x, inlined(*arguments)):
-            raise SystemExit(f"{problem.name}: the two loops must do the same arithmetic")
-    few = steps // 10
-    loops = {"scipy": scipy_steps(problem, few), "scipy in one call": scipy_loop(problem, few)}
-    if problem.name == "huber-minimax":
-        made = {"optimistix": optimistix_loop, "jaxopt": jaxopt_loop}
-        loops |= {name: make(alpha, start, few) for name, make in made.items() if find_spec(name)}
-        for loop in loops.values():
-            loop()  # compiles
-    functions = {kind: lambda fast=fast: da.solve(problem, method, fast=fast) for kind, fast in kinds.items()}
-    times = least({**functions, "inlined": lambda: inlined(*arguments), **loops}, repeat)
-    micro = {name: 1e6 * t / (few if name in loops else steps) for name, t in times.items()}
-    title, table = f"solve, {problem.name}, d = {D}, {{}}, µs per iteration".format, []
-    tools = ("optimistix", "jaxopt") if problem.name == "huber-minimax" else ()
-    sides = {
-        "inlined": ("a hand-inlined loop", INLINED, at_most),
-        "scipy": ("scipy, step by step", SCIPY, at_least),
-        "scipy in one call": ("scipy, all steps in one call", None, at_least),
-        **{tool: (f"{tool}, step by step", None, at_least) for tool in tools},
+def of_a_sampler(d: int, micros: int, steps: int, repeat: int) -> list[Row]:
+    """Rows for one sampler."""
+    sample, x0 = sampler(d, micros), np.ones(d)
+    problem = da.Problem(da.Sampler(sample), x0, constants=da.Constants(L=1.0))
+    method = da.DualOHM(1.0, steps + 1)
+    each = max(1, (BUDGET - BUDGET // 10 - BUDGET // 20) // 10_000)  # as the default method does
+    sides: dict[str, Callable[[], Any]] = {
+        "solve": lambda: da.solve(problem, method),
+        "loop": lambda: dual_ohm_loop(sample, d, steps),
+        "root": lambda: da.root(sample, x0, budget=BUDGET),
+        "root, L": lambda: da.root(sample, x0, budget=BUDGET, L=1.0),
+        "averaged": lambda: averaged_loop(sample, d, BUDGET, each),
     }
-    for kind in ("compiled", "not compiled"):
-        for side, (words, target, compare) in sides.items():
-            name = title(f"{kind}, against {words}")
-            if missing := [package for package in (kind, side) if package not in micro]:
-                package = "llvmlite" if missing[0] == "compiled" else missing[0]
-                table.append(not_measured(name, target, f"{package} is not installed"))
-            else:
-                table.append(compare(name, micro[kind], micro[side], target))
-    limit = f"a hand-inlined loop, {problem.name}, d = {D}, against scipy, step by step, µs per iteration"
-    return [*table, at_least(limit, micro["inlined"], micro["scipy"], None)]  # as far as NumPy goes
+    for side in ("solve", "root"):
+        sides[side]()  # imports
+    times = least(sides, repeat, clock=time.process_time)
+    micro = {name: 1e6 * t / (steps if name in ("solve", "loop") else BUDGET) for name, t in times.items()}
+    title = f"d = {d}, sampler of {micros} µs, against a hand-written loop, µs per sample"
+    return [
+        at_most(f"solve with a Sampler, {title}", micro["solve"], micro["loop"], SOLVE[micros]),
+        at_most(f"root(budget={BUDGET:_}), {title}", micro["root"], micro["averaged"], ROOT[micros]),
+        at_most(f"root(budget={BUDGET:_}, L=...), {title}", micro["root, L"], micro["averaged"], ROOT[micros]),
+    ]
+
+
+def of_a_known_operator(problem: da.Problem, steps: int, repeat: int) -> Row:
+    """Additive noise on one of the paper's operators, beside scipy's iteration without noise, one step per call."""
+    instance = problem.instance(da.Streams(0, np.arange(1), Purpose.INSTANCE))
+    alpha, few = problem.step_size, steps // 10
+
+    def scipy_steps() -> None:
+        x = instance.x0
+        for _ in range(few):
+            x = fixed_point(
+                lambda x: x - alpha * instance.oracle.operator(x), x, method="iteration", maxiter=1, xtol=np.inf
+            )
+
+    method = da.DualOHM(alpha, steps + 1)
+    times = least({"ours": lambda: da.solve(problem, method), "scipy": scipy_steps}, repeat, clock=time.process_time)
+    title = f"solve, {problem.name}, d = {problem.dimension}, against scipy, step by step, µs per iteration"
+    return at_least(title, 1e6 * times["ours"] / steps, 1e6 * times["scipy"] / few, SCIPY)
 
 
 def rows(quick: bool = False) -> list[Row]:
-    """Both problems."""
-    size = (2_000, 3) if quick else (20_000, 15)
-    worst = da.problems.worst_case_nonexpansive(dimension=D)
-    return [
-        *measure(da.problems.huber_minimax(), inlined_huber, start_of_huber(), *size),
-        *measure(worst, inlined_worst_case, offset_of_worst_case(), *size),
-    ]
+    """Samplers of two speeds in two dimensions; then the paper's operators."""
+    warnings.simplefilter("ignore", da.errors.AssumptionWarning)
+    table = []
+    for d in (2, 100):
+        table += of_a_sampler(d, 3, 2_000 if quick else 20_000, 3 if quick else 9)
+        table += of_a_sampler(d, 50, 500 if quick else 4_000, 2 if quick else 5)
+    for problem in (da.problems.huber_minimax(), da.problems.worst_case_nonexpansive(dimension=100)):
+        table.append(of_a_known_operator(problem, 2_000 if quick else 20_000, 3 if quick else 9))
+    return table
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """The paper's four panels, all grids and 10 seeds: the library against one run at a time in plain NumPy, core for core.
 
-The plain loops are written out below, one point and one seed at a time. They are timed on a sample (a long stretch of
-steps of every method on every panel; library and sample take turns, each with all panels, and the least of three turns
-counts for both) and extrapolated to the steps of all runs, in seconds of one core. A plain loop does not notice that it
-diverges, so it is counted to its end; "alive" counts it only to where the library saw it leave. The library runs
-everything in a fresh process, without its store, and is charged for all of it; what it compiles it keeps on disk for
-the next one, in a folder that is new to this benchmark, so the first of its processes is the one that compiles.
+The plain loops are written out below, one point and one seed at a time. They are timed on a sample (many steps of every
+method on every panel; library and sample take turns, each with all panels, and the least of three turns counts for
+both) and extrapolated to the steps of all runs, in seconds of one core. A plain loop does not notice that it diverges,
+so it is counted to its end; "alive" counts it only to the step at which the library saw it diverge. The library runs
+everything in a fresh process, without its store, and is charged for all of it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from math import sqrt
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,14 +22,13 @@ import numpy as np
 import dualanchor as da
 from benchmarks.common import Row, at_least, at_most, main, not_measured
 from dualanchor.core.streams import Purpose
-from dualanchor.fast import available
-from dualanchor.studies.panel import PAPER, Panel, paper_panel
+from dualanchor.paper.panels import PAPER, paper_panel
+from dualanchor.studies.panel import Panel
 from dualanchor.studies.study import run_study
 
-FASTER = {"compiled": 60.0, "not compiled": 25.0}
-WALL = {"compiled": 6.0, "not compiled": 25.0}
+FASTER, WALL = 15.0, 25.0
 
-STRETCH = 1000  # steps of a plain loop that are timed, at most
+TIMED = 1000  # steps of a plain loop that are timed, at most
 
 Sample = Callable[[np.ndarray], np.ndarray]
 
@@ -150,18 +147,18 @@ def plain_seconds(panel: Panel, seeds: int) -> tuple[float, float]:
         for i, method in enumerate(methods):
             steps = int(run.nit[i, 0])
             if entry.id != "rain" or i % 8 == 0:  # a step of RAIN costs the same at every point
-                per_step = seconds_per_step(plain_step(method, panel), min(STRETCH, max(longest)))
+                per_step = seconds_per_step(plain_step(method, panel), min(TIMED, max(longest)))
             alive += seeds * per_step * steps
             full += seeds * per_step * (steps if run.status[i, 0].ended_as_asked else max(longest))
     return full, alive
 
 
-def seconds_per_step(step: Callable[[int], None], stretch: int) -> float:
-    """Mean over a stretch of steps from the first one on."""
+def seconds_per_step(step: Callable[[int], None], count: int) -> float:
+    """Mean over the first steps."""
     start = time.process_time()
-    for k in range(stretch):
+    for k in range(count):
         step(k)
-    return (time.process_time() - start) / stretch
+    return (time.process_time() - start) / count
 
 
 class Took(NamedTuple):
@@ -171,77 +168,33 @@ class Took(NamedTuple):
     cores: float
 
 
-def fresh_study(names: Sequence[str], seeds: int, jobs: int, **environment: str) -> Took:
+def fresh_study(names: Sequence[str], seeds: int, jobs: int) -> Took:
     """Run the panels in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.suite", "--study", ",".join(names), str(seeds), str(jobs)]
     before, start = os.times(), time.perf_counter()
-    subprocess.run(command, check=True, env={**os.environ, **environment})
+    subprocess.run(command, check=True)
     wall, after = time.perf_counter() - start, os.times()
     return Took(wall, sum(after[i] - before[i] for i in (2, 3)))
 
 
 def rows(quick: bool = False) -> list[Row]:
-    """Core for core, and on two cores by the clock."""
-    names, seeds = (("exp1",), 1) if quick else (tuple(PAPER), 10)
+    """Core for core, library and plain loops taking turns, and on two cores by the clock."""
+    names, seeds, turns = (("exp1",), 1, 1) if quick else (tuple(PAPER), 10, 3)
     what = f"{'panel exp1' if quick else 'the four panels'}, {seeds} seed{'' if quick else 's'}"
-    with TemporaryDirectory() as folder:
-        kinds = {"compiled": {"DUALANCHOR_CACHE": folder}, "not compiled": {"DUALANCHOR_FAST": "0"}}
-        if not available():
-            del kinds["compiled"]
-        cores, plain = side_by_side(names, seeds, kinds, 1 if quick else 3)
-        return core_for_core(what, cores, *plain) + on_two_cores(what, names, seeds, kinds, quick)
-
-
-def core_for_core(what: str, cores: dict[str, float], full: float, alive: float) -> list[Row]:
-    """Seconds of one core, of the library and of plain loops."""
-    table = []
-    for kind, target in FASTER.items():
-        name = f"{what}, {kind}, against one run at a time{{}}, core s".format
-        if kind in cores:
-            table.append(at_least(name(""), cores[kind], full, target))
-            table.append(at_least(name(", while alive"), cores[kind], alive, None))
-        else:
-            table.append(not_measured(name(""), target, "llvmlite is not installed"))
-    return table
-
-
-def side_by_side(
-    names: Sequence[str], seeds: int, kinds: dict[str, dict[str, str]], rounds: int
-) -> tuple[dict[str, float], tuple[float, float]]:
-    """Least seconds of one core, of the library and of plain loops, which take turns: the machine's speed varies."""
-    cores, plain = {kind: float("inf") for kind in kinds}, (float("inf"), float("inf"))
-    for _ in range(rounds):
-        for kind, environment in kinds.items():
-            cores[kind] = min(cores[kind], fresh_study(names, seeds, 1, **environment).cores)
+    cores, plain = float("inf"), (float("inf"), float("inf"))
+    for _ in range(turns):
+        cores = min(cores, fresh_study(names, seeds, 1).cores)
         with np.errstate(all="ignore"):
             full, alive = zip(*(plain_seconds(panel, seeds) for panel in panels(names)), strict=True)
         plain = min(plain, (sum(full), sum(alive)))
-    return cores, plain
-
-
-def on_two_cores(
-    what: str, names: Sequence[str], seeds: int, kinds: dict[str, dict[str, str]], quick: bool
-) -> list[Row]:
-    """By the clock, with and without compiled steps."""
-    clock = {kind: f"{what}, {kind}, on 2 cores, s" for kind in WALL}
-    cold = f"{what}, compiled for the first time, against not compiled, on 2 cores, s"
+    table = [
+        at_least(f"{what}, against one run at a time, core s", cores, plain[0], FASTER),
+        at_least(f"{what}, against one run at a time, while alive, core s", cores, plain[1], None),
+    ]
+    clock = f"{what}, on 2 cores, s"
     if quick:
-        left_out = {**{clock[kind]: target for kind, target in WALL.items()}, cold: 1.0}
-        return [not_measured(name, target, "left out with --quick") for name, target in left_out.items()]
-    wall, table = {}, []
-    for kind, target in WALL.items():
-        if kind not in kinds:
-            table.append(not_measured(clock[kind], target, "llvmlite is not installed"))
-            continue
-        wall[kind] = min(fresh_study(names, seeds, 2, **kinds[kind]).wall for _ in range(3))
-        table.append(at_most(clock[kind], wall[kind], None, target))
-    if "compiled" not in kinds:
-        return [*table, not_measured(cold, 1.0, "llvmlite is not installed")]
-    first = []
-    for _ in range(3):
-        with TemporaryDirectory() as folder:
-            first.append(fresh_study(names, seeds, 2, DUALANCHOR_CACHE=folder).wall)
-    return [*table, at_most(cold, min(first), wall["not compiled"], 1.0)]
+        return [*table, not_measured(clock, WALL, "left out with --quick")]
+    return [*table, at_most(clock, min(fresh_study(names, seeds, 2).wall for _ in range(turns)), None, WALL)]
 
 
 if __name__ == "__main__":
