@@ -1,4 +1,4 @@
-"""Build the sdist and the wheel, look inside, install the wheel elsewhere and use it. Needs no network."""
+"""Build the sdist and the wheel, check what they contain, install the wheel elsewhere and use it. Needs no network."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def tree(cost: tuple[float, float]) -> Callable[[int], float]:
 
 
 def star(cost: tuple[float, float]) -> Callable[[int], float]:
-    """A round of P workers that all answer one, as Ray's do: measured on two, it grows with P."""
+    """A round of P workers whose sums go to one process, as with Ray: measured on two, it grows with P."""
     both = cost[0] + cost[1] * DIMENSION
     return lambda P: 0.0 if P == 1 else both * P / 2
 
@@ -137,7 +137,7 @@ def page(rows: dict, latency: dict[str, tuple[float, float]], times: dict[str, l
     plans = [da.plan(eps=EPS, L=L, D=D, sigma=SIGMA, workers=P, latency=1e-4, sample_cost=SAMPLE) for P in (1, 10_000)]
     return f"""# How it scales
 
-S-Dual-OHM asks for few rounds, one after another, of large batches, whose samples are independent. This page measures what
+S-Dual-OHM takes few rounds, one after another, of large batches, whose samples are independent. This page measures what
 a round costs on one machine with two cores and predicts from that what thousands of workers would bring. It is written by
 `python tools/scaling_study.py`; the first two tables are measured, the third is a **prediction**.
 
@@ -162,7 +162,7 @@ is what the machine itself allowed at the time.
 ## Predicted: seconds to an accuracy
 
 L = D = σ = 1, ε = {EPS}, d = {DIMENSION:,}, {1e3 * SAMPLE:g} ms for a sample. The latency of a round on two ranks, as measured, times
-log₂ P for MPI's tree, or P/2 where all answers go to one process (Ray). S-Dual-OHM by the plan of least time for that many
+log₂ P for MPI's tree, or P/2 where all sums go to one process (Ray). S-Dual-OHM by the plan of least time for that many
 workers, with its theorem: {plans[0].rounds:,} rounds on one worker, {plans[1].rounds:,} on 10,000. SGDA by the bound on a random iterate that
 `theory.bounds.sgda_average` states, with its best batch: at least L²D²/ε² = {(L * D / EPS) ** 2:,.0f} rounds whatever the batch. For Halpern-PAGE and
 RAIN the sources give orders only: 4LD/ε rounds and σ²LD/ε³ samples, and (LD/ε + σ²/(bε²)) ln(1/ε) steps of two rounds of b samples,

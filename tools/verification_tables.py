@@ -10,10 +10,10 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from dualanchor.cli.verified import number, share
+from dualanchor.cli.verify import number, share
 from dualanchor.paper.verify import Check, verify
 from dualanchor.paper.verify.complexity import Curve, Fit, measure
-from dualanchor.report.complexity_figure import draw_complexity
+from dualanchor.paper.verify.complexity_figure import draw_complexity
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "verification.md"

@@ -93,7 +93,7 @@ def contents(module: ModuleType) -> list[tuple[str, Any]]:
     names = exported or [name for name in vars(module) if not name.startswith("_")]
     found = [(name, getattr(module, name)) for name in names]
     found = [(name, value) for name, value in found if inspect.isfunction(value) or inspect.isclass(value)]
-    return [(name, v) for name, v in found if exported or v.__module__.startswith(module.__name__)]
+    return [(name, v) for name, v in found if exported or inspect.getmodule(v) is module]
 
 
 def summary(obj: Any) -> str:
