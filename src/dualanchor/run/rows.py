@@ -54,8 +54,8 @@ class ActiveRows:
 
     `rows` are their numbers in the run; `k` and `before` the steps of the present stage and of those before it;
     `levels` the present stage of a method in stages, or several where a stage is such a method itself. Steps before
-    `checked_until` are taken one by one and checked. `recorded` is the last recorded step, `observed` has residuals that
-    the choice of the present stage has estimated, to be recorded.
+    `checked_until` are taken one by one and checked. `recorded` is the last recorded step, `observed` has residuals
+    that the choice of the present stage has estimated, to be recorded.
     """
 
     method: Method
