@@ -194,7 +194,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
             g = sample(y)
             points, samples = [*points, y], [*samples, g]
             output[0] = weighted(points)
-            if len(points) <= 32 or len(points) % 8 == 0:
+            if len(points) <= 32 or len(points) % 16 == 0:
                 far = max(far, float(np.linalg.norm(y - x0)))
                 cautious = 1.5 * far / sqrt(sum(float(g @ g) for g in samples)) if far > 0 else m.step_size
                 a = min(m.step_size, cautious)

@@ -179,8 +179,8 @@ def test_divergence_with_samples_that_cannot_be_had_again():
         result = da.solve(problem, methods, stop=da.Steps(300), record=0)
         assert result.status[0, 0] is da.Status.DIVERGED
         assert result.status[1, 0] is da.Status.STEPS
-        tried = 0 if declared is False else 2  # one sample twice, to see whether it repeats
-        assert sum(asked) == result.nfev.sum() + tried
+        again = sum(asked) - result.nfev.sum()  # not declared: steps are taken again to find the one that was too large
+        assert again == 0 if declared is False else 0 <= again <= 2 * CHECK_INTERVAL
 
 
 @pytest.mark.parametrize("record", [0, "all"])

@@ -77,7 +77,7 @@ class Twice(Staged):
     id, title, citation = "twice", "Twice", "dualanchor"
 
     def stage(self, number, memory):
-        return Stage(self.inner, self.inner.begin(memory.x), 0)
+        return Stage(self.inner, self.inner.begin(memory.x), None)
 
     def choose(self, number, memory, s, F):
         memory.x = 0.5 * s.x
@@ -102,7 +102,7 @@ def test_a_run_in_stages_resumes_from_every_checkpoint(name, copies, tmp_path, m
     whole = da.solve(problem, IN_STAGES[name], **options)
     da.solve(problem, IN_STAGES[name], checkpoint=da.Checkpoint(tmp_path / "run", seconds=0), **options)
     stages = [rows["stages"] for copy in copies for rows in files.read_arrays(copy)[0]["active"]]
-    assert len({tuple(levels) for levels in stages}) >= 2
+    assert len({str(levels) for levels in stages}) >= 2
     for copy in list(copies):  # each run that resumes makes more of them
         assert_same_result(whole, da.solve(problem, IN_STAGES[name], checkpoint=copy, **options))
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import dualanchor as da
 from dualanchor.cli.app import app
 from dualanchor.core.result import to_json
-from dualanchor.studies.parallel import in_parallel
+from dualanchor.studies.pieces import in_parallel
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ import dualanchor as da
 from dualanchor.advise.certify import certificate_from_session
 from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
-from dualanchor.theory.confidence import group_moments, upper_by_both, variance_of_square
+from dualanchor.theory.confidence import group_moments, upper_by_both
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +34,11 @@ def test_coverage(noise, samples, d):
     """21 cases of 5 levels: false failure below 105e-6 in all."""
     assert set(LEVELS) == {"0", "σ/√n", "2σ/√n", "σ", "100 σ"}
     assert not uncovered(upper_by_both, noise, samples, d)
+
+
+def variance_of_square(along, squares, n):
+    """The variance of U from n vectors, along = f'Sf and squares = tr S^2."""
+    return 4 * along / n + 2 * squares / (n * (n - 1))
 
 
 def wald(m, delta):

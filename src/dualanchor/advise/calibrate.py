@@ -1,6 +1,5 @@
 """What a few samples around the start say of an operator and its noise, before anything is solved."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import sqrt
 from typing import Any
@@ -9,13 +8,11 @@ import numpy as np
 
 from dualanchor.advise import estimates
 from dualanchor.advise.calibration import Calibration, judged
-from dualanchor.advise.probes import Directions, Pair, Probe
-from dualanchor.advise.sampled import open_samples
+from dualanchor.advise.probes import Directions, Pair, Probe, unit
+from dualanchor.advise.sampled import Source, open_samples
 from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, OracleError
 from dualanchor.core.finding import Finding, Severity
-from dualanchor.core.oracle import Oracle
-from dualanchor.core.problem import Problem
 from dualanchor.core.streams import Purpose
 from dualanchor.core.types import Array
 
@@ -33,7 +30,7 @@ _FAR_DRAWS = 24  # at each point there, on at most four points per distance; at 
 
 
 def calibrate(
-    oracle: Oracle | Problem | Callable[..., Any],
+    oracle: Source,
     x0: Any = None,
     samples: int = 2000,
     *,
@@ -44,30 +41,22 @@ def calibrate(
     r"""Estimate the noise at x0, examine the operator around it, and say what speaks against the theorems.
 
     Only samples are used, from streams of their own: a run with the same seed is independent of them. Single samples at
-    x0 give :math:`\sigma` and :math:`\|F(x_0)\|`. Pairs of points, with the same samples at both where the oracle can
-    repeat them, give the constants of cocoercivity, violations of monotonicity and an upper bound on :math:`\mu`; their
-    directions are random, those of a power iteration from :math:`F(x_0)`, and the one along which the operator seems to
-    increase least. Many directions at once give the rotation index; samples further out show whether the noise grows.
+    x0 give :math:`\sigma` and :math:`\|F(x_0)\|`; pairs of points the constants of cocoercivity, violations of
+    monotonicity and an upper bound on :math:`\mu`; many directions at once the rotation index; samples further out
+    whether the noise grows.
 
-    Every constant of the operator is **local**: seen along some pairs near x0. The true L can be far larger, so its
-    estimate serves to shrink a step and never to enlarge one. Alarms (not monotone, growing noise, odd batches) are
-    raised without a cause in about 2 of 10,000 calibrations each.
+    Constants of the operator are **local**, seen along pairs near x0. The true L can be far larger, so its estimate
+    only ever shrinks a step. Each alarm is raised without a cause in about 2 of 10,000 calibrations.
 
     Parameters
     ----------
-    oracle : Oracle, Problem or callable
-        What is sampled; a function `sample(x, n, rng)` returns the mean of n samples at x.
-    x0 : array of shape (d,) or Result, optional
-        Around which point; without it a problem's start.
-    samples : int
-        Operator evaluations at most, at least 64; with few of them some parts are left out, and findings say which.
-    seed : int
-        Where all randomness comes from.
+    oracle : Oracle, Problem or callable `sample(x, n, rng)` that returns the mean of n samples at x
+    x0 : array of shape (d,) or Result, optional; around which point, by default a problem's start
+    samples : int, evaluations at most, at least 64; with few of them some parts are left out, and findings say which
+    seed : int, where all randomness comes from
     radius : float, optional
-        How far from x0 matters, a guess of :math:`\|x_0 - x_\star\|`; samples are taken up to four times as far.
-        Guessed from :math:`\|F(x_0)\|` and the slope there if left out.
-    confidence : float
-        Of the intervals, each by itself.
+        A guess of the distance to a root; samples are taken up to four times as far. Estimated if left out.
+    confidence : float, of the intervals, each by itself
 
     Examples
     --------
@@ -87,8 +76,6 @@ def calibrate(
 
 
 class _Calibrator:
-    """A calibration in progress: what has been measured and found so far."""
-
     def __init__(self, probe: Probe, radius: float | None, confidence: float) -> None:
         self.probe, self.radius, self.confidence = probe, radius, confidence
         self.pairs: list[Pair] = []
@@ -111,7 +98,6 @@ class _Calibrator:
         return self.conclude(radius, seen, growths)
 
     def find_scale(self) -> float:
-        """The radius: from a distance at which F visibly differs from F(x0), a guess of the distance to a root."""
         probe = self.probe
         unit = max(1.0, probe.norm) if self.radius is None else self.radius
         distance = (0.01 if probe.replayable else 0.5) * unit
@@ -135,10 +121,9 @@ class _Calibrator:
 
     def toward_image(self) -> Array:
         mean = self.probe.at_x0.mean
-        return _unit(mean) if mean.any() else self.probe.random_direction()
+        return unit(mean) if mean.any() else self.probe.random_direction()
 
     def probe_around(self, distance: float, evals: int) -> Directions | None:
-        """Difference quotients along random directions, for the rotation index."""
         probe, share = self.probe, min(evals, self.probe.remaining)
         count = min(probe.dimension, _DIRECTIONS, share // 2 - 1, probe.most)
         if count < min(2, probe.dimension):
@@ -160,23 +145,20 @@ class _Calibrator:
                 self.set_slope(pair)
             if not pair.image.any():
                 break
-            direction = _unit(pair.image)
+            direction = unit(pair.image)
         self.descend(distance, draws, min(lows, affordable - steps), seen, self.pairs[first:])
 
     def set_slope(self, pair: Pair) -> None:
-        """|JF|/|F| at x0, where it is visible."""
         square, error = estimates.mean_and_error(pair.leave_one_out)
         if square > 4 * error and sqrt(square) > 10 * pair.rounding:
             self.slope = sqrt(square)
 
     @property
     def noisy(self) -> bool:
-        """Whether differences between two points depend on the sample."""
         return any(np.ptp(pair.square) > self.probe.alike * pair.square.max() for pair in self.pairs)
 
     def descend(self, distance: float, draws: int, count: int, seen: Directions | None, chain: list[Pair]) -> None:
-        directions = [pair.direction for pair in chain]
-        images = [pair.image for pair in chain]
+        directions, images = [pair.direction for pair in chain], [pair.image for pair in chain]
         if seen is not None:
             directions, images = [*directions, *seen.directions], [*images, *seen.images.mean(axis=0)]
         for k in range(count):
@@ -184,13 +166,12 @@ class _Calibrator:
             if k % 2 == 1:  # widen the span by what the last image adds to it
                 extra = images[-1] - (images[-1] @ directions[-1]) * directions[-1]
                 visible = np.linalg.norm(extra) > 1e-6 * np.linalg.norm(images[-1])
-                direction = _unit(extra) if visible else self.probe.random_direction()
+                direction = unit(extra) if visible else self.probe.random_direction()
             pair = self.add_pair(direction, distance, draws)
             directions.append(pair.direction)
             images.append(pair.image)
 
     def probe_far(self, radius: float, evals: int) -> list[Growth]:
-        """The noise at several distances from x0, in random directions."""
         draws = min(evals, self.probe.remaining) // 2 // len(_DISTANCES)
         points = min(4, max(1, draws // _FAR_DRAWS))
         if draws < _FAR_DRAWS // 2:
@@ -210,14 +191,12 @@ class _Calibrator:
         return found
 
     def check_oracle(self) -> None:
-        """Whether the oracle does what an oracle has to do."""
         if self.probe.broken_promise:
             self.findings.append(Finding.of("broken-promise"))
         if self.probe.samples < MIN_SAMPLES_FOR_BATCHES:
             self.findings.append(Finding.of("batches-not-tested"))
             return
-        batches = self.probe.batches(_BATCHES, _BATCH)
-        self.findings += estimates.batch_findings(self.probe.at_x0, batches, _BATCH)
+        self.findings += estimates.batch_findings(self.probe.at_x0, self.probe.batches(_BATCHES, _BATCH), _BATCH)
 
     def conclude(self, radius: float, seen: Directions | None, growths: list[Growth]) -> Calibration:
         probe, quotients = self.probe, estimates.Quotients(self.pairs, seen)
@@ -257,7 +236,3 @@ class _Calibrator:
         weight = list(Severity).index
         findings = sorted([*self.findings, *judged(made)], key=lambda one: -weight(one.severity))
         return replace(made, findings=tuple(findings))
-
-
-def _unit(vector: Array) -> Array:
-    return np.asarray(vector / np.linalg.norm(vector))

@@ -9,9 +9,7 @@ from dualanchor.core.files import jsonable
 from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.problem import Constants
 
-GRADIENT_LIKE = 0.1
-"""Below this rotation index the operator behaves like a gradient."""
-
+GRADIENT_LIKE = 0.1  # below this rotation index the operator behaves like a gradient
 Interval = tuple[float, float]
 
 
@@ -21,35 +19,26 @@ class Calibration:
 
     Attributes
     ----------
-    sigma, sigma_interval
-        The noise of one sample **at x0**, the root of :math:`\mathbb E\|\hat F(x_0;\xi) - F(x_0)\|^2`.
-    residual, residual_interval
-        :math:`\|F(x_0)\|` without the upward bias of the norm of a mean; 0 where the noise hides it.
+    sigma, sigma_interval : the noise of one sample at x0, the root of its variance E‖F̂(x0; ξ) - F(x0)‖²
+    residual, residual_interval : ‖F(x0)‖ without the upward bias of the norm of a mean; 0 where the noise hides it
     local_L, local_L_interval
         The largest :math:`\mathbb E\|\hat F(x;\xi) - \hat F(y;\xi)\|^2 / \langle F(x) - F(y), x - y\rangle` seen near
         x0, about a lower bound on the theorems' L. Infinite where the operator turns without any pull (it is then not
         cocoercive); None where the same samples cannot be had at two points.
-    local_L_mean, local_L_mean_interval, local_M
-        The same for the mean operator F, the limit of large batches; the largest Lipschitz quotient seen.
-    mu_at_most
-        An upper confidence bound: F cannot be more strongly monotone than along the pairs seen.
+    local_L_mean, local_L_mean_interval, local_M : the same for the mean operator; its largest Lipschitz quotient seen
+    mu_at_most : an upper confidence bound: F cannot be more strongly monotone than along the pairs seen
     pairs, violations, steepest_violation, not_cocoercive
         Pairs of points examined, along how many of them F is not monotone beyond doubt, the most negative
         :math:`\langle F(x) - F(y), x - y\rangle/\|x - y\|^2` among these, and along how many F only turns.
     rotation, rotation_interval
         :math:`\|J - J^\top\|_F/(\|J - J^\top\|_F + \|J + J^\top\|_F)` for the Jacobian near x0: 0 for gradients, 1 for
         pure rotation. None where noise leaves it open.
-    sigma_at, noise_grows
-        (distance from x0, sigma there), and whether the noise is larger there beyond doubt.
-    D_guess, radius
-        :math:`\|F(x_0)\|` over the slope of F there, a guess of the distance to a root; the scale of distances used.
+    sigma_at, noise_grows : (distance from x0, sigma there), and whether the noise is larger there beyond doubt
+    D_guess, radius : ‖F(x0)‖ over the slope of F there, a guess of the distance to a root; the scale of distances used
     replayable, own_randomness
-        Whether the same samples can be had at two points; whether one state of the generator gave two values, by an
-        oracle that does not say whether it may.
-    draws, evals
-        Fresh samples and operator evaluations made; `evals` is at most `samples`.
-    findings : tuple of Finding
-        What speaks against the theorems or for another method, and what was left out; violations first.
+        Whether the same samples can be had at two points; whether the sampler takes randomness from elsewhere.
+    draws, evals : fresh samples and operator evaluations made; `evals` is at most `samples`
+    findings : tuple of Finding, what speaks against the theorems or for another method; violations first
     """
 
     sigma: float
@@ -126,10 +115,9 @@ class Calibration:
             "step": "not limited" if step is None else f"at most {step:.3g} (only ever shrinks)",
         }
         spent = f"{self.evals:,} evaluations, {self.draws:,} draws"
-        body = [f"  {name:<22}{text}" for name, text in lines.items()] + [
-            f"{one.label}: {one}" for one in self.findings
-        ]
-        return "\n".join([f"Calibration around x0 in dimension {self.dimension:,} ({spent})", *body])
+        head = f"Calibration around x0 in dimension {self.dimension:,} ({spent})"
+        body = [f"  {name:<22}{text}" for name, text in lines.items()]
+        return "\n".join([head, *body, *(f"{one.label}: {one}" for one in self.findings)])
 
 
 def judged(seen: Calibration) -> Iterator[Finding]:

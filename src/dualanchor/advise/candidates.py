@@ -7,17 +7,8 @@ from typing import Any
 import numpy as np
 
 from dualanchor.advise.planned import THEOREMS, Plan, refused
-from dualanchor.theory import bounds
-from dualanchor.theory.schedules import (
-    Run,
-    Setting,
-    best_horizon,
-    constant_for_accuracy,
-    constant_for_budget,
-    restarts_for_accuracy,
-    tapered_for_accuracy,
-    tapered_for_budget,
-)
+from dualanchor.theory import bounds, schedules
+from dualanchor.theory.schedules import Run, Setting
 
 
 @dataclass(frozen=True)
@@ -37,17 +28,18 @@ class Candidates:
         return self.inputs["cocoercive_in_expectation"] or self.setting.bound == "affine"
 
     def for_accuracy(self, eps: float, thorough: bool = True) -> list[Plan]:
-        """The cheapest plan that reaches an accuracy by each theorem that applies."""
         choices, setting, mu = [], self.setting, self.inputs["mu"]
         if self._has_one_shot:
-            run = (tapered_for_accuracy if self._tapered else constant_for_accuracy)(eps, setting, thorough)
+            run = (schedules.tapered_for_accuracy if self._tapered else schedules.constant_for_accuracy)(
+                eps, setting, thorough
+            )
             choices.append(self._one_shot(run))
             if setting.bound == "affine" and setting.multiple == 1 and run.horizon > 1:
                 steps = 2 * setting.sigma**2 / eps**2
                 steps = max(1, ceil(steps + sqrt(steps**2 + (2 * setting.A(1) / eps) ** 2)))
                 choices.append(self._averaged(steps))
             if mu > 0 and setting.bound == "sharp" and run.horizon > 1:
-                stages = restarts_for_accuracy(eps, setting, mu, self._tapered, thorough)
+                stages = schedules.restarts_for_accuracy(eps, setting, mu, self._tapered, thorough)
                 if len(stages) > 1:
                     choices.append(self._made("restarts", *stages))
         if mu > 0 and setting.multiple == 1 and not self.inputs["sharp_only"]:
@@ -56,15 +48,13 @@ class Candidates:
         return choices
 
     def for_budget(self, budget: int) -> list[Plan]:
-        """The plan with the smallest bound that a budget pays for."""
         setting, choices = self.setting, []
         if setting.multiple > budget:
             rule = f"budget must pay for one sample on each of {setting.multiple} workers"
             raise refused(rule, budget, "Use a larger one")
         if self._has_one_shot:
-            choices.append(
-                self._one_shot((tapered_for_budget if self._tapered else constant_for_budget)(budget, setting))
-            )
+            run = (schedules.tapered_for_budget if self._tapered else schedules.constant_for_budget)(budget, setting)
+            choices.append(self._one_shot(run))
             if setting.bound == "affine" and setting.multiple == 1:
                 choices.append(self._averaged(budget))
         if self.inputs["mu"] > 0 and setting.D > 0:
@@ -75,9 +65,8 @@ class Candidates:
         return [replace(min(choices, key=lambda one: one.bound), eps=None, budget=budget)]
 
     def for_private_rounds(self) -> Plan:
-        """The plan with the smallest bound where the number of rounds sets the variance of each."""
         given = self.inputs["round_variance"]
-        run = best_horizon(given if callable(given) else lambda rounds: given * rounds, self.setting)
+        run = schedules.best_horizon(given if callable(given) else lambda rounds: given * rounds, self.setting)
         if not isfinite(run.bound):
             raise refused("round_variance must give finite variances", run.bound, "Check the function")
         return replace(self._made("theorem-a-rounds", run), exact=True)
@@ -113,7 +102,6 @@ class Candidates:
         return self._made(theorem, run)
 
     def _averaged(self, steps: int) -> Plan:
-        """The mean of SGDA's iterates, equally weighted, for an affine operator: one sample in each round."""
         known = (self.setting.step_size, self.setting.D, self.setting.sigma)
         while (value := sqrt(bounds.averaged_affine(steps, *known, weights="uniform"))) > (self.inputs["eps"] or inf):
             steps += max(1, steps >> 50)  # rounding only

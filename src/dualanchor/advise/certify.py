@@ -6,44 +6,33 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.advise.sampled import open_samples
+from dualanchor.advise.sampled import Source, open_samples
 from dualanchor.core import arrays, check
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.errors import ArgumentError, unknown_name
 from dualanchor.core.finding import Finding
-from dualanchor.core.oracle import Oracle
 from dualanchor.core.problem import Problem
 from dualanchor.core.result import Result
 from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose
 from dualanchor.core.types import Array
-from dualanchor.theory.confidence import (
-    GroupMoments,
-    group_moments,
-    upper_any_distribution,
-    upper_by_both,
-    upper_sub_gaussian,
-)
+from dualanchor.theory import confidence as bounds
+from dualanchor.theory.confidence import GroupMoments, group_moments
 
-MIN_SAMPLES = 16
-GROUPS = 32
+MIN_SAMPLES, GROUPS, MIN_GROUPS = 16, 32, 8
 GROUP_SIZE = 8  # at least, as long as that leaves 8 groups: means of 8 are near enough to normal for skewed noise
-MIN_GROUPS = 8
-
 _PIECE = 1 << 20  # numbers that one draw may stand for; more are drawn in pieces
 _HELD = 1 << 25  # numbers that the group means of rows treated together may take
 _LARGEST = 1e150  # larger means cannot be squared: the bound is infinite
-
-
 _BOUNDS: dict[str, Callable[[GroupMoments, float, float], Array]] = {  # of the moments, sigma^2/n and delta
-    "min": lambda m, _, delta: upper_by_both(m, delta),
-    "any-distribution": lambda m, variance, delta: upper_any_distribution(m.norm, variance, delta),
-    "sub-gaussian": lambda m, variance, delta: upper_sub_gaussian(m.norm, variance, delta),
+    "min": lambda m, _, delta: bounds.upper_by_both(m, delta),
+    "any-distribution": lambda m, variance, delta: bounds.upper_any_distribution(m.norm, variance, delta),
+    "sub-gaussian": lambda m, variance, delta: bounds.upper_sub_gaussian(m.norm, variance, delta),
 }
 
 
 def certify(
-    oracle: Oracle | Problem | Callable[..., Any],
+    oracle: Source,
     x: Any = None,
     *,
     samples: int,
@@ -54,30 +43,23 @@ def certify(
 ) -> Certificate:
     r"""Bound :math:`\|F(x)\|` from fresh samples, and estimate it without bias.
 
-    The samples come from streams of their own: they are independent of every run, so x may be what a run returned. They
-    are cut into 32 groups (fewer below 256 samples), of which only the means are stored: 32 d numbers per point. With
-    several points each bound holds with the given confidence by itself, not all of them together.
+    The samples come from streams of their own, independent of every run, so x may be what a run returned. They are cut
+    into 32 groups (fewer below 256 samples). With several points each bound holds with the given confidence by itself.
 
     Parameters
     ----------
-    oracle : Oracle, Problem or callable
-        What is sampled; a function `sample(x, n, rng)` returns the mean of n samples at x.
-    x : array of shape (d,) or (rows, d), or Result, optional
-        Where; without it at a problem's start.
+    oracle : Oracle, Problem or callable `sample(x, n, rng)` that returns the mean of n samples at x
+    x : array of shape (d,) or (rows, d), or Result, optional; without it at a problem's start
     samples : int
-        How many at each point, at least 16; better 256 or more. The largest multiple of the number of groups is used,
-        never more than that.
-    confidence : float
-        The probability with which the claim is to be right, between 0 and 1.
-    seed : int
-        Where the samples come from. Use a new seed if x was chosen by an earlier certificate.
+        How many at each point, at least 16, better 256 or more; the largest multiple of the number of groups is used.
+    confidence : float, the probability with which the claim is to be right, between 0 and 1
+    seed : int, where the samples come from. Use a new seed if x was chosen by an earlier certificate
     rule : {"min", "any-distribution", "sub-gaussian"}
         "min": the smaller of two asymptotic bounds, no constant needed; noise that shows only in rare samples can make
         it too small. "any-distribution": Cantelli's inequality, for every number of samples and every distribution
         whose standard deviation is at most sigma; about twice as far above :math:`\|F(x)\|`. "sub-gaussian": likewise
         for noise that is sub-Gaussian, in each direction with a variance proxy of at most :math:`\sigma^2`.
-    sigma : float, optional
-        The known bound for the last two rules; a problem's declared sigma if left out.
+    sigma : float, optional; the known bound for the last two rules; a problem's declared sigma if left out
 
     Examples
     --------
@@ -96,26 +78,17 @@ def certify(
 
 
 def best_of(
-    oracle: Oracle | Problem | Callable[..., Any],
-    candidates: Sequence[Any],
-    *,
-    samples: int,
-    confidence: float = 0.95,
-    seed: int = 0,
+    oracle: Source, candidates: Sequence[Any], *, samples: int, confidence: float = 0.95, seed: int = 0
 ) -> tuple[int, Certificate]:
     """The number of the candidate with the smallest upper bound on fresh samples, and its certificate.
 
-    The failure probability is shared out among the candidates, so the claim about the one that is chosen holds with
-    the given confidence although it was chosen by its samples.
+    The failure probability is shared out among the candidates, so the confidence holds for the one that is chosen.
 
     Parameters
     ----------
-    oracle, confidence, seed
-        As in `certify`; for a problem whose instance is random, give the oracle of the instance.
-    candidates : list of arrays of shape (d,) or of Results
-        What to choose from.
-    samples : int
-        How many in all; each candidate gets an equal share, at least 16.
+    oracle, confidence, seed : as in `certify`; for a problem whose instance is random, give the oracle of the instance
+    candidates : list of arrays of shape (d,) or of Results, what to choose from
+    samples : int, how many in all; each candidate gets an equal share, at least 16
 
     Examples
     --------
@@ -149,10 +122,9 @@ def certificate_from_session(
     sigma: float | None = None,
     single: bool = False,
 ) -> Certificate:
-    """The certificate for points of shape (rows, d) from a session, which counts the samples.
+    """As `certify`, for points (rows, d), from a session with streams that are independent of x.
 
-    Its streams must be independent of x: those of `Purpose.CERTIFICATE` are. With `single` the numbers of the only row
-    are plain floats. The other arguments are those of `certify`.
+    With `single` the numbers of the only row are plain floats.
     """
     samples = check.count(samples, "certify: samples", MIN_SAMPLES)
     confidence = check.probability(confidence, "certify: confidence")
@@ -193,7 +165,6 @@ def group_sizes(samples: int) -> tuple[int, int]:
 
 
 def _moments(F: Session, x: Array, groups: int, size: int) -> tuple[GroupMoments, Array]:
-    """Moments of the group means of each row, and which rows are small enough to have any."""
     rows, d = x.shape
     step = max(1, _HELD // (groups * d))
     parts, finite = [], np.ones(rows, bool)
@@ -202,8 +173,7 @@ def _moments(F: Session, x: Array, groups: int, size: int) -> tuple[GroupMoments
     for start in range(0, rows, step):
         here = np.zeros(rows, bool)
         here[start : start + step] = True
-        part, points = F.at(here), arrays.take(x, here)
-        xp = arrays.namespace(x)
+        part, points, xp = F.at(here), arrays.take(x, here), arrays.namespace(x)
         means = arrays.empty((len(points), groups, d), x)
         with np.errstate(over="ignore", invalid="ignore"):  # infinite samples, which are found below
             for k in range(groups):

@@ -7,14 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import fdtri, stdtrit
 
-from dualanchor.advise.probes import AtStart, Directions, Pair
+from dualanchor.advise.probes import AtStart, Directions, Pair, unit
 from dualanchor.core.finding import Finding
 from dualanchor.core.types import Array
 from dualanchor.theory.confidence import GroupMoments, group_moments
 
-FALSE_ALARM = 2e-4
-"""How often, at most, one kind of alarm is raised without a cause; asymptotic."""
-
+FALSE_ALARM = 2e-4  # how often, at most, one kind of alarm is raised without a cause; asymptotic
 _MATERIAL = 1.15  # a variance that is larger by less than this factor is not called larger
 _ROUGH = 0.4  # a quotient with a larger relative error counts with its lower end only
 _OPEN = 0.25  # a rotation index that is less well known is not reported
@@ -113,37 +111,29 @@ class Quotients:
         self.inner, self.square, self.products = (np.concatenate(both * 2) for both in (inner, square, products))
 
     def means(self, values: Array) -> tuple[Array, Array]:
-        """The mean over each pair and its standard error."""
         starts = np.cumsum(self.counts) - self.counts
         mean = np.add.reduceat(values, starts) / self.counts
         rest = values - np.repeat(mean, self.counts)
         return mean, np.sqrt(np.add.reduceat(rest * rest, starts) / (self.counts - 1) / self.counts)
 
     def slopes(self, tail: float) -> Array:
-        """Upper confidence bounds on the slope along each pair, all together at the level `tail`."""
         inner, error = self.means(self.inner)
         return (inner + quantile(tail / self.pairs, self.counts - 1) * error)[:-1]
 
     def violations(self, level: float = FALSE_ALARM) -> Array:
-        """The slopes along pairs on which F is not monotone beyond doubt."""
         inner, _ = self.means(self.inner)
         return inner[:-1][self.slopes(level) < -self.rounding[:-1]]
 
     def smallest_slope(self, confidence: float) -> float:
-        """An upper confidence bound on mu: no operator is more strongly monotone than along any of these pairs."""
         return float((self.slopes(1 - confidence) + self.rounding[:-1]).min())
 
     def lipschitz(self) -> float | None:
-        """The largest quotient of the mean operator seen; None where noise hides all of them."""
         square, error = self.means(self.products)
         visible = square[(square > 5.0 * error) & (square > 0)]
         return sqrt(visible.max()) if visible.size else None
 
     def cocoercivity(self, confidence: float, single: bool) -> tuple[Estimate | None, int]:
-        """The largest L seen, of single samples or of the mean operator, and along how many pairs there is none.
-
-        Squares over inner products; the lower end of that where it is badly resolved, None where noise hides all.
-        """
+        """The largest L seen, of single samples or of the mean operator, and along how many pairs there is none."""
         # Products of each draw with the mean of the others: their mean has twice the error of independent values.
         squares, factor = (self.square, 1.0) if single else (self.products, 2.0)
         (square, error), (inner, inner_error) = self.means(squares), self.means(self.inner)
@@ -176,16 +166,13 @@ def lowest_direction(directions: Array, images: Array) -> Array:
     basis = vectors[:, large] / np.sqrt(sizes[large])
     mixed = directions @ images.T
     lowest = np.linalg.eigh(basis.T @ (mixed + mixed.T) @ basis)[1][:, 0]
-    vector = (basis @ lowest) @ directions
-    return np.asarray(vector / np.linalg.norm(vector))
+    return unit((basis @ lowest) @ directions)
 
 
 def rotation(seen: Directions) -> Estimate | None:
-    r"""The index :math:`\|J-J^\top\|_F/(\|J-J^\top\|_F + \|J+J^\top\|_F)` of the Jacobian, from a random compression.
+    """The rotation index of the Jacobian from random orthonormal directions; None where noise leaves it open.
 
-    For orthonormal directions that are uniformly random, :math:`\|A\|_F^2 = d\,\mathbb E(v_i^\top A v_i)^2 +
-    d(d-1)\,\mathbb E(v_i^\top A v_j)^2`. Products of two independent batches take the place of squares, so noise adds
-    nothing on average. None where noise leaves the index open.
+    |A|² = d E(v_i'Av_i)² + d(d-1) E(v_i'Av_j)², with products of two independent batches in place of squares.
     """
     p, d = seen.directions.shape
     if d == 1:
@@ -197,8 +184,7 @@ def rotation(seen: Directions) -> Estimate | None:
     def part(sign: int) -> Estimate:
         a, b = first + sign * first.T, second + sign * second.T
         size, error = _products(a[above], b[above], unseen)
-        size, error = d * (d - 1) * size, d * (d - 1) * error
-        least = 0.0
+        size, error, least = d * (d - 1) * size, d * (d - 1) * error, 0.0
         if sign > 0:
             own, own_error = _products(np.diag(a), np.diag(b), unseen)
             size, error = size + d * own, sqrt(error**2 + (d * own_error) ** 2)

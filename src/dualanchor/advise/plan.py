@@ -39,50 +39,35 @@ def plan(
     dimension: int | None = None,
     round_variance: float | Callable[[int], float] | None = None,
 ) -> Plan:
-    """Plan a run before it starts: rounds, batch sizes, samples, and the bound that they earn.
+    """Plan a run: rounds, batch sizes, samples, and the bound that they earn, by the best theorem that applies.
 
-    From an accuracy `eps` to the cheapest run that is proved to reach it, or from a `budget` of samples to the run
-    with the smallest proved bound, among all theorems that apply.
+    It is the cheapest run that is proved to reach `eps`, or that with the smallest proved bound within a `budget`.
 
     Parameters
     ----------
-    eps : float, optional
-        Root mean square residual to reach; exactly one of `eps` and `budget`.
-    budget : int, optional
-        Samples that may be spent.
-    L, M : float
-        F is 1/L-cocoercive in expectation. With `mu` > 0 a Lipschitz constant M will do, L = M**2/mu.
-    D : float
-        Distance from the start to a root, at most.
-    sigma : float
-        Root mean square noise of one sample, at most.
-    mu : float
-        F is mu-strongly monotone, or dist(x, roots) <= ‖F(x)‖/mu; 0 if not known.
-    step_size : float, optional
-        At most 2/L, which is the default.
-    batches : {"tapered", "constant"}
-        Batch sizes small at first and largest at the end (not in the paper), or the paper's constant ones.
-    bound : {"sharp", "paper"}
-        Theorem A, or Theorems 4.1 and 4.5 as they are printed (constant batches).
-    affine : bool
-        Whether F is affine, which needs fewer samples and no cocoercivity in expectation.
-    cocoercive_in_expectation : bool
-        Whether Assumption 3.2 holds; without it only strongly monotone (or affine) operators have a theorem.
-    sharp_only : bool
-        Whether mu is only known as dist(x, roots) <= ‖F(x)‖/mu, which is enough for restarts.
+    eps : float, optional; root mean square residual to reach; exactly one of `eps` and `budget`
+    budget : int, optional; samples that may be spent
+    L, M : float, F is 1/L-cocoercive in expectation. With `mu` > 0 a Lipschitz constant M will do, L = M**2/mu
+    D : float, distance from the start to a root, at most
+    sigma : float, root mean square noise of one sample, at most
+    mu : float, F is mu-strongly monotone, or dist(x, roots) <= ‖F(x)‖/mu; 0 if not known
+    step_size : float, optional; at most 2/L, which is the default
+    batches : {"tapered", "constant"}, largest at the end (not in the paper), or the paper's constant sizes
+    bound : {"sharp", "paper"}, Theorem A, or Theorems 4.1 and 4.5 as they are printed (constant batches)
+    affine : bool, whether F is affine, which needs fewer samples and no cocoercivity in expectation
+    cocoercive_in_expectation : bool, whether Assumption 3.2 holds; without it a theorem needs mu > 0 or an affine F
+    sharp_only : bool, whether mu is only known as dist(x, roots) <= ‖F(x)‖/mu, which is enough for restarts
     L_mean : float, optional
         The mean operator is 1/L_mean-cocoercive, so a mean of B samples has the constant L/B + (1 - 1/B) L_mean: larger
         batches take longer steps and need fewer rounds, at most two percent above the least cost.
     workers : int or Engine, optional
         How many compute a batch together; with it, or with `latency`, the least time is sought instead. An engine with
         `sample_cost` has its latency measured for `dimension` numbers (1000 if left out), unless one is given.
-    latency, sample_cost : float, optional
-        Seconds that a round takes beside its samples, and seconds of one sample on one worker.
-    dimension : int, optional
-        Of x, for the latency of an engine.
+    latency, sample_cost : float, optional; seconds of a round beside its samples, and of one sample on one worker
+    dimension : int, optional; of x, for the latency of an engine
     round_variance : float or callable, optional
-        Instead of eps, budget and sigma: variance of each round as a function of the number of rounds, as when noise
-        is added for privacy; a number c stands for c times the number of rounds.
+        Instead of eps, budget and sigma: variance of each round as a function of their number, as when noise is added
+        for privacy; a number c stands for c times the number of rounds.
 
     Examples
     --------
@@ -122,24 +107,19 @@ def plan(
     if not (cocoercive_in_expectation or affine or (mu > 0 and not sharp_only)):
         rule = "without cocoercivity in expectation a theorem needs mu > 0 or an affine operator"
         raise refused(rule, "cocoercive_in_expectation=False, mu = 0", "Pass mu, or affine=True")
-    choices = _ranked(candidates)
-    best = choices[0]
+    best, *others = _ranked(candidates)
     if L_mean is not None and best.rounds > 1:
         best = _with_longer_steps(best, candidates, L_mean)
     seconds = best.rounds * (latency or 0.0) + best.samples / setting.multiple * sample_cost if sample_cost else None
-    return replace(best, seconds=seconds, rejected=tuple((one.theorem, one.samples) for one in choices[1:]))
+    return replace(best, seconds=seconds, rejected=tuple((one.theorem, one.samples) for one in others))
 
 
 def _ranked(candidates: Candidates) -> list[Plan]:
-    """The best plan first: in time for an accuracy, in its bound for a budget."""
-    inputs = candidates.inputs
-    by_budget = inputs["budget"] is not None
-    found = candidates.for_budget(inputs["budget"]) if by_budget else candidates.for_accuracy(inputs["eps"])
-    return sorted(found, key=_worth)
+    eps, budget = candidates.inputs["eps"], candidates.inputs["budget"]
+    return sorted(candidates.for_accuracy(eps) if budget is None else candidates.for_budget(budget), key=_worth)
 
 
 def _worth(one: Plan) -> tuple[float, float]:
-    """What is to be small, and what decides between equals; time in samples of one worker."""
     inputs = one.inputs
     latency = 0.0 if inputs["latency"] is None else inputs["latency"] / inputs["sample_cost"]
     time = one.samples / (inputs["workers"] or 1) + latency * one.rounds

@@ -1,7 +1,5 @@
 """A plan: rounds, batches, samples, the bound that they earn and the theorem behind it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -42,7 +40,6 @@ THEOREMS = {
         Theorem("averaging-affine", "Averaging of affine operators", (A1, _AFFINE)),
     )
 }
-"""The results that plans rest on, by id."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,26 +48,16 @@ class Plan:
 
     Attributes
     ----------
-    theorem : Theorem
-        The result behind the bound, with its assumptions.
-    horizon, stop : int
-        N, and the step after which to stop, at most N - 1.
-    stages : tuple of Run
-        One run, or several started one after another.
-    rounds, samples : int
-        Oracle rounds, one after another, and samples in all.
-    bound : float
-        Root mean square of the residual at the end, at most.
-    exact : bool
-        Whether `samples` is the exact number and the optimum in whole numbers; otherwise a close upper bound.
-    seconds : float or None
-        Predicted time, where latency and cost of a sample were given.
-    rejected : tuple of (Theorem, int)
-        Other results that apply, and how many samples they would need.
-    findings : tuple of Finding
-        What else was done, such as longer steps for larger batches.
-    step_size, eps, budget, inputs
-        alpha, the target, and the arguments of `plan`.
+    theorem : Theorem, the result behind the bound, with its assumptions
+    horizon, stop : int, N, and the step after which to stop, at most N - 1
+    stages : tuple of Run, one run, or several started one after another
+    rounds, samples : int, oracle rounds, one after another, and samples in all
+    bound : float, root mean square of the residual at the end, at most
+    exact : bool, whether `samples` is the exact number and the optimum in whole numbers; otherwise a close upper bound
+    seconds : float or None, predicted time, where latency and cost of a sample were given
+    rejected : tuple of (Theorem, int), other results that apply, and how many samples they would need
+    findings : tuple of Finding, what else was done, such as longer steps for larger batches
+    step_size, eps, budget, inputs : alpha, the target, and the arguments of `plan`
     """
 
     theorem: Theorem
@@ -149,7 +136,7 @@ class Plan:
         ]
 
     @cached_property
-    def halved(self) -> Plan | None:
+    def halved(self) -> "Plan | None":
         """The plan for half of eps, where the target is an eps."""
         from dualanchor.advise.plan import plan
 

@@ -1,7 +1,7 @@
 """What a calibration does to an oracle: samples at x0, pairs of points, many directions at once."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,6 @@ class AtStart:
         self._sums, self._sizes = np.zeros((self.groups, self.dimension)), np.zeros(self.groups, dtype=np.int64)
 
     def add(self, values: Array) -> None:
-        """Take in samples of shape (n, d)."""
         n, mean = len(values), values.mean(axis=0)
         within = float(np.square(values - mean).sum())
         if n > 1:
@@ -49,12 +48,7 @@ class AtStart:
     def variance(self) -> float:
         """The unbiased estimate of the trace of the covariance of one sample; 0 where only rounding is seen."""
         value = self.squares / max(1, self.count - 1)
-        return value if value > self.rounding**2 else 0.0
-
-    @property
-    def rounding(self) -> float:
-        """How far samples without noise can be apart."""
-        return 64 * self.eps * float(np.linalg.norm(self.mean))
+        return value if value > (64 * self.eps * float(np.linalg.norm(self.mean))) ** 2 else 0.0
 
     @property
     def group_means(self) -> Array:
@@ -63,11 +57,7 @@ class AtStart:
 
 
 class Pair(NamedTuple):
-    r"""Samples at x0 and at y = x0 + `distance` times a unit vector v; one number per draw where an array is named.
-
-    With :math:`\delta = (\hat F(y) - \hat F(x_0))/\text{distance}`, where the noise is the same at both points if the
-    oracle can repeat its samples.
-    """
+    """Samples at x0 and y = x0 + `distance` v, arrays with one number per draw; δ = (F̂(y) - F̂(x0))/`distance`."""
 
     direction: Array  # v
     distance: float
@@ -89,11 +79,7 @@ class Directions(NamedTuple):
 
 
 class Probe:
-    """Samples around x0 within a number of operator evaluations, brought to the host.
-
-    Whether the same samples can be had at two points is tried out, at the cost of two evaluations, unless the oracle
-    says that they cannot.
-    """
+    """Samples around x0 within a number of operator evaluations, brought to the host."""
 
     def __init__(self, F: Session, x0: Array, samples: int, seed: int) -> None:
         self.F, self.samples, self.seed = F, samples, int(seed)
@@ -113,25 +99,19 @@ class Probe:
 
     @property
     def evals(self) -> int:
-        """Operator evaluations so far."""
         return int(np.max(self.F.evals))
 
     @property
     def remaining(self) -> int:
-        """Operator evaluations that may still be made."""
         return self.samples - self.evals
 
     def random_direction(self) -> Array:
-        """A unit vector, uniform on the sphere."""
-        vector = self._rng.standard_normal(self.dimension)
-        return np.asarray(vector / np.linalg.norm(vector))
+        return unit(self._rng.standard_normal(self.dimension))
 
     def random_directions(self, count: int) -> Array:
-        """Orthonormal vectors (count, d), uniform among all such sets."""
         return np.linalg.qr(self._rng.standard_normal((self.dimension, count)))[0].T
 
     def start(self, count: int) -> None:
-        """Single samples at x0."""
         size = min(self.most, 32, max(4, count // 8))
         while count > 0:
             n = min(size, count)
@@ -176,7 +156,6 @@ class Probe:
         )
 
     def along(self, directions: Array, distance: float, size: int) -> Directions:
-        """Difference quotients along several directions, from two batches that all directions share if possible."""
         images, start = np.empty((2, *directions.shape)), np.empty(self.dimension)
         points = arrays.like((self.x0 + distance * directions).astype(self.x0.dtype), self._start)
         for image in images:
@@ -195,20 +174,22 @@ class Probe:
         return bool(np.array_equal(*values))
 
     def _sample(self, x: Array, batch: Batch, out: Array) -> None:
-        """Write the value of a batch at x, of shape (1, d), to `out`."""
         value = self.F(x, batch)[0]
         self.F.checking = False  # the first value has been examined; what follows examines all of them
         out[...] = value if isinstance(value, np.ndarray) else arrays.to_host(value)
         if not out.dot(out) <= _LARGEST**2:
             self.F.checking = True
             self.F(x, batch)  # raises if this is a NaN
-            raise OracleError(
-                "calibrate: samples must be finite and small enough to be squared",
-                f"{np.abs(out).max():.3g} at a distance of {np.linalg.norm(arrays.to_host(x) - self.x0):.3g} from x0",
-                "Fix the sampler, start elsewhere, or stay nearer with a smaller radius",
-            )
+            rule = "calibrate: samples must be finite and small enough to be squared"
+            distance = np.linalg.norm(arrays.to_host(x) - self.x0)
+            received = f"{np.abs(out).max():.3g} at a distance of {distance:.3g} from x0"
+            raise OracleError(rule, received, "Fix the sampler, start elsewhere, or stay nearer with a smaller radius")
+
+
+def unit(vector: Any) -> Array:
+    """The vector divided by its norm."""
+    return np.asarray(vector / np.linalg.norm(vector))
 
 
 def _squares(rows: Array) -> Array:
-    """The squared norms of the rows."""
     return np.einsum("ij,ij->i", rows, rows)

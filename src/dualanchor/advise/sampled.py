@@ -1,7 +1,7 @@
 """What `certify` and `calibrate` are handed, made into samples at points: one row per point."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,23 +15,13 @@ from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.oracles.sampler import Sampler
 
-
-class Sampled(NamedTuple):
-    """A session at points of shape (rows, d); `single` where the caller gave one point of shape (d,)."""
-
-    F: Session
-    x: Array
-    single: bool
+Source: TypeAlias = Oracle | Problem | Callable[..., Any]  # of samples
 
 
-def open_samples(
-    oracle: Oracle | Problem | Callable[..., Any], x: Any, *, seed: int, purpose: Purpose, owner: str
-) -> Sampled:
-    """Samples of an oracle, a problem or a function `sample(x, n, rng)` at a point, at several, or at a Result's x.
+def open_samples(oracle: Source, x: Any, *, seed: int, purpose: Purpose, owner: str) -> tuple[Session, Array, bool]:
+    """A session, points (rows, d), and whether x is a single one: a point (d,), points, or a Result's.
 
-    A problem's random parts are drawn as `solve` draws them: for the seed of the Result, or else for `seed`, row r as
-    its replication r. Without x the point is the problem's start. The samples come from streams of their own, so they
-    are independent of every run.
+    A problem's random parts are those of `solve` for the Result's seed, or else for `seed`, row r as replication r.
     """
     check.count(seed, f"{owner}: seed", 0)
     if callable(oracle) and not isinstance(oracle, (Oracle, Problem)):
@@ -58,7 +48,7 @@ def open_samples(
     require_dimension(oracle, width, f"{owner}: x")
     points = arrays.tile(point, rows)
     streams = Streams(seed, np.arange(rows), purpose, width, points.dtype)
-    return Sampled(Session(oracle, streams), points, len(shape) == 1)
+    return Session(oracle, streams), points, len(shape) == 1
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -32,8 +32,7 @@ def check_method(method: type[Method] | Method, *, expected_failures: Mapping[st
 
     Parameters
     ----------
-    method : class or instance
-        A class gets its own defaults, `cls.for_problem(problem, budget)`; an instance is taken as it is.
+    method : class, with its own defaults by `cls.for_problem(problem, budget)`, or instance, taken as it is
     expected_failures : dict, optional
         Names of checks that are known to fail, each with the reason. Any other failure raises a CheckError, an
         AssertionError that shows the report; so does a check that passes in spite of an expected failure.
@@ -62,9 +61,7 @@ def check_method(method: type[Method] | Method, *, expected_failures: Mapping[st
 
 
 class _Counting(WrappedOracle):
-    """Another oracle that counts over all rows and raises at evaluation number `fail_at`."""
-
-    def __init__(self, inner: Oracle, fail_at: int = 0) -> None:
+    def __init__(self, inner: Oracle, fail_at: int = 0) -> None:  # raises at evaluation number `fail_at`
         super().__init__(inner)
         self.draws = self.evals = self.calls = 0
         self.fail_at, self.knows_operator = fail_at, False
@@ -91,7 +88,6 @@ class _MethodContract:
         self.coins = Streams(SEED, np.arange(2), Purpose.COIN)
 
     def _solve(self, method: Any = None, oracle: Oracle | None = None, **options: Any) -> Result:
-        """A run with a budget, unless another end is given."""
         options = {"reps": 2, "seed": SEED, "record": 0, "check": False, **options}
         options |= {} if "stop" in options or "budget" in options else {"budget": BUDGET}
         return solve(Problem(oracle or self.oracle, X0, constants=CONSTANTS), method or self.method, **options)
@@ -100,12 +96,10 @@ class _MethodContract:
         return Session(_Counting(self.oracle, fail_at), Streams(SEED, np.arange(2), Purpose.NOISE, X0.size))
 
     def _coin(self, k: int) -> Any:
-        """What the coin of step k shows in each row, or None where the method tosses none."""
         probability = self.method.probability(np.array([k]))
         return None if probability is None else self.coins.uniforms(k, 1)[:, 0] < probability
 
     def _cost(self, k: int, row: int) -> tuple[int, int]:
-        """The draws and evaluations that step k declares for one row."""
         coin = self._coin(k)
         draws, evals = self.method.cost(k, None, None if coin is None else coin[row])
         return int(np.ravel(draws)[0]), int(np.ravel(evals)[0])

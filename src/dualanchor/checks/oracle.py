@@ -22,17 +22,14 @@ def check_oracle(oracle: Oracle, x0: Any = None, *, expected_failures: Mapping[s
     """Check an oracle against the contract that a run relies on, near a point.
 
     Two checks are statistical: 500 batches of 4 samples against 2,000 single ones, and these against the operator. A
-    correct oracle with moderate tails fails either in one of a million cases. A bias of 0.3 standard deviations of one
-    sample, in one coordinate of up to 1,000, is found with a probability of 99 %. Streams are fixed: outcomes repeat.
+    correct oracle fails either in one of a million cases; a bias of 0.3 standard deviations in one coordinate of up to
+    1,000 is found with a probability of 99 %. Streams are fixed: outcomes repeat.
 
     Parameters
     ----------
-    oracle : Oracle
-        It must take any number of rows: no data of its own per row.
-    x0 : array of shape (d,), optional
-        Where it is sampled; needed unless the oracle declares its dimension.
-    expected_failures : dict, optional
-        As in `check_method`.
+    oracle : Oracle, it must take any number of rows: no data of its own per row
+    x0 : array of shape (d,), optional; where it is sampled; needed unless the oracle declares its dimension
+    expected_failures : dict, optional; as in `check_method`
     """
     if not isinstance(oracle, Oracle):
         raise ArgumentTypeError("check_oracle: oracle must be an Oracle", repr(oracle), "Wrap a function in da.Sampler")
@@ -43,8 +40,6 @@ def check_oracle(oracle: Oracle, x0: Any = None, *, expected_failures: Mapping[s
 
 
 class _OracleContract:
-    """An oracle near a point."""
-
     def __init__(self, oracle: Oracle, point: Array) -> None:
         self.oracle, self.point = oracle, point
         self.x = point * (1 + 0.1 * np.arange(ROWS)[:, None])  # rows near the point, each different
@@ -53,7 +48,6 @@ class _OracleContract:
         return Session(self.oracle, Streams(seed, np.arange(rows), dimension=self.point.size, dtype=dtype))
 
     def _means(self, size: int, count: int, seed: int) -> Array:
-        """Values of `count` batches at the point, (count, d)."""
         F = self._session(count, seed)
         return F(np.tile(self.point, (count, 1)), F.draw(size))
 

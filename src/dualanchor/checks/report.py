@@ -15,7 +15,6 @@ class Outcome(NamedTuple):
 
     @property
     def as_expected(self) -> bool:
-        """Whether it passed, or failed where a reason was given."""
         return (self.error is None) == (self.reason is None)
 
     def __str__(self) -> str:

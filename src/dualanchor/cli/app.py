@@ -55,8 +55,6 @@ def app() -> None:
 
 
 def _listing(kind: str, text: str) -> None:
-    """The command that lists what a registry holds, or describes one entry."""
-
     @app.command(kind, help=text)
     @click.argument("name", required=False)
     @json_option("one JSON array")

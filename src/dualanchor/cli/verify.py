@@ -73,14 +73,21 @@ def _measure(out: Path, as_json: bool, only: Any, quick: bool, pep: Any, seed: i
 
 
 def _print_checks(checks: Sequence[Any], whole: bool) -> None:
-    """The checks, the paper's first; `whole` if nothing was left out on purpose."""
     from dualanchor.paper.verify import HOLDS, worst_case
     from dualanchor.theory.bounds import OURS, PAPER
 
     numbers = ("measured", "bound", "ratio")
     for source, title in {PAPER: "The paper", OURS: "Not in the paper"}.items():
         rows = [
-            (x.statement, x.kind, x.operator, number(x.measured), number(x.bound), share(x.ratio), x.verdict)
+            (
+                x.statement,
+                x.kind,
+                x.operator,
+                number(x.measured),
+                number(x.bound),
+                f"{x.ratio:.3f}" if x.bound else "-",
+                x.verdict,
+            )
             for x in checks
             if x.source == source
         ]
@@ -113,8 +120,3 @@ def _once(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 def number(value: float) -> str:
     """Four digits, or one where there is nothing but rounding."""
     return f"{value:.0e}" if 0 < abs(value) < 1e-9 else f"{value:.4g}"
-
-
-def share(value: float) -> str:
-    """A ratio to three decimals; a dash where there is none."""
-    return "-" if value != value else f"{value:.3f}"

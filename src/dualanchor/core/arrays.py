@@ -1,9 +1,7 @@
 """What a run does with arrays beyond arithmetic, for NumPy, PyTorch, JAX and CuPy alike.
 
-A run works with the library of its start: state and iterates keep its type, dtype and device. NumPy comes first
-everywhere and pays for nothing else; other libraries go through array-api-compat and array-api-extra. JAX arrays are
-read-only, so whatever writes returns the array to continue with: `s.x = put(s.x, rows, values)`. Only `to_host`, and
-what is built on it, copies numbers to the host.
+A run keeps the library, dtype and device of its start; libraries other than NumPy go through array-api-compat and
+array-api-extra. JAX arrays are read-only, so whatever writes returns the array: `s.x = put(s.x, rows, values)`.
 """
 
 import sys
@@ -16,9 +14,7 @@ import numpy as np
 from dualanchor.core.errors import missing_extra
 from dualanchor.core.types import Array, Rows
 
-LARGE = 1 << 21
-"""The size of an array from which on avoidable copies are avoided."""
-
+LARGE = 1 << 21  # the size of an array from which on avoidable copies are avoided
 _PIECE = 1 << 16
 _vecdot = getattr(np, "vecdot", None) or (lambda x, y: np.einsum("ij,ij->i", x, y))  # NumPy 1 has none
 _NAMESPACES: dict[type, Any] = {np.ndarray: np}
@@ -67,12 +63,8 @@ def form(value: Any) -> str:
     """The shape of an array in words; of anything else, what it is."""
     if getattr(getattr(value, "dtype", None), "kind", None) == "O" and value.shape == ():
         value = value.item()
-    if hasattr(value, "shape"):
-        return f"shape {tuple(value.shape)}"
-    return "None" if value is None else f"a {type(value).__name__}"
-
-
-# -- making ------------------------------------------------------------------------------------------------------
+    other = "None" if value is None else f"a {type(value).__name__}"
+    return f"shape {tuple(value.shape)}" if hasattr(value, "shape") else other
 
 
 def quiet() -> np.errstate:
@@ -123,11 +115,9 @@ def in_double(x: Array) -> Array:
     return namespace(x).astype(x, known.get("float64", known["float32"]))
 
 
-def concatenate(parts: Sequence[Array], axis: int = 0) -> Array:
+def concatenate(parts: Sequence[Array]) -> Array:
     """Arrays of one library behind each other."""
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts, axis=axis)
-    return namespace(parts[0]).concat(parts, axis=axis)
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else namespace(parts[0]).concat(parts)
 
 
 def like(values: Any, x: Array) -> Array:
@@ -146,9 +136,6 @@ def as_library_of(value: Any, x: Array) -> Any:
     if isinstance(x, np.ndarray):
         return to_host(value)
     return like(_detached(value), x) if alike(value, x) and is_real(value) else value
-
-
-# -- rows --------------------------------------------------------------------------------------------------------
 
 
 def take(x: Array, rows: Rows | slice) -> Array:
@@ -190,18 +177,14 @@ def add_multiple(target: Array, scale: Any, source: Array) -> None:
     The source may have fewer rows, (period, d), which are then repeated; scale is a number or (rows, 1).
     """
     rows, d = target.shape
-    each = (-1, len(source), 1)
-    scale = scale if np.ndim(scale) == 0 else scale.reshape(each)
-    width = max(1, _PIECE // rows)
-    if len(source) in (1, rows) and np.ndim(scale) == 0 and width >= d:
+    if type(scale) is float and len(source) in (1, rows) and rows * d <= _PIECE:
         target += scale * source
         return
-    grouped = target.reshape(-1, len(source), d)  # a view: rows are contiguous
+    each = (-1, len(source), 1)
+    scale = scale if np.ndim(scale) == 0 else scale.reshape(each)
+    grouped, width = target.reshape(-1, len(source), d), max(1, _PIECE // rows)  # a view: rows are contiguous
     for start in range(0, d, width):
         grouped[..., start : start + width] += scale * source[:, start : start + width]
-
-
-# -- to the host -------------------------------------------------------------------------------------------------
 
 
 def to_host(x: Any) -> Any:
@@ -224,7 +207,6 @@ def row_norms(x: Array) -> Array:
 
 
 def _long_norms(x: Array) -> Array:
-    """Norms without a copy; sums of pieces in double precision."""
     pieces = (x[:, start : start + _PIECE] for start in range(0, x.shape[1], _PIECE))
     return np.sqrt(sum(row_squares(piece).astype(np.float64) for piece in pieces)).astype(x.dtype)
 
@@ -268,9 +250,6 @@ def unchanged_since(x: Array, snapshot: Array) -> bool:
     return False
 
 
-# -- libraries ---------------------------------------------------------------------------------------------------
-
-
 def _is_torch(value: Any) -> bool:
     torch = sys.modules.get("torch")  # without the import there are no tensors
     return torch is not None and isinstance(value, torch.Tensor)
@@ -287,7 +266,6 @@ def _detached(x: Any) -> Any:
 
 
 def _at(x: Any) -> Any:
-    """The rows of an array of another library than NumPy, to be written: array-api-extra's `at`."""
     try:
         from array_api_extra import at
     except ImportError:

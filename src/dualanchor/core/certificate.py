@@ -1,10 +1,8 @@
 """A certificate: the residual at a point, estimated, with an upper confidence bound."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,7 +16,6 @@ RULE_TEXTS = {
     "any-distribution": "for every distribution with sigma <= {:.4g}",
     "sub-gaussian": "for sub-Gaussian noise with sigma <= {:.4g}",
 }
-"""What the bound of each rule rests on, for printing."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,22 +27,14 @@ class Certificate:
 
     Attributes
     ----------
-    residual : float or array
-        The estimate of :math:`\|F(x)\|`: the root of `squared`, or 0 where that is negative.
-    upper : float or array
-        The upper bound; infinite where samples were too large to be squared.
-    squared : float or array
-        The unbiased estimate of :math:`\|F(x)\|^2`. It may be negative; average this one, not `residual`.
-    sigma : float or array
-        The estimated noise of one sample, the root of :math:`\mathbb E\|\hat F(x;\xi) - F(x)\|^2`.
-    confidence : float
-        The probability that the procedure is right.
-    samples, groups : int
-        Samples used at each point (an array where they differ), and into how many groups of equal size they were cut.
-    rule, assumed_sigma : str, float or None
-        How the bound was made, as named in `certify`, and the bound on the noise that it rests on, if any.
-    findings : tuple of Finding
-        What the bound rests on and what to watch.
+    residual : float or array, the estimate of ‖F(x)‖: the root of `squared`, or 0 where that is negative
+    upper : float or array, the upper bound; infinite where samples were too large to be squared
+    squared : float or array, the unbiased estimate of ‖F(x)‖²; may be negative; average this one, not `residual`
+    sigma : float or array, the estimated noise of one sample, the root of its variance E‖F̂(x; ξ) - F(x)‖²
+    confidence : float, the probability that the procedure is right
+    samples, groups : int, samples at each point (an array where they differ), and into how many groups they were cut
+    rule, assumed_sigma : how the bound was made, as named in `certify`, and the noise that it assumes at most, if any
+    findings : tuple of Finding, what the bound rests on and what to watch
     """
 
     residual: Any
@@ -68,7 +57,7 @@ class Certificate:
         return {name: jsonable(getattr(self, name)) for name in self.__dataclass_fields__}
 
     @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> Certificate:
+    def from_dict(cls, facts: Mapping[str, Any]) -> Self:
         """The certificate that `to_dict` wrote down."""
         given = {name: facts[name] for name in cls.__dataclass_fields__ if name in facts}
         for name in NUMBERS:
@@ -77,7 +66,7 @@ class Certificate:
         findings = tuple(map(Finding.from_dict, facts.get("findings", ())))
         return cls(**given | {"samples": np.array(facts["samples"])[()], "findings": findings})
 
-    def spread(self, rows: Array) -> Certificate:
+    def spread(self, rows: Array) -> Self:
         """The certificate for more points: the numbers stand where `rows` is True, infinite ones elsewhere."""
         numbers: dict[str, Any] = {name: np.full(len(rows), np.inf) for name in NUMBERS}
         for name, values in numbers.items():
@@ -87,8 +76,7 @@ class Certificate:
     @property
     def text(self) -> str:
         """The statement, in a sentence."""
-        several = np.ndim(self.upper) > 0
-        basis = RULE_TEXTS[self.rule].format(self.assumed_sigma)
+        several, basis = np.ndim(self.upper) > 0, RULE_TEXTS[self.rule].format(self.assumed_sigma)
         return (
             f"||F(x)|| <= {_span(self.upper)} with confidence {100 * self.confidence:g} % {'each ' if several else ''}"
             f"({basis}); estimate {_span(self.residual)} from {_counts(self.samples)} fresh samples"

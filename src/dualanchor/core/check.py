@@ -73,6 +73,5 @@ def function(value: Any, name: str, form: str, arguments: int | None = None, rem
     try:
         signature.bind(*range(arguments))
     except TypeError as error:
-        raise ArgumentTypeError(
-            f"{name} must accept {form}", f"one with {signature}", "Change its arguments"
-        ) from error
+        rule = f"{name} must accept {form}"
+        raise ArgumentTypeError(rule, f"one with {signature}", "Change its arguments") from error

@@ -1,11 +1,9 @@
 """Claims: what may be said about the residual of a result, as data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Self
 
 from dualanchor.core.files import jsonable
 
@@ -39,16 +37,11 @@ class Claim:
     Attributes
     ----------
     kind : ClaimKind
-        By a theorem in root mean square or with a probability, by a certificate; "not-reached" if no certificate says
-        eps; "none" if a theorem was planned for and does not apply.
-    bound : float or None
-        The residual is at most that; for "not-reached" the largest certified bound, None if there is none.
-    confidence : float or None
-        With this probability; None for a bound in root mean square.
-    theorem, assumptions
-        The result behind it, and what it rests on.
-    composite : bool
-        Whether the residual is that of F(x) + g with g in G(x).
+        "not-reached" if no certificate says eps; "none" if a theorem was planned for and does not apply.
+    bound : float or None, of the residual; for "not-reached" the largest certified bound, None if there is none
+    confidence : float or None, with this probability; None for a bound in root mean square
+    theorem, assumptions : the result behind it, and what it rests on
+    composite : bool, whether the residual is that of F(x) + g with g in G(x)
     """
 
     kind: ClaimKind
@@ -64,7 +57,7 @@ class Claim:
         return self.kind in (ClaimKind.THEOREM_RMS, ClaimKind.THEOREM_PROBABILITY)
 
     @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> Claim:
+    def from_dict(cls, facts: Mapping[str, Any]) -> Self:
         """The claim that `to_dict` wrote down."""
         given = {**facts, "kind": ClaimKind(facts["kind"]), "assumptions": tuple(facts["assumptions"])}
         if theorem := facts["theorem"]:

@@ -1,10 +1,8 @@
 """Errors and the three parts of their messages: the rule, what was received, what to do."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 
 class DualAnchorError(Exception):
@@ -15,9 +13,7 @@ class DualAnchorError(Exception):
 
     @property
     def parts(self) -> tuple[str, str, str]:
-        """The rule, the value received, what to do."""
-        rule, received, remedy = self.args
-        return rule, received, remedy
+        return self.args
 
     def __str__(self) -> str:
         return explain(*self.parts)
@@ -66,8 +62,7 @@ class AssumptionWarning(UserWarning):
 class OracleError(DualAnchorError, RuntimeError):
     """The user's oracle raised, or returned what is not F_B(x).
 
-    `iteration` is the step k that was being taken, `row` where it happened (configuration-major, None if in all rows),
-    and `result` has everything up to that step.
+    In step `iteration` and `row` (configuration-major, None: in all); `result` has everything up to that step.
     """
 
     iteration: int | None
@@ -78,10 +73,9 @@ class OracleError(DualAnchorError, RuntimeError):
         self.result: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """It comes from processes as it is, but without its result, which may be large."""
         return type(self), (*self.parts, self.row), {"iteration": self.iteration}
 
-    def located(self, iteration: int, row: int | None, place: str) -> OracleError:
+    def located(self, iteration: int, row: int | None, place: str) -> Self:
         """The same error, saying where it happened."""
         rule, received, remedy = self.parts
         error = type(self)(rule, f"{received} at iteration {iteration}, {place}", remedy, row)
@@ -103,8 +97,7 @@ def unknown_name(
     alike = {one.lower().replace("_", "-"): one for one in names}
     word = str(name).lower().replace("_", "-")
     close = [alike[one] for one in difflib.get_close_matches(word, alike, n=3, cutoff=0.5)]
-    if elsewhere is not None and str(name) in elsewhere:
-        close = [elsewhere[str(name)]]
+    close = [elsewhere[str(name)]] if elsewhere and str(name) in elsewhere else close
     remedy = f"Did you mean {' or '.join(close)}?" if close else f"Choose one of {', '.join(names)}"
     return UnknownNameError(f"{kind} must be a known name", repr(name), remedy)
 

@@ -29,10 +29,7 @@ def write_arrays(path: str | Path, header: dict[str, Any], arrays: dict[str, Arr
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
-    """A file that takes the place of the one at this path when it has been written without an error.
-
-    `mode` is what others may do with it, less what the user's umask takes away.
-    """
+    """A file that takes the place of the one at this path when written without an error; `mode` as for `os.open`."""
     temporary = path.with_name(f".{path.name}.{token_hex(8)}.part")
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, mode), "wb") as file:
@@ -60,11 +57,9 @@ def read_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
     except FileNotFoundError:
         raise
     except Exception as error:  # whatever reading foreign bytes may end in
-        raise CheckpointError(
-            "A saved file must be a complete npz with a JSON header, as dualanchor writes it",
-            f"{path}: {type(error).__name__}: {error}",
-            "Give the path of a file that dualanchor wrote; a damaged checkpoint can be deleted to start anew",
-        ) from error
+        rule = "A saved file must be a complete npz with a JSON header, as dualanchor writes it"
+        remedy = "Give the path of a file that dualanchor wrote; a damaged checkpoint can be deleted to start anew"
+        raise CheckpointError(rule, f"{path}: {type(error).__name__}: {error}", remedy) from error
     return header, arrays
 
 
@@ -74,10 +69,8 @@ def jsonable(value: Any) -> Any:
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [jsonable(item) for item in value]
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, np.generic)):
         return jsonable(value.tolist())
-    if isinstance(value, np.generic):
-        return jsonable(value.item())
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     if isinstance(value, Enum):

@@ -1,12 +1,10 @@
 """Findings: what was noticed, as data. Sentences are made only for printing, all from one table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from string import Formatter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from dualanchor.core.errors import unknown_name
 from dualanchor.core.files import jsonable
@@ -37,12 +35,9 @@ class Finding:
 
     Attributes
     ----------
-    code : str
-        A word of `CODES`; the page "Findings" of the documentation has a section for each.
-    severity : Severity
-        By default that of the code.
-    values : dict
-        The numbers behind it, as plain JSON values; a non-finite number is None.
+    code : str, a word of `CODES`; the page "Findings" of the documentation has a section for each
+    severity : Severity, by default that of the code
+    values : dict, the numbers behind it, as plain JSON values; a non-finite number is None
     """
 
     code: str
@@ -57,12 +52,12 @@ class Finding:
         object.__setattr__(self, "values", jsonable(self.values))
 
     @classmethod
-    def of(cls, code: str, **values: Any) -> Finding:
+    def of(cls, code: str, **values: Any) -> Self:
         """A finding with the severity of its code."""
         return cls(code, values=values)
 
     @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> Finding:
+    def from_dict(cls, facts: Mapping[str, Any]) -> Self:
         """The finding that `to_dict` wrote down."""
         return cls(facts["code"], Severity(facts["severity"]), dict(facts["values"]))
 
@@ -91,9 +86,7 @@ def violations(findings: Iterable[Finding]) -> list[Finding]:
 
 
 class _Formatter(Formatter):
-    """Format templates in which None stands for a number that is not finite."""
-
-    def format_field(self, value: Any, format_spec: str) -> str:
+    def format_field(self, value: Any, format_spec: str) -> str:  # None stands for a number that is not finite
         return "infinite" if value is None else str(format(value, format_spec))
 
 
@@ -142,9 +135,8 @@ def _route_theorem(v: Values) -> str:
 
 
 def _extragradient(v: Values) -> str:
-    why = {"seen": "samples show an F that is not cocoercive"}
-    default = "M is given without mu: F may not be cocoercive"
-    return f"{why.get(v['reason'], default)}; the mean of extragradient steps, to which no theorem applies"
+    seen, given = "samples show an F that is not cocoercive", "M is given without mu: F may not be cocoercive"
+    return f"{seen if v['reason'] == 'seen' else given}; the mean of extragradient steps, to which no theorem applies"
 
 
 def _estimated_constants(v: Values) -> str:
@@ -160,16 +152,7 @@ def _spent(what: str) -> Callable[[Values], str]:
     return text
 
 
-def _codes(severity: Severity, texts: Texts, label: str | None = None) -> dict[str, Code]:
-    return {code: Code(severity, text, label) for code, text in texts.items()}
-
-
-SAMPLES = "samples"
-"""The label of findings that say where samples went; a printed result joins them into one line."""
-
-ROUTE = "route"
-"""The label of findings that say why a method was chosen."""
-
+SAMPLES, ROUTE = "samples", "route"  # labels of findings that say where samples went, and why a method was chosen
 _ROUTES: Texts = {
     "route-theorem": _route_theorem,
     "route-markov": "one run planned for eps times the root of {delta:.3g} (Markov) costs less than several",
@@ -230,8 +213,6 @@ _RUN_NOTES: Texts = {
     "estimated-constants": _estimated_constants,
     "composite-residual": "residual and certificate are those of F(x) + g with g in G(x), at x = prox(z)",
     "longer-steps": "batches of at least {size:,} admit steps of {step:.4g} and save {saved:,} of {rounds:,} rounds",
-}
-_CERTIFICATE_NOTES = {
     "no-certificate": "no certificate: that takes a budget of {least} samples or more",
     "certificate-interrupted": "interrupted while the certificate was being made, so there is none",
     "no-residual": "for a bound on the residual: {command}",
@@ -257,14 +238,14 @@ _OTHER_NOTES = {
     "no-far-samples": "no samples at a distance of {distance:.3g} from x0 or further: {error}",
     "no-visible-change": "no change of the operator was visible above the noise: pass radius to measure further out",
 }
-CODES: dict[str, Code] = {
-    **_codes(NOTE, _ROUTES, ROUTE),
-    **_codes(NOTE, _SAMPLES, SAMPLES),
-    **_codes(VIOLATION, _VIOLATIONS),
-    **_codes(WARNING, _WARNINGS),
-    **_codes(NOTE, _RUN_NOTES),
-    **_codes(NOTE, _CERTIFICATE_NOTES),
-    **_codes(WARNING, _CERTIFICATE_WARNINGS),
-    **_codes(NOTE, _OTHER_NOTES),
-}
+_TABLES: tuple[tuple[Severity, str | None, Texts], ...] = (
+    (NOTE, ROUTE, _ROUTES),
+    (NOTE, SAMPLES, _SAMPLES),
+    (VIOLATION, None, _VIOLATIONS),
+    (WARNING, None, _WARNINGS),
+    (NOTE, None, _RUN_NOTES),
+    (WARNING, None, _CERTIFICATE_WARNINGS),
+    (NOTE, None, _OTHER_NOTES),
+)
+CODES = {code: Code(kind, text, label) for kind, label, texts in _TABLES for code, text in texts.items()}
 """Every code: its default severity and its sentence."""

@@ -1,7 +1,5 @@
 """How rows of a run end, and what is recorded on the way."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 
@@ -36,10 +34,9 @@ _UNWANTED = frozenset({Status.RUNNING, Status.DIVERGED, Status.FAILED, Status.IN
 
 @dataclass(frozen=True, repr=False)
 class History:
-    """What was recorded on the way, as a tidy table: one line per row of the run and recorded step.
+    """One line per row of the run (configuration-major) and recorded step, in columns.
 
-    Each column is an array: `row` of the run (configuration-major), steps `k`, fresh samples `draws`, operator
-    evaluations `evals`, and the true `residual`, evaluated outside of the budget; empty where F is not known.
+    Steps `k`, fresh samples `draws`, evaluations `evals`, and the true `residual`, empty where F is not known.
     """
 
     row: IntArray
@@ -63,7 +60,7 @@ class History:
             ranges.append(f"{'mean ' * (rows.size > 1)}residual = {begin:.4g} to {end:.4g}")
         return f"History({', '.join([count, *ranges])})"
 
-    def of(self, row: int) -> History:
+    def of(self, row: int) -> "History":
         """The lines of one row of the run."""
         chosen = self.row == row
         return History(*(column[chosen] if column.size else column for column in vars(self).values()))

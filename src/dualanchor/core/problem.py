@@ -16,9 +16,8 @@ from dualanchor.core.types import Array
 class Constants:
     """What is known of an operator and its noise; None where nothing is.
 
-    F is 1/L-cocoercive, in expectation for one sample (Assumption 3.2), mu-strongly monotone (0: merely monotone) and
-    M-Lipschitz; the variance of one sample is at most sigma squared (Assumption 3.1); D is the distance from the start
-    to a root, as a root mean square where instance or start are random.
+    F is 1/L-cocoercive, in expectation for one sample (Assumption 3.2), mu-strongly monotone and M-Lipschitz; the
+    variance of one sample is at most sigma squared (Assumption 3.1); D is the (root mean square) distance to a root.
     """
 
     L: float | None = None
@@ -52,18 +51,12 @@ class Problem:
 
     Parameters
     ----------
-    oracle : Oracle
-        What is sampled.
-    x0 : array of shape (d,)
-        The start: numbers, or an array of NumPy, PyTorch, JAX or CuPy, which runs from it then work with.
-    constants : Constants, optional
-        What is known; theorems ask for some of it.
-    root : array of shape (d,), optional
-        A known root.
-    name : str
-        Shown in results.
-    step_size : float, optional
-        The default step of methods; 1/L where L is known.
+    oracle : Oracle, what is sampled
+    x0 : array of shape (d,), the start: numbers, or an array of NumPy, PyTorch, JAX or CuPy, with which runs then work
+    constants : Constants, optional; what is known, and theorems ask for
+    root : array of shape (d,), optional; a known root
+    name : str, shown in results
+    step_size : float, optional; the default step of methods, 1/L where L is known
 
     Examples
     --------

@@ -25,7 +25,6 @@ class Registry(Generic[T]):
         self._found: dict[str, type[T]] = {}
 
     def all(self) -> dict[str, type[T]]:
-        """Classes by id, in alphabetical order."""
         if self._found:
             return self._found
         found = {}
@@ -39,11 +38,9 @@ class Registry(Generic[T]):
         return self._found
 
     def entries(self) -> list[Entry]:
-        """What there is, in alphabetical order."""
         return [Entry(name, vars(cls)["title"], cls) for name, cls in self.all().items()]
 
     def get(self, name: str) -> type[T]:
-        """The class with this id; an error lists close matches."""
         if name not in self.all():
             raise unknown_name(self._kind, name, self.all())
         return self.all()[name]

@@ -1,7 +1,5 @@
 """The printed form of a result: labelled lines, as text or as an HTML table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from html import escape
 from math import prod
@@ -18,14 +16,14 @@ MOST_LINES = 24
 Lines = list[tuple[str, str]]
 
 
-def as_text(result: Result) -> str:
+def as_text(result: "Result") -> str:
     """The lines with their labels flush right; at most `MOST_LINES`, unless there are more warnings."""
     lines = _lines(result)
     width = max(10, *(len(label) for label, _ in lines))
     return "\n".join(f"{label:>{width}}: {text}" for label, text in lines)
 
 
-def as_html(result: Result) -> str:
+def as_html(result: "Result") -> str:
     """The lines as a table, everything escaped."""
     rows = "".join(
         f'<tr><th style="text-align: right">{escape(label)}</th><td style="text-align: left">{escape(text)}</td></tr>'
@@ -34,7 +32,7 @@ def as_html(result: Result) -> str:
     return f"<table>{rows}</table>"
 
 
-def _lines(result: Result) -> Lines:
+def _lines(result: "Result") -> Lines:
     lines = [*_head(result), *_points(result)]
     shown = [one for one in result.findings if one.label not in (ROUTE, SAMPLES)]
     notes = [one for one in shown if one.severity is Severity.NOTE]
@@ -47,7 +45,7 @@ def _lines(result: Result) -> Lines:
     return lines
 
 
-def _head(result: Result) -> Iterator[tuple[str, str]]:
+def _head(result: "Result") -> Iterator[tuple[str, str]]:
     routes = [one for one in result.findings if one.label == ROUTE]
     yield "method", f"{result.method['id']} on {result.problem['name']}"
     yield from ((ROUTE, str(one)) for one in routes)
@@ -67,8 +65,7 @@ def _head(result: Result) -> Iterator[tuple[str, str]]:
         yield "certificate", result.certificate.text
 
 
-def _shares(result: Result) -> str:
-    """What the samples were used for, in brackets."""
+def _shares(result: "Result") -> str:
     order = list(CODES)
     parts = sorted((one for one in result.findings if one.label == SAMPLES), key=lambda one: order.index(one.code))
     if not parts:
@@ -80,7 +77,7 @@ def _shares(result: Result) -> str:
     return f" ({', '.join(texts)})"
 
 
-def _residual(result: Result) -> str:
+def _residual(result: "Result") -> str:
     if result.residual is None:
         return "not known: the operator can only be sampled"
     if result.residual_kind == "estimated" and np.all(np.asarray(result.residual) == 0):
@@ -88,7 +85,7 @@ def _residual(result: Result) -> str:
     return f"{span(result.residual, '.4g')} ({result.residual_kind})"
 
 
-def _points(result: Result) -> Iterator[tuple[str, str]]:
+def _points(result: "Result") -> Iterator[tuple[str, str]]:
     blocks = {"u": result.x[0], "v": result.x[1]} if isinstance(result.x, tuple) else {"x": result.x}
     for name, block in blocks.items():
         if result.shape or (np.ndim(block) > 1 and prod(block.shape) > 12):

@@ -1,12 +1,10 @@
 """The outcome of a run."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -36,28 +34,18 @@ class Result(Mapping[str, Any]):
 
     Attributes
     ----------
-    x : array
-        The last iterate, an array of the library of the start.
-    success : bool
-        Ended as asked, finite, and at the target if there was one.
-    status : Status
-        How each row ended; `message` says it in a sentence.
-    nit, nfev, draws : int
-        Steps, operator evaluations, fresh samples.
+    x : array, the last iterate, an array of the library of the start
+    success : bool, ended as asked, finite, and at the target if there was one
+    status : Status, how each row ended; `message` says it in a sentence
+    nit, nfev, draws : int, steps, operator evaluations, fresh samples
     residual, residual_kind : float or None, str or None
         The norm of F at x, also as `fun`; infinite for a diverged row. It is "true" where F is known, or "estimated".
-    history : History
-        What was recorded on the way.
-    state : dict of arrays
-        Everything the method remembers, one row per run.
-    problem, method, seed : dict, dict, int
-        Names and parameters, and where all randomness came from.
+    history : History, what was recorded on the way
+    state : dict of arrays, everything the method remembers, one row per run
+    problem, method, seed : names and parameters, and where all randomness came from
     plan, certificate, calibration
-        What the front doors planned, certified and found out; None from `solve`. Plan and calibration are plain dicts
-        if they come from a file.
-    claim, findings : Claim or None, tuple of Finding
-        What may be claimed about the residual; why the method was chosen, where samples went, what speaks against the
-        assumptions, what else to know.
+        What the front doors planned, certified and found; None from `solve`. In a file plan and calibration are dicts.
+    claim, findings : what may be claimed about the residual; what else to know, such as where samples went
     """
 
     x: Any
@@ -117,7 +105,7 @@ class Result(Mapping[str, Any]):
         differ = [name for name in parameters[0] if any(one[name] != parameters[0][name] for one in parameters)]
         return [", ".join(f"{name}={one[name]}" for name in differ) or str(self.method["id"]) for one in parameters]
 
-    def row(self, number: int) -> Result:
+    def row(self, number: int) -> Self:
         """One replication of a result with several, as a result of its own."""
         names = ("nit", "nfev", "draws", "success", *(() if self.residual is None else ("residual",)))
         return replace(
@@ -129,7 +117,7 @@ class Result(Mapping[str, Any]):
             **{name: getattr(self, name)[number].item() for name in names},
         )
 
-    def raise_for_status(self) -> Result:
+    def raise_for_status(self) -> Self:
         """Raise if any row did not succeed; otherwise return the result itself."""
         if not np.all(self.success):
             rule = f"{self.method['id']} on {self.problem['name']} was to end as asked"
@@ -181,7 +169,7 @@ class Result(Mapping[str, Any]):
         return write_arrays(path, header, arrays)
 
     @classmethod
-    def load(cls, path: str | Path) -> Result:
+    def load(cls, path: str | Path) -> Self:
         """Read a result written by `save`."""
         header, arrays = read_arrays(path)
         if header.get("format") != _FORMAT:

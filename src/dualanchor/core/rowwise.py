@@ -1,8 +1,4 @@
-"""Records whose numbers may differ from row to row.
-
-A method is a frozen dataclass of hyper-parameters. For a whole grid in one array each hyper-parameter that
-differs between configurations becomes a column of shape (rows, 1), so that the same formula serves both.
-"""
+"""Records whose numbers may differ from row to row: those that do become columns of shape (rows, 1)."""
 
 import dataclasses
 import numbers
@@ -16,10 +12,9 @@ from dualanchor.core.types import Rows
 
 
 class Column(np.ndarray[Any, Any]):
-    """One number per row, (rows, 1), that gives way like a Python number.
+    """One number per row, (rows, 1), rounded as a Python number is in arithmetic with an array of lower precision.
 
-    In arithmetic with an array of lower precision it is rounded to that precision first, so a row of a stack
-    computes exactly what it would compute alone. Arithmetic among columns and numbers gives a column.
+    So a row of a stack computes exactly what it would compute alone. Columns and numbers give columns.
     """
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
@@ -58,7 +53,6 @@ class Rowwise:
         return dataclasses.replace(first, **changes)  # type: ignore[type-var]
 
     def take(self, rows: Rows) -> Self:
-        """The same record for a selection of its rows."""
         return self._with(lambda column: column[rows])
 
     def in_full_precision(self) -> Self:
@@ -87,8 +81,5 @@ def _column(owner: str, name: str, values: list[Any]) -> Any:
             return np.array(values, dtype)[:, None].view(Column)
     if all(isinstance(value, Rowwise) for value in values):
         return type(values[0]).stack(values)
-    raise ArgumentTypeError(
-        f"{owner}: configurations of one run may differ in numbers only, and {name} is not one",
-        ", ".join(map(repr, values[:3])),
-        "Run these configurations one by one",
-    )
+    rule = f"{owner}: configurations of one run may differ in numbers only, and {name} is not one"
+    raise ArgumentTypeError(rule, ", ".join(map(repr, values[:3])), "Run these configurations one by one")

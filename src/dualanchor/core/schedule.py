@@ -1,7 +1,4 @@
-"""Batch sizes per round: constant, tapered, growing, or written out.
-
-Wherever a method takes a `batch_size` it takes an int, a Schedule or a list of sizes.
-"""
+"""Batch sizes per round: an int, a Schedule (constant, tapered, growing, in stages), or a list of sizes."""
 
 import numbers
 from abc import ABC, abstractmethod
@@ -26,9 +23,7 @@ class Schedule(Rowwise, ABC):
         """The size of round k; k may be an array of rounds."""
 
 
-LARGEST = 1 << 50
-"""No batch is larger: sums of sizes stay whole numbers of 64 bits."""
-
+LARGEST = 1 << 50  # no batch is larger: sums of sizes stay whole numbers of 64 bits
 BatchSize: TypeAlias = "int | Schedule | Sequence[int]"
 
 
@@ -53,10 +48,8 @@ class Tapered(Schedule):
 
     Parameters
     ----------
-    C : float
-        Scale; the sizes sum to at most :math:`N - 1 + C (\ln N + 0.02)`.
-    multiple : int
-        Sizes are rounded up to multiples of this many samples, the number of workers that share a batch.
+    C : float, scale; the sizes sum to at most N - 1 + C (ln N + 0.02)
+    multiple : int, sizes are rounded up to multiples of this many samples, the number of workers that share a batch
 
     Examples
     --------
@@ -95,8 +88,7 @@ class Growing(Schedule):
 
     Parameters
     ----------
-    c : float
-        Rate; accuracy :math:`\epsilon` wants :math:`c = \Theta(\sigma^2/\epsilon^2)`.
+    c : float, rate; accuracy ε wants c = Θ(σ²/ε²)
     """
 
     c: Any
@@ -125,10 +117,7 @@ class Listed(Schedule):
 
 @dataclass(frozen=True)
 class Stages(Schedule):
-    """Schedules one after another: stage i has `horizons[i] - 1` rounds with batches by `batch_sizes[i]`.
-
-    Rounds past the last stage keep its last size.
-    """
+    """Schedules one after another: stage i has `horizons[i] - 1` rounds with batches by `batch_sizes[i]`."""
 
     horizons: tuple[int, ...]
     batch_sizes: tuple[Any, ...]
@@ -145,16 +134,12 @@ class Stages(Schedule):
 
     @cached_property
     def _sizes(self) -> Any:
-        sizes = []
-        for N, batch_size in zip(self.horizons, self.batch_sizes, strict=True):
-            stage = as_schedule(batch_size, "Stages", N).size(np.arange(N - 1), N)
-            sizes.append(np.broadcast_to(stage, (N - 1,)))
-        return np.concatenate(sizes)
+        stages = [(N, as_schedule(size, "Stages", N)) for N, size in zip(self.horizons, self.batch_sizes, strict=True)]
+        return np.concatenate([np.broadcast_to(one.size(np.arange(N - 1), N), (N - 1,)) for N, one in stages])
 
     def size(self, k: Any, horizon: Any) -> Any:
-        if isinstance(k, int):
-            return int(self._sizes[min(k, self._sizes.size - 1)])
-        return self._sizes[np.minimum(k, self._sizes.size - 1)]
+        sizes = self._sizes[np.minimum(k, self._sizes.size - 1)]  # past the last stage: its last size
+        return int(sizes) if isinstance(k, int) else sizes
 
 
 def whole(sizes: Any) -> Any:
@@ -168,16 +153,12 @@ def _require_positive(value: Any, name: str) -> None:
     if given.dtype.kind not in "iuf":
         raise ArgumentTypeError(f"{name} must be a number", repr(value), "Use a positive number")
     if not (np.all(given > 0) and np.all(np.isfinite(given))):
-        raise ArgumentError(
-            f"{name} must be positive and finite", value, f"Use a positive, finite number for {name[-1]}"
-        )
+        remedy = f"Use a positive, finite number for {name[-1]}"
+        raise ArgumentError(f"{name} must be positive and finite", value, remedy)
 
 
 def as_schedule(batch_size: BatchSize, owner: str, horizon: Any = None, rounds: Any = None) -> Schedule:
-    """The schedule that a `batch_size` argument stands for, checked.
-
-    `horizon` is the method's, None for an anytime one; `rounds` how many rounds will be asked for, where known.
-    """
+    """The schedule that a `batch_size` stands for, checked for a horizon (None: anytime) and a number of rounds."""
     if isinstance(batch_size, Schedule):
         if batch_size.needs_horizon and horizon is None:
             remedy = "Pass horizon=N, or use an int or Growing(c)"

@@ -1,7 +1,5 @@
 """The Session: the only way in which a method sees an oracle, and the only place where samples are counted."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +18,7 @@ class Mark(NamedTuple):
     evals: Counts
     position: Counts
 
-    def take(self, rows: Rows) -> Mark:
-        """The mark of a selection of the rows."""
+    def take(self, rows: Rows) -> "Mark":
         return Mark(*(count if isinstance(count, int) else shared(count[rows]) for count in self))
 
 
@@ -30,12 +27,9 @@ class Session:
 
     Attributes
     ----------
-    oracle, streams
-        What is sampled, and where its randomness comes from.
-    draws, evals : int or array of int
-        Fresh samples and operator evaluations so far, for all rows or per row.
-    checking : bool
-        Whether each value is examined: real, finite at moderate points, and the point left unchanged.
+    oracle, streams : what is sampled, and where its randomness comes from
+    draws, evals : int or array of int, fresh samples and operator evaluations so far, for all rows or per row
+    checking : bool, whether each value is examined: real, finite at moderate points, and the point left unchanged
     """
 
     __slots__ = ("checking", "draws", "evals", "oracle", "streams")
@@ -73,23 +67,31 @@ class Session:
             raise
         except Exception as error:
             raise raised(error, "evaluating a batch") from error
-        if (
-            type(value) is not np.ndarray
-            or type(x) is not np.ndarray
-            or value.dtype is not x.dtype
-            or value.shape != x.shape
-        ):
-            value = accepted(x, value)
+        fine = type(value) is type(x) is np.ndarray and value.dtype is x.dtype and value.shape == x.shape
+        value = value if fine else accepted(x, value)
         if before is not None:
             _require_numbers(x, value, self.oracle)
             _require_unchanged(x, before)
         return value
 
-    def at(self, rows: Rows) -> Session:
+    def fresh(self, x: Array, size: Counts) -> Array:
+        """F_B(x) with a fresh batch: what `F(x, F.draw(size))` gives, in one call."""
+        if self.checking or type(size) is not int:
+            return self(x, self.draw(size))
+        oracle = self.oracle
+        try:
+            value = oracle.mean(x, oracle.draw(self.streams, size))
+        except Exception as error:
+            raise error if isinstance(error, DualAnchorError) else raised(error, "evaluating a batch") from error
+        self.draws, self.evals = self.draws + size, self.evals + size
+        fine = type(value) is type(x) is np.ndarray and value.dtype is x.dtype and value.shape == x.shape
+        return value if fine else accepted(x, value)
+
+    def at(self, rows: Rows) -> "Session":
         """A view of some of the rows (a mask); what it draws and evaluates is counted here."""
         return self if rows.all() else _Part(self, np.flatnonzero(rows))
 
-    def take(self, rows: Rows) -> Session:
+    def take(self, rows: Rows) -> "Session":
         """A session of its own for a selection of the rows, with the counts they have reached."""
         draws, evals, _ = self.mark().take(rows)
         part = Session(self.oracle.take(rows), self.streams.take(rows), draws, evals)
@@ -158,6 +160,9 @@ class _Part(Session):
         except OracleError as error:
             raise _of_rows(error, self._rows) from error
 
+    def fresh(self, x: Array, size: Counts) -> Array:
+        return self(x, self.draw(size))
+
     def _add(self, counts: Counts, amount: Counts) -> Counts:
         total = per_row(counts, self._parent.streams.rows).copy()
         total[self._rows] += amount
@@ -170,43 +175,32 @@ def _of_rows(error: OracleError, rows: Rows) -> OracleError:
 
 def raised(error: BaseException, doing: str) -> OracleError:
     """What is said of an error that a user's oracle raised."""
-    return OracleError(
-        f"The oracle must not raise when {doing}",
-        f"{type(error).__name__}: {error}",
-        "Fix the oracle; the error it raised is shown above, the result so far is in .result of this one",
-    )
+    remedy = "Fix the oracle; the error it raised is shown above, the result so far is in .result of this one"
+    return OracleError(f"The oracle must not raise when {doing}", f"{type(error).__name__}: {error}", remedy)
 
 
 def accepted(x: Array, value: Any) -> Array:
     """What an oracle returned as an array like x: of its library, shape and precision."""
     value = arrays.as_library_of(value, x)
     if getattr(value, "shape", None) != x.shape:
-        raise OracleError(
-            "The oracle must return F_B(x) with the shape of x",
-            f"{arrays.form(value)} for x of shape {tuple(x.shape)}",
-            "Return one vector per row, of the same length",
-        )
+        rule, received = "The oracle must return F_B(x) with the shape of x", arrays.form(value)
+        remedy = "Return one vector per row, of the same length"
+        raise OracleError(rule, f"{received} for x of shape {tuple(x.shape)}", remedy)
     if not arrays.alike(value, x):
-        raise OracleError(
-            "The oracle must return an array of the library of x",
-            f"{type(value).__name__} for x of type {type(x).__name__}",
-            "Compute with the library of x0, or start from an array of the other one",
-        )
+        rule, received = "The oracle must return an array of the library of x", type(value).__name__
+        remedy = "Compute with the library of x0, or start from an array of the other one"
+        raise OracleError(rule, f"{received} for x of type {type(x).__name__}", remedy)
     if not arrays.is_real(value):
-        raise OracleError(
-            "The oracle must return real floating-point numbers", f"dtype {value.dtype}", "Return a float array"
-        )
+        rule = "The oracle must return real floating-point numbers"
+        raise OracleError(rule, f"dtype {value.dtype}", "Return a float array")
     # In the precision of x: whether rows are evaluated together must not matter.
     return value.astype(x.dtype, copy=False) if isinstance(x, np.ndarray) else value
 
 
 def _require_unchanged(x: Array, before: Array) -> None:
     if not arrays.unchanged_since(x, before):
-        raise OracleError(
-            "The oracle must not change the point that it is evaluated at",
-            "a point that was different afterwards",
-            "Work on a copy of x",
-        )
+        rule = "The oracle must not change the point that it is evaluated at"
+        raise OracleError(rule, "a point that was different afterwards", "Work on a copy of x")
 
 
 def _require_numbers(x: Array, value: Array, oracle: Oracle) -> None:
@@ -220,9 +214,6 @@ def _require_numbers(x: Array, value: Array, oracle: Oracle) -> None:
     if broken.any():
         oracle.trace_nan()
         row = int(np.flatnonzero(broken)[0])
-        raise OracleError(
-            "The oracle must return numbers at every finite point",
-            f"NaN for a point of norm {arrays.row_norms(x)[row]:.3g}",
-            "Fix the oracle for this point, or start elsewhere",
-            row,
-        )
+        rule, remedy = "The oracle must return numbers at every finite point", "Fix the oracle for this point"
+        received = f"NaN for a point of norm {arrays.row_norms(x)[row]:.3g}"
+        raise OracleError(rule, received, f"{remedy}, or start elsewhere", row)

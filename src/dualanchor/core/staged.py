@@ -14,11 +14,14 @@ END = -1
 
 
 class Stage(NamedTuple):
-    """A plain method, the state from which it goes on, and how many of its steps are taken."""
+    """A method, the state from which it goes on, and how many of its steps are taken (None: until it ends itself).
+
+    The method may be made of stages, too; its state is then what its own `begin` gives.
+    """
 
     method: Method
     state: State
-    steps: int
+    steps: int | None
 
 
 class Staged(Method):

@@ -1,12 +1,9 @@
 """From a seed to one random stream per replication and purpose.
 
-A stream is a fixed sequence and can be read at any position: each of its blocks comes from a generator of its own,
-keyed by (seed, purpose, replication, kind) and the block's number. A row of a run only remembers its position. So
-results do not depend on how rows are grouped, and a run is resumed by writing down integers. Rows of the same
-replication read the same numbers: configurations share the noise of their seed.
+A stream can be read at any position: each of its blocks comes from a generator of its own, keyed by (seed, purpose,
+replication, kind) and the block's number. So results do not depend on how rows are grouped, and a run is resumed from
+integers. Rows of the same replication read the same numbers.
 """
-
-from __future__ import annotations
 
 import ctypes
 from collections import OrderedDict
@@ -54,14 +51,10 @@ class Streams:
 
     Parameters
     ----------
-    seed : int
-        Non-negative; everything follows from it.
-    replications : array of int, one per row
-        Rows with the same number read the same sequence.
-    purpose : Purpose
-        Streams of different purposes are independent.
-    dimension, dtype
-        Length and type of the NumPy vectors that `normals` gives: those of the iterates.
+    seed : int, non-negative; everything follows from it
+    replications : array of int, one per row; rows with the same number read the same sequence
+    purpose : Purpose, streams of different purposes are independent
+    dimension, dtype : length and type of the NumPy vectors that `normals` gives: those of the iterates
     """
 
     def __init__(
@@ -79,17 +72,17 @@ class Streams:
         self._distinct, slots = np.unique(self.replications, return_inverse=True)
         self._set_slots(slots)
         self._sequences: dict[Any, _Sequence] = {}
+        self._normals: _Sequence | None = None
 
     @property
     def rows(self) -> int:
-        """How many rows read these streams."""
         return self.replications.size
 
-    def of(self, purpose: Purpose) -> Streams:
+    def of(self, purpose: Purpose) -> "Streams":
         """Streams of the same rows for another purpose, at their beginning."""
         return Streams(self.seed, self.replications, purpose, self.dimension, self.dtype)
 
-    def take(self, rows: Rows) -> Streams:
+    def take(self, rows: Rows) -> "Streams":
         """The streams of a selection of the rows, at the positions these rows have reached."""
         part = object.__new__(Streams)
         part.__dict__.update(self.__dict__)
@@ -101,12 +94,9 @@ class Streams:
         return part
 
     def put(self, rows: Rows, position: Counts) -> None:
-        """Set the position of a selection of the rows."""
         positions = per_row(self.position, self.rows).copy()
         positions[rows] = position
         self.position = shared(positions)
-
-    # -- reading ---------------------------------------------------------------------------------------------
 
     def normals(self) -> Array:
         """The next standard normal vector of each row, (rows, d). One position, whatever d."""
@@ -116,23 +106,15 @@ class Streams:
         return values if len(values) == self.rows else np.tile(values, (self.rows // len(values), 1))
 
     def normals_at(self, position: Counts) -> Array:
-        """The standard normal vectors at a position, which moves nowhere; read-only or newly allocated.
-
-        Where the rows go through the same replications again and again these are given once: (period, d).
-        """
-        sequence = self._sequences.get(Kind.NORMALS) or self._make_normals()
+        """The normal vectors at a position, not to be written to; once where replications recur: (period, d)."""
+        sequence = self._normals or self._sequence(Kind.NORMALS)
         if isinstance(position, int):
             return sequence.item(position, self._period)
         return self._each(position, lambda slots, at: sequence.item(at, slots))
 
     def integers(self, n: int, size: int) -> IntArray:
         """The next `size` uniform indices below n of each row, (rows, size). `size` positions."""
-        key = (Kind.INTEGERS, n)
-        if key not in self._sequences:
-            self._sequences[key] = self._sequence(
-                Kind.INTEGERS, (), np.int64, lambda rng, out: rng.integers(0, n, len(out))
-            )
-        sequence, position = self._sequences[key], self.position
+        sequence, position = self._sequences.get((Kind.INTEGERS, n)) or self._sequence(Kind.INTEGERS, n), self.position
         self.position = position + size
         if isinstance(position, int):
             values = sequence.window(position, size, self._slots)
@@ -145,14 +127,11 @@ class Streams:
 
     def uniforms(self, start: int, size: int) -> Array:
         """Numbers `start` to `start + size - 1` of each row's sequence on [0, 1); moves no position."""
-        if Kind.UNIFORMS not in self._sequences:
-            self._sequences[Kind.UNIFORMS] = self._sequence(
-                Kind.UNIFORMS, (), np.float64, lambda rng, out: rng.random(out=out)
-            )
-        return np.broadcast_to(self._sequences[Kind.UNIFORMS].window(start, size, self._slots), (self.rows, size))
+        sequence = self._sequences.get((Kind.UNIFORMS, 0)) or self._sequence(Kind.UNIFORMS)
+        return np.broadcast_to(sequence.window(start, size, self._slots), (self.rows, size))
 
     @cached_property
-    def handles(self) -> list[Handle]:
+    def handles(self) -> "list[Handle]":
         """One handle per row, from which generators for this row's positions are had; moves no position."""
         return [Handle(self.seed, self.purpose, int(r)) for r in self.replications]
 
@@ -160,10 +139,8 @@ class Streams:
         """A new generator for each row. One position."""
         positions = per_row(self.position, self.rows).tolist()
         self.position = self.position + 1
-        handles = [Handle(self.seed, self.purpose, int(r)) for r in self.replications]  # each with a generator
-        return [handle.generator(at) for handle, at in zip(handles, positions, strict=True)]
-
-    # -- rows and replications -------------------------------------------------------------------------------
+        keyed = zip(self.replications.tolist(), positions, strict=True)
+        return [Handle(self.seed, self.purpose, replication).generator(at) for replication, at in keyed]
 
     def _set_slots(self, slots: IntArray) -> None:
         """Where each row's replication stands among the distinct ones; None for all in order, or for the only one."""
@@ -190,14 +167,14 @@ class Streams:
         assert out is not None
         return out
 
-    def _make_normals(self) -> _Sequence:
+    def _sequence(self, kind: Kind, n: int = 0) -> "_Sequence":
         drawn: Any = np.float32 if self.dtype == np.float32 else np.float64
-        made = self._sequences[Kind.NORMALS] = self._sequence(
-            Kind.NORMALS, (self.dimension,), drawn, lambda rng, out: rng.standard_normal(out=out, dtype=drawn)
-        )
-        return made
-
-    def _sequence(self, kind: Kind, shape: tuple[int, ...], dtype: Any, fill: Callable[..., Array]) -> _Sequence:
+        kinds: dict[Kind, tuple[tuple[int, ...], Any, Callable[[np.random.Generator, Array], Array]]] = {
+            Kind.NORMALS: ((self.dimension,), drawn, lambda rng, out: rng.standard_normal(out=out, dtype=drawn)),
+            Kind.INTEGERS: ((), np.int64, lambda rng, out: rng.integers(0, n, len(out))),
+            Kind.UNIFORMS: ((), np.float64, lambda rng, out: rng.random(out=out)),
+        }
+        shape, dtype, fill = kinds[kind]
         handles: dict[int, Handle] = {}
 
         def block(slot: int, number: int, out: Array) -> None:
@@ -207,25 +184,30 @@ class Streams:
             if values is not out:
                 out[...] = values
 
-        return _Sequence(block, self._distinct.size, shape, dtype)
+        made = self._sequences[kind, n] = _Sequence(block, self._distinct.size, shape, dtype)
+        self._normals = self._sequences.get((Kind.NORMALS, 0))  # found without a look-up, once for every batch
+        return made
 
 
 class Handle:
-    """Gives generators: the one for (number, shard) is always in the same state.
+    """Gives one generator again and again, each time set to the state for (number, shard).
 
-    It hands out one generator again and again, set back each time; asking for another number moves it. The state is
-    that of SFC64 seeded with two words that stand for (seed, purpose, replication, kind), the shard added to the
-    first of them, and the number.
+    That of SFC64 seeded with words for (seed, purpose, replication, kind), the shard added to the first, and a number.
     """
 
-    __slots__ = ("_first", "_generator", "_mix", "_second", "_words")
+    __slots__ = ("_arguments", "_first", "_generator", "_mix", "_second", "_words")
 
     def __init__(self, seed: int, purpose: Purpose, replication: int, kind: Kind = Kind.GENERATORS) -> None:
+        self._arguments = (seed, purpose, replication, kind)
         key = np.random.SeedSequence(seed, spawn_key=(purpose, replication, kind))
         self._first, self._second = (int(word) for word in key.generate_state(2, np.uint64))
-        self._generator = np.random.Generator(np.random.SFC64(0))
+        self._generator = np.random.Generator(np.random.SFC64(key))  # the key is for those who spawn generators from it
         self._words = _state_words(self._generator)
         self._mix = partial(self._generator.random, out=np.empty(12))  # SFC64 mixes its seed in twelve rounds
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has a generator, and words, of its own."""
+        return type(self), self._arguments
 
     def generator(self, number: int, shard: int = 0) -> np.random.Generator:
         """The generator of one block or batch, or of one shard of it, at its beginning."""
@@ -237,10 +219,7 @@ class Handle:
 
 
 def _state_words(generator: np.random.Generator) -> Any:
-    """The memory of an SFC64 generator: the four words of its state, and one for half a word that was left over.
-
-    Writing there takes a tenth of the time that setting `bit_generator.state` does, once for every batch of a sampler.
-    """
+    # The four words of the state, and one for half a word left over; ten times as fast as `bit_generator.state`.
     words = (ctypes.c_uint64 * 5).from_address(generator.bit_generator.ctypes.state_address)
     words[:] = [1, 2, 3, 4, 0]
     found: Any = generator.bit_generator.state
@@ -250,10 +229,7 @@ def _state_words(generator: np.random.Generator) -> Any:
 
 
 class _Sequence:
-    """The same sequence for several replications, made in blocks when read; the latest blocks are cached.
-
-    Blocks double in length up to a limit, so a short run makes few numbers and a long one few blocks.
-    """
+    """A sequence per replication, made when read in blocks that double in length; the latest blocks are cached."""
 
     def __init__(
         self, fill: Callable[[int, int, Array], None], replications: int, shape: tuple[int, ...], dtype: Any
@@ -269,14 +245,12 @@ class _Sequence:
         self._loaded: object = ()  # the selection for which this block is known to be filled
 
     def item(self, position: int, slots: IntArray | None) -> Array:
-        """Entry `position` for the given replications (None: all, in order)."""
         if slots is not self._loaded or not self._start <= position < self._end:
             self._load(position, slots)
         value = self._values[:, position - self._start]
         return value if slots is None else value.take(slots, axis=0)
 
     def window(self, position: int, size: int, slots: IntArray | None) -> Array:
-        """Entries `position` to `position + size - 1`, along the second axis."""
         parts, end = [], position + size
         while position < end:
             if slots is not self._loaded or not self._start <= position < self._end:
@@ -288,7 +262,6 @@ class _Sequence:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def _locate(self, position: int) -> tuple[int, int, int]:
-        """Number, start and length of the block that holds a position."""
         steady = self._first << self._doublings  # here blocks have reached their full length
         if position >= steady:
             more = (position - steady) // self._longest
@@ -318,7 +291,6 @@ class _Sequence:
 
 
 def _period(numbers: IntArray) -> IntArray:
-    """The numbers that are gone through again and again, once; all of them if they are not."""
     again = np.flatnonzero(numbers[1:] == numbers[:1])
     length = int(again[0]) + 1 if again.size else numbers.size
     repeats = length > 0 and numbers.size % length == 0 and (numbers.reshape(-1, length) == numbers[:length]).all()

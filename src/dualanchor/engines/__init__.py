@@ -14,20 +14,8 @@ if TYPE_CHECKING:
     from dualanchor.engines.mpi import MPI
     from dualanchor.engines.ray import Ray
 
-__all__ = [
-    "SHARDS",
-    "Engine",
-    "Latency",
-    "Local",
-    "MPI",
-    "Ray",
-    "Shardable",
-    "ShardedData",
-    "attach",
-    "engine_of",
-    "make",
-    "opened",
-]
+__all__ = ["SHARDS", "Engine", "Latency", "Shardable", "ShardedData", "attach", "engine_of", "make", "opened"]
+__all__ += ["Local", "MPI", "Ray"]
 
 _KINDS = {"local": "Local", "mpi": "MPI", "ray": "Ray"}  # modules, imported when first used, and their classes
 

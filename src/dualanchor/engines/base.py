@@ -34,7 +34,6 @@ class Latency:
     per_number: float
 
     def seconds(self, dimension: int) -> float:
-        """Seconds of a round in this dimension."""
         return self.latency + self.per_number * dimension
 
 
@@ -51,10 +50,8 @@ class Engine(ABC):
 
     Attributes
     ----------
-    workers : int
-        How many compute a batch together. Results do not depend on it.
-    timeout : float or None
-        Seconds after which a worker that has not replied is given up and reported.
+    workers : int, how many compute a batch together. Results do not depend on it
+    timeout : float or None, seconds after which a worker that has not replied is given up and reported
     """
 
     workers: int
@@ -206,12 +203,10 @@ def attach(oracle: Oracle | Callable[..., Any], engine: Engine) -> Oracle:
         return EngineOracle(oracle.in_shards(SHARDS), engine)
     if oracle.inner is not None:
         return oracle.with_inner(attach(oracle.inner, engine))
-    raise CapabilityError(
-        "engine: a batch is computed by several workers only if it can be cut into shards",
-        f"an oracle of type {type(oracle).__name__}",
-        "Leave engine out (with additive noise a batch of any size is one evaluation of F), or use Sampler, FiniteSum "
-        "or engines.ShardedData for samples that cost time",
-    )
+    rule = "engine: a batch is computed by several workers only if it can be cut into shards"
+    remedy = "Leave engine out (with additive noise a batch of any size is one evaluation of F), or use Sampler, "
+    remedy += "FiniteSum or engines.ShardedData for samples that cost time"
+    raise CapabilityError(rule, f"an oracle of type {type(oracle).__name__}", remedy)
 
 
 def engine_of(oracle: Oracle) -> Engine | None:

@@ -25,15 +25,12 @@ class Local(Engine):
 
     Parameters
     ----------
-    workers : int, optional
-        How many; one per core that this process may use, if left out.
+    workers : int, optional; by default one per core that this process may use
     kind : {"auto", "threads", "processes"}
-        Threads run in parallel only as far as the sampler releases the interpreter's lock, as most of NumPy does for
-        large arrays. Processes get the sampler pickled (functions of the main program too, where joblib or cloudpickle
-        is installed) and run on systems other than Windows. "auto" measures: if two threads are not faster than one,
-        processes take over, as long as they can unpickle the sampler.
-    timeout : float, optional
-        Seconds after which a worker that has not replied is reported. A process is then ended, a thread left behind.
+        Threads run in parallel as far as the sampler releases the interpreter's lock, as most of NumPy does for large
+        arrays. Processes get the sampler pickled (functions of the main program too, where joblib or cloudpickle is
+        installed), except on Windows. "auto" takes processes if two threads are measured not to be faster than one.
+    timeout : float, seconds after which a worker that has not replied is reported; a process is ended, a thread is not
     clock : callable, the seconds by which "auto" measures
 
     Examples
@@ -107,7 +104,6 @@ class Local(Engine):
         return self._pool
 
     def _decide(self, loaded: LoadedOracle, x: Array, spec: BatchSpec) -> None:
-        """Measure whether two threads compute two shards faster than one does; if not, start processes."""
         pool = self._started()
 
         def seconds(assignment: Assignment) -> float:

@@ -30,19 +30,14 @@ class MPI(Engine):
 
     Start the program with `mpiexec -n 4 python program.py`. Every rank runs the same solver on the same streams and
     computes its spans of each batch; one Allreduce per round adds the sums up. Only rank 0 writes checkpoints and calls
-    callbacks and progress; results are the same on all ranks. A program prints only where `engine.rank == 0`.
+    callbacks and progress; results are the same on all ranks, and those of one worker to rounding. All ranks must make
+    the same calls in the same order, in the main thread. A program prints only where `engine.rank == 0`.
 
     Parameters
     ----------
     comm : mpi4py communicator, COMM_WORLD if left out; the engine works on a duplicate of it
     workers : int, if given, the number of ranks
-    timeout : float, optional
-        Seconds that a rank waits for others, which are then reported; the job is aborted when the program ends.
-
-    Notes
-    -----
-    Totals are those of one worker to rounding: the order in which MPI adds sums depends on the number of ranks.
-    All ranks must make the same calls in the same order, so only the main thread of a program may use the engine.
+    timeout : float, seconds that a rank waits for others, which are then reported; the program's end aborts the job
     """
 
     def __init__(self, comm: Any = None, workers: int | None = None, timeout: float | None = None) -> None:
@@ -127,7 +122,6 @@ class MPI(Engine):
             raise
 
     def _add_up(self, total: Array, x: Array) -> None:
-        """Add up over ranks, in place, and the votes at the same time if there are any."""
         requests = []
         if self._couple is not None:
             self._votes[:] = self._couple[0]()
@@ -142,7 +136,6 @@ class MPI(Engine):
             self._couple[1](self._votes)
 
     def _raise_first(self, failure: Failure | None, x: Array) -> None:
-        """Raise what the first of the failed ranks reports, on all of them."""
         for rank, other in enumerate(self.comm.allgather(failure)):
             if other is not None:
                 raise other.error(f"worker {rank} (rank {rank})", x)
@@ -170,7 +163,6 @@ class MPI(Engine):
                 raise self._give_up(failure, x, ", ".join(f"worker {rank} (rank {rank})" for rank in sorted(missing)))
 
     def _announce(self, others: set[int], missing: set[int] | None) -> bool:
-        """Tell other ranks that this one waits, and which do not, where that is known."""
         for rank in others:
             self.comm.isend((self._rounds, missing), rank, _WAITING)
         return True
@@ -181,7 +173,6 @@ class MPI(Engine):
             self._give_up(Failure(("Ranks must stay together", repr(error), "Start again")), x, "this rank")
 
     def _give_up(self, failure: Failure, x: Array, worker: str) -> OracleError:
-        """Out of step for good: from now on nothing is sent, and the job is aborted when this program ends."""
         if self._broken is None:
             self._broken = failure.error(worker, x)
             atexit.register(self._abort)
@@ -194,7 +185,6 @@ class MPI(Engine):
 
 
 def _added(x: Array, sums: list[Array] | Failure) -> Array:
-    """The sum of a rank's sums, in an array that MPI can write to; NaN if it failed."""
     if isinstance(sums, Failure):
         return np.full(x.shape, nan, x.dtype)
     if len(sums) == 1 and sums[0].flags.carray:

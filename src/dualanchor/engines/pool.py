@@ -1,7 +1,6 @@
 """Workers of this machine behind connections: threads, or processes that share memory.
 
-Not those of an executor: its rounds take four times as long, its processes outlive a killed program and run the main
-program again, and a worker that hangs can be neither replaced alone nor left behind.
+Rounds of an executor take four times as long, and its processes outlive a killed program.
 """
 
 import contextlib
@@ -31,32 +30,27 @@ _SHUTDOWN = 1.0  # seconds in which a worker process ends by itself
 
 
 class Pool:
-    """Workers, "threads" or "processes", that compute the sums of spans of shards.
-
-    Processes share memory, a file without a name: nothing is left of it when the last process ends, however it ends.
-    """
+    """Workers, "threads" or "processes", that compute the sums of spans of shards."""
 
     def __init__(self, kind: str, workers: int) -> None:
         self.kind = kind
         if kind == "processes":
             folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
-            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - open as long as the workers are
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it has no name, and ends with the workers
             self._memory = RoundMemory(self._file.fileno())
             self._layout: Any = None
         self.workers = [self._started(number) for number in range(workers)]
-        self._finalizer = weakref.finalize(self, _end_all, self.workers)
+        self._finalizer = weakref.finalize(self, lambda workers: [worker.end() for worker in workers], self.workers)
         for worker in self.workers:
             _wait_until_ready(worker)
         self._pickles: dict[int, bytes] = {}
 
     def name(self, number: int) -> str:
-        """A worker in an error message."""
         return f"worker {number} ({self.workers[number].label})"
 
     def sums(
         self, loaded: LoadedOracle, x: Array, spec: BatchSpec, assignment: Assignment, timeout: float | None
     ) -> list[Any]:
-        """For each worker the sums of its spans, valid until the next round, or a Failure."""
         if self.kind == "threads":
             tasks: dict[int, Any] = {i: (loaded.oracle, x, spec, spans) for i, spans in enumerate(assignment)}
         else:
@@ -76,14 +70,12 @@ class Pool:
         return [self._sums[number] if replies[number] is None else replies[number] for number in tasks]
 
     def accepts(self, loaded: LoadedOracle) -> bool:
-        """Whether the oracle can be pickled, and unpickled by a worker process."""
         with contextlib.suppress(CapabilityError):
             self._pickle(loaded)
             return self._load(loaded, [0], None).get(0) is None
         return False
 
     def drop(self, key: int) -> None:
-        """Let worker processes forget an oracle."""
         if self._pickles.pop(key, None) is not None:
             numbers = [number for number, worker in enumerate(self.workers) if key in worker.loaded]
             self._exchange(dict.fromkeys(numbers, ("drop", key)), None, "")
@@ -93,26 +85,22 @@ class Pool:
             self._pickles[loaded.key] = pickled(loaded.oracle)
 
     def _load(self, loaded: LoadedOracle, numbers: Iterable[int], timeout: float | None) -> dict[int, Any]:
-        """Send the oracle to worker processes that do not have it; their replies, as those of `_exchange`."""
         numbers = [number for number in numbers if loaded.key not in self.workers[number].loaded]
         if not numbers:
             return {}
         message = ("load", loaded.key, self._pickles[loaded.key], sys.path)
         remedy = "Make the oracle quicker to load, or allow more time"
         replies = self._exchange(dict.fromkeys(numbers, message), timeout, remedy, "load the oracle")
-        for number in numbers:
-            if replies[number] is None:
-                self.workers[number].loaded.add(loaded.key)
+        for number in (number for number in numbers if replies[number] is None):
+            self.workers[number].loaded.add(loaded.key)
         return replies
 
     def close(self) -> None:
-        """End the workers."""
         self._finalizer()
         if self.kind == "processes":
             self._file.close()
 
     def _round(self, loaded: LoadedOracle, tasks: dict[int, Any], timeout: float | None) -> dict[int, Any]:
-        """The replies to tasks; a worker that exits is replaced, and its task repeated."""
         replies: dict[int, Any] = {}
         for _ in range(_ATTEMPTS):
             ready = tasks
@@ -124,8 +112,8 @@ class Pool:
                 return replies
             codes = {number: replies.pop(number) for number in tasks}
         for number, code in codes.items():
-            received = f"one that exited twice (code {code})"
-            replies[number] = Failure(("A worker process must not exit", received, "See its stderr"))
+            parts = ("A worker process must not exit", f"one that exited twice (code {code})", "See its stderr")
+            replies[number] = Failure(parts)
         return replies
 
     def _exchange(
@@ -173,12 +161,10 @@ class _Thread:
         self.thread.start()
 
     def end(self, patience: float = 0.0) -> None:
-        """Let it end after its present task."""
         self.send(None)
 
 
 def _serve(connection: Any) -> None:
-    """Compute tasks until None comes; the reply is sums, or a Failure."""
     state = WorkerState()
     connection.send(None)  # ready
     with arrays.quiet():
@@ -217,18 +203,15 @@ class _Process:
         self._last = message
 
     def receive(self) -> Failure | None:
-        """Wait for its reply; EOFError if it has exited."""
         word = self.socket.recv(1)
         if not word:
             raise EOFError
         return None if word == DONE else pickle.load(self.socket.makefile("rb"))
 
     def poll(self, timeout: float) -> bool:
-        """Whether it replies, or exits, in time."""
         return bool(wait([self.socket], timeout))
 
     def end(self, patience: float = _SHUTDOWN) -> None:
-        """Close the socket, at which it ends by itself unless it is busy; then kill it."""
         self.socket.close()
         try:
             self.process.wait(patience)
@@ -243,11 +226,6 @@ def _wait_until_ready(worker: Any) -> None:
     except EOFError as error:
         received = f"an exit with code {worker.process.wait()}"
         raise CapabilityError("Worker processes must start", received, "Use Local(kind='threads')") from error
-
-
-def _end_all(workers: list[Any]) -> None:
-    for worker in workers:
-        worker.end()
 
 
 def pickled(value: Any) -> bytes:

@@ -1,12 +1,10 @@
 """What engines and workers exchange: a batch as a few numbers, sums over spans of shards, or a failure."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -38,19 +36,16 @@ class BatchSpec(NamedTuple):
     dtype: str
 
     @classmethod
-    def full_pass(cls, rows: IntArray | None) -> BatchSpec:
-        """All components of a finite sum, for these rows of the oracle (None: all of them)."""
+    def full_pass(cls, rows: IntArray | None) -> Self:
         return cls(0, 0, b"", 0, None, _as_bytes(rows), 0, "")
 
     @classmethod
-    def following(cls, streams: Streams, size: int, rows: IntArray | None = None) -> BatchSpec:
-        """The batch that the streams give next."""
+    def following(cls, streams: Streams, size: int, rows: IntArray | None = None) -> Self:
         position = streams.position if isinstance(streams.position, int) else streams.position.tobytes()
         source = (streams.seed, int(streams.purpose), streams.replications.tobytes(), position)
         return cls(*source, size, _as_bytes(rows), streams.dimension, str(streams.dtype))
 
     def selected(self, oracle: Shardable) -> Shardable:
-        """The oracle of the rows that this batch is for."""
         return oracle if self.rows is None else oracle.take(_integers(self.rows))
 
 
@@ -71,7 +66,6 @@ class Failure(NamedTuple):
     trace: str | None = None
 
     def error(self, worker: str, x: Array) -> OracleError:
-        """The error to raise, with the worker, its shard and the point."""
         rule, received, remedy = self.parts
         where = worker if self.shard is None else f"{worker} (shard {self.shard})"
         point = x[0 if self.row is None else self.row]
@@ -82,20 +76,18 @@ class Failure(NamedTuple):
         return error
 
     @classmethod
-    def of(cls, error: BaseException, doing: str, shard: int | None = None) -> Failure:
-        """The failure for an error on a worker."""
+    def of(cls, error: BaseException, doing: str, shard: int | None = None) -> Self:
         known = error if isinstance(error, OracleError) else raised(error, doing)
         cause = error.__cause__ if error is known else error
         trace = None if cause is None else "".join(traceback.format_exception(cause))
         return cls(known.parts, known.row, shard, trace)
 
     @classmethod
-    def timed_out(cls, timeout: float, remedy: str, doing: str = "reply") -> Failure:
-        """The failure of a worker that did not reply in time."""
+    def timed_out(cls, timeout: float, remedy: str, doing: str = "reply") -> Self:
         return cls((f"A worker must {doing} within timeout = {timeout:g} s", "no reply", remedy))
 
     @classmethod
-    def nan(cls, x: Array, value: Array) -> Failure | None:
+    def nan(cls, x: Array, value: Array) -> Self | None:
         """The failure for NaN at a moderate point; far out, where powers overflow, it is divergence, not a defect."""
         with np.errstate(over="ignore", invalid="ignore"):
             moderate = np.abs(x).max(axis=1) < np.finfo(x.dtype).max ** 0.125
@@ -122,7 +114,9 @@ class WorkerState:
 
     def __init__(self) -> None:
         self.oracles: dict[int, Shardable] = {}
-        self._streams = lru_cache(_STREAMS)(_streams)
+        self._streams = lru_cache(_STREAMS)(
+            lambda seed, rows, purpose, *form: Streams(seed, _integers(rows), Purpose(purpose), *form)
+        )
 
     def sums(
         self, oracle: Shardable, x: Array, spec: BatchSpec, spans: Spans, buffers: Sequence[Array] | None = None
@@ -139,10 +133,6 @@ class WorkerState:
         except Exception as error:
             return Failure.of(error, "drawing a batch")
         return span_sums(oracle, batch, x, spans, buffers)
-
-
-def _streams(seed: int, replications: bytes, purpose: int, dimension: int, dtype: str) -> Streams:
-    return Streams(seed, _integers(replications), Purpose(purpose), dimension, dtype)
 
 
 def span_sums(

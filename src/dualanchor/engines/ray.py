@@ -1,7 +1,5 @@
 """Batches computed by the actors of a Ray cluster."""
 
-from __future__ import annotations
-
 import logging
 import os
 import pickle
@@ -40,7 +38,7 @@ class Ray(Engine):
     """
 
     _connection = threading.Lock()  # of this program to Ray, which its engines share
-    _engines: ClassVar[weakref.WeakSet[Ray]] = weakref.WeakSet()  # those with actors
+    _engines: ClassVar["weakref.WeakSet[Ray]"] = weakref.WeakSet()  # those with actors
     _connected: ClassVar[bool] = False  # by an engine, which then disconnects too
 
     def __init__(self, workers: int | None = None, address: str | None = None, timeout: float | None = None) -> None:
@@ -101,11 +99,9 @@ class Ray(Engine):
                 Ray._connected = False
 
     def _result(self, number: int, call: Any, deadline: float | None) -> Any:
-        """What a worker returns. Ray restarts an actor that exits, and repeats its call."""
         errors = self._ray.exceptions
         try:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            result = self._ray.get(call, timeout=left)
+            result = self._ray.get(call, timeout=deadline and max(0.0, deadline - time.monotonic()))
             return pickle.loads(result) if isinstance(result, bytes) else result
         except errors.GetTimeoutError:
             assert self.timeout is not None
@@ -141,11 +137,11 @@ class Ray(Engine):
             free = int(self._ray.available_resources().get("CPU", 0))
             with self._connection:
                 self._end_actors()
-            rule, remedy = (
+            rule, received = (
                 f"Ray: actors must start within {patience:g} s",
-                "Free CPUs of the cluster, or use fewer workers",
+                f"{free} free CPUs for {self.workers} workers",
             )
-            raise OracleError(rule, f"{free} free CPUs for {self.workers} workers", remedy) from None
+            raise OracleError(rule, received, "Free CPUs of the cluster, or use fewer workers") from None
 
     def _actor(self, number: int) -> Any:
         return self._ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_RESTARTS)(Actor).remote(number)
@@ -185,7 +181,6 @@ class Actor:
         self._state = WorkerState()
 
     def sums(self, task: bytes, oracle: tuple[Any], stored: Array | None) -> Any:
-        """The sums of some spans, as bytes or, for an x that was stored, as one array; or a Failure."""
         key, x, spec, spans = pickle.loads(task)
         if key not in self._state.oracles:
             import ray
@@ -198,9 +193,7 @@ class Actor:
         return sums[0][None] if len(sums) == 1 else np.stack(sums)
 
     def drop(self, key: int) -> None:
-        """Forget an oracle."""
         self._state.oracles.pop(key, None)
 
     def process(self) -> int:
-        """The number of its process."""
         return os.getpid()

@@ -17,9 +17,7 @@ from dualanchor.core import arrays
 from dualanchor.core.types import Array
 from dualanchor.engines.protocol import Assignment, BatchSpec, Failure, WorkerState
 
-ROUND, DONE, MESSAGE = b"+", b".", b"m"
-"""What goes through a socket: a round with the same layout; done; a pickle follows, of a message or a Failure."""
-
+ROUND, DONE, MESSAGE = b"+", b".", b"m"  # a round with the same layout; done; a pickled message or Failure follows
 PAGE = 4096  # a specification gets whole pages, so that the layout stays when it becomes a little longer
 
 
@@ -33,7 +31,6 @@ class RoundMemory:
     def arrays(
         self, assignment: Assignment, shape: tuple[int, ...], dtype: str, pages: int
     ) -> tuple[memoryview, Array, list[list[Array]]]:
-        """The specification as bytes, x, and the sums of each worker."""
         start, each = pages * PAGE, prod(shape) * np.dtype(dtype).itemsize
         ends = list(accumulate(map(len, assignment), initial=1))
         if (size := start + ends[-1] * each) > len(self._memory):
@@ -52,14 +49,12 @@ class ProcessWorker:
         self._task: Any = None
 
     def arrange(self, key: int, assignment: Assignment, *layout: Any) -> Failure | None:
-        """Find one's arrays in the shared memory, and compute the first round with them."""
         self._spec, x, sums = self._memory.arrays(assignment, *layout)
         x.flags.writeable = False
         self._task = self._state.oracles[key], x, assignment[self._number], sums[self._number]
         return self.compute()
 
     def compute(self) -> Failure | None:
-        """Write the sums of the spans of this worker."""
         oracle, x, spans, buffers = self._task
         sums = self._state.sums(oracle, x, BatchSpec(*pickle.loads(self._spec)), spans, buffers)
         if isinstance(sums, Failure):
@@ -70,7 +65,6 @@ class ProcessWorker:
         return None
 
     def load(self, key: int, data: bytes, path: list[str]) -> Failure | None:
-        """Unpickle an oracle."""
         try:
             sys.path.extend(one for one in path if one not in sys.path)
             self._state.oracles[key] = pickle.loads(data)
@@ -81,7 +75,6 @@ class ProcessWorker:
         return None
 
     def drop(self, key: int) -> None:
-        """Forget an oracle."""
         self._state.oracles.pop(key, None)
         self._task = None  # may hold it too; what comes next is arranged anew
 

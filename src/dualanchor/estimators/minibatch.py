@@ -47,4 +47,4 @@ class Minibatch(Estimator):
         if not isinstance(size, int):
             size = self.schedule.size(k, horizon)
             size = size if isinstance(size, int) else np.asarray(size)[:, 0]
-        return F(s.x, F.draw(size))
+        return F.fresh(s.x, size)

@@ -59,7 +59,9 @@ class UntilCertified(Staged):
         length = number or int(self._lengths(memory, 0)[0])
         method = self.method(length)
         if isinstance(method, Staged):
-            return Stage(method, method.begin(memory.x), 0)
+            return Stage(
+                method, method.begin(memory.x), method.steps_within(length) if method.horizon is None else None
+            )
         end = length if method.horizon is None else method.horizon - 1  # the length in samples ends it, at the latest
         evals = method.cost(np.arange(end), None, np.ones(end, bool)).evals
         total = np.cumsum(np.broadcast_to(evals, (end,)))

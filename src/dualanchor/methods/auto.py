@@ -19,7 +19,7 @@ from dualanchor.theory.schedules import Setting, tapered_at
 SHORT = 200  # rounds below which there is nothing to decide
 LONG = 10_000  # rounds above which samples are taken several at a time
 CAUTION = 1.5  # steps are at most this times distance travelled / root of the sum of squares seen
-_OFTEN, _SELDOM = 32, 8  # the step is set anew in each of the first rounds, then in every eighth
+_OFTEN, _SELDOM = 32, 16  # the step is set anew in each of the first rounds, then in every sixteenth
 
 AVERAGE, ESTIMATE, CONTINUE, RESTART, DUAL, LAST, MEAN, ITERATE = range(8)
 """The stages: a first average, the residual at its mean; then going on with it, or averaging anew, or Dual-OHM; then
@@ -48,7 +48,7 @@ class CautiousAverage(Method):
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         n = k + self.offset + 1
-        G = F(s.y, F.draw(self.samples_per_round))
+        G = F.fresh(s.y, self.samples_per_round)
         square, w = arrays.row_squares(G), 2 / (n + 1)
         s.x += w * (s.y - s.x)
         s.g += w * (G - s.g)
@@ -80,7 +80,7 @@ class ResidualEstimate(Method):
         return State(x=arrays.copy(x0), mean=arrays.zeros_like(x0), scatter=arrays.zeros_like(x0[:, 0]))
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
-        change = F(s.x, F.draw(self.samples_per_round)) - s.mean
+        change = F.fresh(s.x, self.samples_per_round) - s.mean
         s.mean += change / (k + 1)
         s.scatter = s.scatter + (1 - 1 / (k + 1)) * arrays.row_squares(change)
 

@@ -87,7 +87,7 @@ class AdditiveNoise(Oracle):
         if not isinstance(x, np.ndarray):
             return value + arrays.like(noise.scale * np.tile(normals, (len(x) // len(normals), 1)), x)
         if not self.rowwise:  # the operator's own array must not be written to
-            value = np.array(value, dtype=np.result_type(value, x))
+            value = value.copy() if value.dtype is x.dtype else np.array(value, dtype=np.result_type(value, x))
         arrays.add_multiple(value, noise.scale, normals)
         return value
 

@@ -39,13 +39,11 @@ class Composite(WrappedOracle):
 
     Parameters
     ----------
-    oracle : Oracle
-        Samples of F.
+    oracle : Oracle, samples of F
     prox : callable
         `prox(z, step)`, :math:`J` for all rows of z, (rows, d): one of `dualanchor.prox`, or the resolvent of any
         other maximal monotone G, such as a skew matrix.
-    step_size : float
-        :math:`\alpha`, at most 2/L.
+    step_size : float, :math:`\alpha`, at most 2/L
 
     Examples
     --------
@@ -85,10 +83,9 @@ class Composite(WrappedOracle):
             remedy = "Wrap a function of one point in dualanchor.prox.from_function"
             raise OracleError(rule, f"shape {shape} for z of shape {z.shape}", remedy)
         if not arrays.alike(x, z):
+            rule = "The prox must return an array of the library of z"
             received = f"{type(x).__name__} for z of type {type(z).__name__}"
-            raise OracleError(
-                "The prox must return an array of the library of z", received, "Compute with that library"
-            )
+            raise OracleError(rule, received, "Compute with that library")
         return x
 
     def start(self, x0: Array, streams: Streams, first_batch: int) -> Array:

@@ -1,7 +1,5 @@
 """A mean of n component operators, sampled by index."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from copy import copy
@@ -78,7 +76,7 @@ class FiniteSum(Oracle):
         sampling: str = "rows",
         block: int | None = None,
         shuffle: int | None = 0,
-    ) -> FiniteSum:
+    ) -> Self:
         r"""A finite sum over the rows of a data set.
 
         Parameters
@@ -123,7 +121,7 @@ class FiniteSum(Oracle):
         return oracle
 
     @classmethod
-    def rank_one(cls, u: Any, v: Any = None, targets: Any = None, *, instance: Any = None) -> FiniteSum:
+    def rank_one(cls, u: Any, v: Any = None, targets: Any = None, *, instance: Any = None) -> Self:
         r"""The sum of :math:`F_i(x) = u_i (v_i^\top x - t_i)`, as in least squares (v = u, the default).
 
         Parameters
@@ -138,7 +136,7 @@ class FiniteSum(Oracle):
         return cls.__new__(cls)._set(RankOne(u, v, targets, _instances(u, instance)), u.shape[2])
 
     @classmethod
-    def linear(cls, matrices: Any, offsets: Any = None, *, instance: Any = None) -> FiniteSum:
+    def linear(cls, matrices: Any, offsets: Any = None, *, instance: Any = None) -> Self:
         r"""The sum of :math:`F_i(x) = A_i x - b_i`.
 
         Parameters
@@ -197,15 +195,13 @@ class FiniteSum(Oracle):
 def draw_components(streams: Streams, n: int, size: int, block: int | None = None) -> Batch:
     """`size` of n components with replacement, one by one or in blocks of neighbours."""
     if size > n:
-        return Batch(
-            size, ComponentCounts(np.stack([_counts(rng, n, size, block or 1) for rng in streams.generators()]))
-        )
+        counts = [_counts(rng, n, size, block or 1) for rng in streams.generators()]
+        return Batch(size, ComponentCounts(np.stack(counts)))
     drawn = streams.integers(n, -(-size // (block or 1)))
     return Batch(size, drawn if block is None else BlockStarts(drawn, block))
 
 
 def _counts(rng: np.random.Generator, n: int, size: int, block: int) -> IntArray:
-    """How often each of n components is in a batch of blocks."""
     blocks, rest = divmod(size, block)
     counts = rng.multinomial(blocks, np.full(n, 1.0 / n))
     if block > 1:

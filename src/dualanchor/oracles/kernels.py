@@ -1,11 +1,9 @@
 """How the components of a finite sum are added up: over a list of indices, over blocks, or over all with weights."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,7 +26,8 @@ class Kernel(ABC):
     _row_bytes: int  # of the widest table
 
     def _tile(self, x: Array) -> int:
-        return tile_rows(max(self._row_bytes, 8 * x.shape[1]))
+        """Rows of a tile."""
+        return max(1, min(_ROWS, _BYTES // max(1, self._row_bytes, 8 * x.shape[1])))
 
     @abstractmethod
     def mean(self, x: Array, indices: IntArray) -> Array:
@@ -39,15 +38,13 @@ class Kernel(ABC):
         """The sum over all components with these weights, (rows, n)."""
 
     def full(self, x: Array) -> Array:
-        """The mean over all components."""
         return self.weighted(x, np.full((x.shape[0], self.n), 1.0 / self.n))
 
     def operator(self, x: Array) -> Array:
         """The same for recording: here rows may be multiplied together."""
         return self.full(x)
 
-    def take(self, rows: Rows) -> Kernel:
-        """The kernel of a selection of the rows."""
+    def take(self, rows: Rows) -> Self:
         return self
 
 
@@ -98,7 +95,6 @@ class Components(Kernel):
         return self.mean_of_blocks(x, np.zeros((x.shape[0], 1), np.int64), self.n, self.n)  # one block of all rows
 
     def _parts(self, indices: IntArray, length: int) -> Iterator[tuple[Array, ...]]:
-        """What the component is called with, a tile at a time."""
         if self._tables is None:
             return ((indices[span],) for span in spans(indices.size, length))
         return scattered(self._tables, indices, length)
@@ -186,7 +182,7 @@ class _TableKernel(Kernel):
     def _gather(self, table: Array, indices: IntArray) -> Array:
         return rows_at(table[0], indices) if self._instance is None else table[self._instance[:, None], indices]
 
-    def take(self, rows: Rows) -> Kernel:
+    def take(self, rows: Rows) -> Self:
         if self._instance is None:
             return self
         part = copy(self)
@@ -262,11 +258,6 @@ class Linear(_TableKernel):
 def row_bytes(*tables: Array) -> int:
     """Bytes of a row of the widest of the tables; 0 without tables."""
     return max((table.nbytes // max(1, len(table)) for table in tables), default=0)
-
-
-def tile_rows(width: int) -> int:
-    """Rows of a tile, for rows of `width` bytes."""
-    return max(1, min(_ROWS, _BYTES // max(1, width)))
 
 
 def spans(n: int, length: int) -> Iterator[slice]:

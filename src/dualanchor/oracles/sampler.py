@@ -12,14 +12,17 @@ from dualanchor.core import arrays, check
 from dualanchor.core.errors import OracleError
 from dualanchor.core.oracle import Batch
 from dualanchor.core.session import Session
-from dualanchor.core.streams import Handle, Streams, per_row
-from dualanchor.core.types import Array, Counts
+from dualanchor.core.streams import Streams, per_row
+from dualanchor.core.types import Array
 from dualanchor.oracles.shards import Shardable
 from dualanchor.oracles.user_call import raised
 
 
 class Sampler(Shardable):
     """Samples of F from a function: `sample(x, n, rng)` gives n independent samples at x, or their mean.
+
+    To find the step at which a row diverged or a call failed, a run may take up to 128 steps again with the same
+    generators; these calls are not counted, and not made where `replayable` is False.
 
     A batch is the state of a generator. The same samples are had at another point by calling the function with
     a generator in that state, so a function that takes all its randomness from `rng` is replayable.
@@ -85,9 +88,6 @@ class Sampler(Shardable):
         streams.position = position + 1
         return Batch(size, (streams.handles, position))
 
-    def mean(self, x: Array, batch: Batch) -> Array:
-        return self._evaluate(x, batch.size, batch.data, 0) if self._shards is None else super().mean(x, batch)
-
     def in_shards(self, shards: int) -> Self:
         """The same sampler with batches cut into this number of shards, unless it was made with a number of its own."""
         if self._shards is not None:
@@ -102,14 +102,18 @@ class Sampler(Shardable):
     def partial(self, x: Array, batch: Batch, shard: int, out: Array | None = None) -> Array:
         size, shards = int(batch.size), self.cut(batch)
         part = size // shards + (shard < size % shards)
-        value = self._evaluate(x, part, batch.data, shard)
+        value = self.mean(x, batch, part, shard)
         if out is None or value.shape != out.shape or value.dtype != out.dtype:
             return value * (part / size)
         return np.multiply(value, part / size, out)
 
-    def _evaluate(self, x: Array, n: Any, drawn: tuple[list[Handle], Counts], shard: int) -> Array:
-        """The means of n samples, or of the samples of one shard, (rows, d); newly allocated."""
-        (handles, position), sample, shape, dtype = drawn, self._sample, self._shape, x.dtype
+    def mean(self, x: Array, batch: Batch, n: Any = None, shard: int = 0) -> Array:
+        """The means of the samples of a batch, or of n of one of its shards, (rows, d); newly allocated."""
+        if n is None:
+            if self._shards is not None:
+                return super().mean(x, batch)
+            n = batch.size
+        (handles, position), sample, shape, dtype = batch.data, self._sample, self._shape, x.dtype
         expected, long = x.shape[1:] if shape is None else shape, x.shape[1] >= arrays.LARGE
         positions = [position] * len(handles) if type(position) is int else per_row(position, len(handles)).tolist()
         if self._vectorized:
@@ -166,8 +170,8 @@ class Sampler(Shardable):
             )
         if arrays.is_foreign(x):
             return value
-        value = arrays.to_host(value)  # in the precision of x, as one row at a time would be
-        return value.astype(x.dtype, copy=False) if value.dtype.kind in "fiu" else value
+        value = arrays.to_host(value)  # a copy, in the precision of x, as one row at a time would be
+        return value.astype(x.dtype) if value.dtype.kind in "fiu" else value
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "shards": self._shards or 1, "vectorized": self._vectorized}

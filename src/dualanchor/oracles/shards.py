@@ -20,8 +20,7 @@ from dualanchor.oracles.user_call import user_call
 SHARDS = 32  # of a batch on an engine, unless its oracle was made with a number of its own
 _CHUNK = 4096  # components evaluated at a time
 
-Span: TypeAlias = "tuple[int, int]"
-"""Shards first .. end - 1."""
+Span: TypeAlias = "tuple[int, int]"  # shards first .. end - 1
 
 
 class Shardable(Oracle):

@@ -26,12 +26,10 @@ class Claim:
     where: tuple[str, ...]  # the panels in which it must hold
 
     def covered(self, study: Study) -> bool:
-        """Whether a study has what the statement is about."""
         panels = study.results["panels"]
         return all(panel in panels and set(self.methods) <= set(panels[panel]["methods"]) for panel in self.where)
 
     def find(self, study: Study) -> criteria.Finding:
-        """The finding of a study that covers the statement."""
         parts = {panel: self.judge(criteria.PanelSeeds(study, panel), *self.methods) for panel in self.where}
         if len(parts) == 1:
             return parts[self.where[0]]

@@ -44,7 +44,6 @@ class PanelSeeds:
         self._seeds = study.results["seeds"]
 
     def final(self, method: str) -> Array:
-        """The final residuals."""
         return _finite_or_inf(self._panel["methods"][method]["final"]["per_seed"])
 
     def at(self, method: str, shares: Any) -> Array:
@@ -62,35 +61,21 @@ class PanelSeeds:
         with np.errstate(divide="ignore", invalid="ignore"):
             return _finite_or_inf(np.exp(np.log(values).reshape(-1, 10, 20).mean(axis=2)))
 
-    def growth(self, method: str) -> Array:
-        """The last tenth as a multiple of the lowest level on the way, start included."""
-        tenths = self.tenths(method)
-        return np.exp(log_ratio(tenths[:, -1], np.minimum(tenths.min(axis=1), self.at(method, 0))))
-
-    def rise(self, method: str) -> Array:
-        """The last tenth as a multiple of the fifth."""
-        tenths = self.tenths(method)
-        return np.exp(log_ratio(tenths[:, -1], tenths[:, 4]))
-
-    def remaining(self, method: str) -> Array:
-        """The last tenth as a part of the start."""
-        return np.exp(log_ratio(self.tenths(method)[:, -1], self.at(method, 0)))
-
-    def order(self, method: str) -> Array:
-        """The rank correlation of tenths with time."""
-        return rank_correlation(self.tenths(method))
-
-    def early(self, method: str) -> Array:
-        """The share of the logarithmic decrease that the second tenth has reached; infinite if there is no decrease."""
+    def shape(self, method: str) -> dict[str, Array]:
+        """The shape of the curve in numbers, of which the criteria say in words what they are."""
         tenths, start = self.tenths(method), self.at(method, 0)
-        reached, total = log_ratio(start, tenths[:, 1]), log_ratio(start, tenths[:, -1])
-        return np.divide(reached, total, out=np.full(start.shape, np.inf), where=total > 0)
+        last, reached, total = tenths[:, -1], log_ratio(start, tenths[:, 1]), log_ratio(start, tenths[:, -1])
+        with np.errstate(over="ignore", invalid="ignore"):
+            return {
+                "growth": np.exp(log_ratio(last, np.minimum(tenths.min(axis=1), start))),
+                "rise": np.exp(log_ratio(last, tenths[:, 4])),
+                "remaining": np.exp(-total),
+                "order": rank_correlation(tenths),
+                "early": np.divide(reached, total, out=np.full(start.shape, np.inf), where=total > 0),
+            }
 
     def batch_sizes(self, method: str) -> Array:
-        """The batch size that tuning selects: on its seeds, then on `RESAMPLES` bootstrap resamples of them.
-
-        Resamples are the same for all methods, so that selections can be compared in each.
-        """
+        """The batch size that tuning selects: on its seeds, then on bootstrap resamples, the same for all methods."""
         grid = self._panel["methods"][method]["grid"]
         values = np.array([point["params"]["batch_size"] for point in grid])
         huge = 1e300  # instead of inf, which a weight of zero could not remove
@@ -121,8 +106,7 @@ class Finding(NamedTuple):
     doubt: float
 
 
-Judge = Callable[..., Finding]
-"""From a panel's numbers and the methods of a claim, in its order, to a finding."""
+Judge = Callable[..., Finding]  # from a panel's numbers and the methods of a claim, in its order
 
 
 def all_of(parts: Iterable[Finding]) -> Finding:
@@ -148,7 +132,6 @@ def _found(supported: bool, contradicted: bool, value: float, evidence: str, dou
 
 
 def _tested(support: float, contradiction: float, value: float, evidence: str) -> Finding:
-    """From the p-values of a statement and of its opposite."""
     return _found(support <= LEVEL, contradiction <= LEVEL, value, evidence, support)
 
 
@@ -180,7 +163,7 @@ def comparable(panel: PanelSeeds, method: str, other: str) -> Finding:
 @_against_each
 def steadier(panel: PanelSeeds, method: str, other: str) -> Finding:
     """The share of the log decrease that falls into the first fifth is smaller in the mean for each other method."""
-    mine, theirs = panel.early(method), panel.early(other)
+    mine, theirs = (panel.shape(name)["early"] for name in (method, other))
     with np.errstate(invalid="ignore"):
         difference = np.where(mine == theirs, 0.0, theirs - mine)
     below, above = tails(difference)
@@ -219,13 +202,14 @@ def ends_at(panel: PanelSeeds, method: str, *, limit: float, above: bool = False
 
 
 def in_every_seed(quantities: dict[str, str], holds: Callable[..., Any]) -> Judge:
-    """The shape of each method's curve; `quantities` are methods of `PanelSeeds`, with their evidence in words."""
+    """The shape of each method's curve; `quantities` are those of `PanelSeeds.shape`, in words."""
 
     def judged(panel: PanelSeeds, *methods: str) -> Finding:
         return all_of(one(panel, method) for method in methods)
 
     def one(panel: PanelSeeds, method: str) -> Finding:
-        values = [getattr(panel, name)(method) for name in quantities]
+        shape = panel.shape(method)
+        values = [shape[name] for name in quantities]
         fits = holds(*values)
         shown = ", ".join(text.format(_spread(value)) for text, value in zip(quantities.values(), values, strict=True))
         evidence = f"{method}: {shown}; as stated in {fits.sum()} of {fits.size} seeds"
@@ -307,7 +291,6 @@ def rank_correlation(rows: Array) -> Array:
 
 
 def _spread(values: Array) -> str:
-    """The middle one and the range over seeds."""
     return f"{middle(values):.3g} ({values.min():.3g} to {values.max():.3g})"
 
 

@@ -14,11 +14,9 @@ from dualanchor.paper.criteria import Verdict
 from dualanchor.studies.panel import Entry, Panel
 from dualanchor.studies.study import Study
 
-AS_DECIDED = "as decided"
-"""The name under which the study itself stands beside the readings."""
-
+AS_DECIDED = "as decided"  # the name under which the study itself stands beside the readings
+# The two readings of tuning, by what `run_study` calls them. A study has one of them, the other is the reading.
 TUNING = {"same": "tuned on the seeds that are reported", "disjoint": "tuned on other seeds than are reported"}
-"""The two readings of tuning, by what `run_study` calls them. A study has one of them, the other is the reading."""
 
 
 class Reading(NamedTuple):
@@ -59,11 +57,9 @@ def readings(panels: Iterable[Panel]) -> dict[str, list[Panel]]:
 
 
 def with_readings(study: Study, run: Callable[..., Study]) -> list[dict[str, Any]]:
-    """The claims of a study, each with the verdicts of all readings that concern it.
+    """The claims of a study, each with the verdicts of all readings that concern it; "depends" if they disagree.
 
-    A claim on which readings disagree gets the verdict "depends"; that of the study itself then stands among its
-    readings, under `AS_DECIDED`. The evidence is always that of the study itself, which is not changed.
-    `run(panels, tune_seeds=...)` runs panels on the seeds of the study.
+    The evidence is that of the study itself. `run(panels, tune_seeds=...)` runs panels on its seeds.
     """
     claims = [claim for claim in CLAIMS if claim.covered(study)]
     panels = [_claimed(panel, claims) for panel in study.panels.values()]
@@ -105,7 +101,6 @@ def _compared(claim: Claim, study: Study, parts: Mapping[str, Study]) -> dict[st
 
 
 def _merged(study: Study, part: Study) -> Study:
-    """The study with what was run again in its place."""
     panels, curves = dict(study.results["panels"]), dict(study.curves)
     for name, panel in part.results["panels"].items():
         panels[name] = {**panels[name], "methods": {**panels[name]["methods"], **panel["methods"]}}

@@ -73,7 +73,6 @@ class Resolvent(ABC):
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
 
     def _set(self, **values: Any) -> None:
-        """Set attributes of a frozen record."""
         vars(self).update(values)
 
     def _set_parameters(self, *names: str, finite: bool = False) -> None:

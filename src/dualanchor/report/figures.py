@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,23 +18,7 @@ from dualanchor.report.panel_data import PanelData
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_STYLE: dict[str, Any] = {
-    "font.size": 9.5,
-    "axes.titlesize": 10.5,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#d9d9d9",
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "figure.dpi": 160,
-    "figure.constrained_layout.use": True,
-    "legend.frameon": False,
-    "legend.handlelength": 3.6,
-    "text.parse_math": False,  # names come from users
-    "svg.hashsalt": "dualanchor",  # the same study gives the same bytes
-}
+_STYLE = Path(__file__).with_name("templates") / "figures.mplstyle"
 _SIZES = {1: (7.4, 4.6), 2: (5.0, 3.5)}  # inches per panel, by the number of columns
 _KEY, _LETTER, _LEGEND_COLUMNS = 0.84, 0.0725, 4  # inches of a legend's line and letter; its columns, at most
 _MARKERS = 9  # per curve
@@ -48,8 +33,7 @@ def figure_style(purpose: str, extra: str) -> Iterator[type[Figure]]:
     except ImportError:
         raise missing_extra("matplotlib", extra, purpose) from None
     with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)  # type: ignore[arg-type]
+        matplotlib.rc_file(_STYLE)
         yield Figure
 
 
@@ -81,7 +65,6 @@ def _legend(labels: Sequence[str], width: float) -> tuple[list[str], int]:
 
 
 def _draw_panel(ax: Any, panel: PanelData) -> dict[str, Any]:
-    """Draw the curves; returns each method's line by its label."""
     from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
     lines = {}
@@ -155,7 +138,6 @@ def plot_result(result: Result, ax: Any = None) -> Any:
 
 
 def _add_certificate(ax: Any, result: Result) -> None:
-    """At the end of each replication the estimate and, above it, the upper confidence bound."""
     certificate = result.certificate
     assert certificate is not None
     residual, upper = np.atleast_1d(certificate.residual), np.atleast_1d(certificate.upper)

@@ -34,15 +34,12 @@ def interactive_figure(panel: PanelData) -> dict[str, Any]:
 def _line(name: str, label: str, band: Band, style: Style) -> dict[str, Any]:
     width, symbol = 1.3 * style.width, MARKERS[style.marker].symbol
     dash = ",".join(f"{width * length:.1f}px" for length in style.dash)
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": escape(label, quote=False),  # plotly reads some HTML in names
-        "meta": name,
+    shown = escape(label, quote=False)  # plotly reads some HTML in names
+    trace = {"type": "scatter", "mode": "lines+markers", "name": shown, "meta": name, "hovertemplate": _HOVER}
+    return trace | {
         "x": _rounded(band.evals),
         "y": _rounded(band.mean),
         "customdata": list(zip(_rounded(band.low), _rounded(band.high), strict=True)),
-        "hovertemplate": _HOVER,
         "line": {"color": style.colour, "width": width, "dash": dash or "solid"},
         "marker": {"symbol": symbol, "size": 9 if style.emphasised else 7, "color": style.colour, "maxdisplayed": 9},
     }
@@ -59,17 +56,9 @@ def _area(name: str, band: Band, style: Style) -> dict[str, Any]:
         x += [*evals, *reversed(evals), evals[0], None]
         y += [*low, *reversed(high), low[0], None]
     red, green, blue = (int(style.colour[i : i + 2], 16) for i in (1, 3, 5))
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "meta": name,
-        "hoverinfo": "skip",
-        "x": x,
-        "y": y,
-        "fill": "toself",
-        "fillcolor": f"rgba({red},{green},{blue},0.16)",
-        "line": {"width": 0, "color": style.colour},
-    }
+    trace = {"type": "scatter", "mode": "lines", "meta": name, "hoverinfo": "skip", "x": x, "y": y}
+    fill = {"fill": "toself", "fillcolor": f"rgba({red},{green},{blue},0.16)"}
+    return trace | fill | {"line": {"width": 0, "color": style.colour}}
 
 
 def _layout(panel: PanelData) -> dict[str, Any]:

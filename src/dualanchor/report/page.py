@@ -15,19 +15,8 @@ from dualanchor.report.panel_data import PanelData, anchor_comparison
 from dualanchor.report.styles import BLACK, MARKERS
 from dualanchor.studies.study import Study
 
+# Symbol and colour of each verdict.
 VERDICTS = {"reproduced": ("✓", "good"), "not reproduced": ("✗", "bad"), "depends": ("≈", "mixed")}
-"""Symbol and colour of each verdict."""
-
-_LEAD = (
-    "Every method was tuned over its grid and run under the same budget of operator evaluations on independent seeds. "
-    "What counts is the norm of F at the last iterate: smaller is better."
-)
-_SETTINGS = {
-    "Budget": "Operator evaluations: a batch of size B costs B at each point where it is evaluated.",
-    "Randomness": "Instance, start and noise are drawn for each seed and shared by all methods of that seed.",
-    "Percentiles": "5th and 95th over seeds, with linear interpolation.",
-    "Diverged": "A run whose iterates left the range of floating-point numbers; its method ranks last.",
-}
 
 
 def render_page(study: Study, panels: Sequence[PanelData], pictures: Mapping[str, bytes]) -> str:
@@ -47,8 +36,6 @@ def render_page(study: Study, panels: Sequence[PanelData], pictures: Mapping[str
             compared=compared,
             methods=list(dict.fromkeys(method for panel in panels for method in panel.methods)),
             anchors={**anchors, "appendix": "appendix"} if compared else anchors,
-            lead=_LEAD,
-            settings=_SETTINGS,
             tuned_on=results.get("tune_seeds", results["seeds"]),
             verdicts={name: verdicts[name] for name in (*VERDICTS, *verdicts) if verdicts[name]},
             citations=_citations(results),
@@ -74,7 +61,6 @@ def _environment() -> Any:
 
 
 def _citations(results: dict[str, Any]) -> str:
-    """BibTeX of the library and of the sources of the methods shown."""
     used = {row.get("method", name) for panel in results["panels"].values() for name, row in panel["methods"].items()}
     known = registry.all()
     keys = dict.fromkeys(["dualanchor", *(known[name].citation for name in sorted(used) if name in known)])

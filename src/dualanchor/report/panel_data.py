@@ -1,11 +1,9 @@
 """Panels as they are drawn: for each method the mean over seeds and the band around it, on one grid of samples."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -42,17 +40,14 @@ class PanelData:
 
     @property
     def methods(self) -> dict[str, dict[str, Any]]:
-        """Each method's part of results.json."""
         return dict(self.panel["methods"])
 
-    def only(self, methods: Sequence[str]) -> PanelData:
-        """The same panel with a selection of its methods."""
+    def only(self, methods: Sequence[str]) -> Self:
         chosen = {name: row for name, row in self.methods.items() if name in methods}
         bands = {name: band for name, band in self.bands.items() if name in methods}
         return replace(self, panel={**self.panel, "methods": chosen}, bands=bands)
 
     def label(self, method: str) -> str:
-        """What the legend calls a method."""
         row = self.methods.get(method)
         diverged = row is not None and row["final"]["mean"] is None
         return self.styles[method].label + (" (diverged)" if diverged else "")
@@ -62,18 +57,15 @@ class PanelData:
         return sorted(self.bands, key=lambda name: self.styles[name].emphasised)
 
     def best(self) -> float | None:
-        """The smallest mean final residual, None if every method diverged."""
         means = [row["final"]["mean"] for row in self.methods.values()]
         return min((mean for mean in means if mean is not None), default=None)
 
     def winners(self) -> list[str]:
-        """The names of the methods with the smallest mean final residual."""
         best = self.best()
         found = (name for name, row in self.methods.items() if best is not None and row["final"]["mean"] == best)
         return [self.styles[name].label for name in found]
 
     def limits(self) -> tuple[float, float]:
-        """The range of residuals to show."""
         bands = [band for band in self.bands.values() if np.isfinite(band.mean).any()]
         if not bands:
             return 0.1, 1.0
@@ -85,7 +77,6 @@ class PanelData:
         return float(low / margin), float(high * margin)
 
     def end(self) -> float:
-        """The largest number of operator evaluations to show."""
         return max((float(band.evals[-1]) for band in self.bands.values()), default=1.0)
 
 

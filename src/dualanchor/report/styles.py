@@ -55,7 +55,6 @@ class Style:
 
     @property
     def width(self) -> float:
-        """Line width in points."""
         return 2.8 if self.emphasised else 1.5
 
 

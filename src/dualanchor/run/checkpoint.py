@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "dualanchor-checkpoint-2"
 _COUNTS = ("rows", "k", "draws", "evals")
+_PLACE = ("k", "before", "recorded", "diverged_by")
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,13 @@ class Saver:
         groups = []
         for i, rows in enumerate(run.active):
             memories = {f"memory/{j}": level.memory for j, level in enumerate(rows.levels)}
-            present = rows.ended([Status.RUNNING] * rows.rows.size)
+            spent = (rows.steps, rows.session.draws, rows.session.evals)
+            k, draws, evals = (per_row(value, rows.rows.size) for value in spent)
+            present = Ended(rows.rows, rows.state, k, draws, evals, [], None)  # no residual: under MPI one rank saves
             saved |= _saved_rows(f"active/{i}", present, {"state": rows.state, **memories})
             saved[f"active/{i}/position"] = per_row(rows.session.mark().position, rows.rows.size)
-            stages = [level.number for level in rows.levels]
-            groups.append({"stages": stages, "k": rows.k, "before": rows.before, "recorded": rows.recorded})
+            stages = [(level.number, None if level.end == np.inf else int(level.end)) for level in rows.levels]
+            groups.append({"stages": stages, **{name: getattr(rows, name) for name in _PLACE}})
         header = {
             "format": _FORMAT,
             "run": self._fingerprint,
@@ -146,14 +149,14 @@ def _restored_rows(starts: list[ActiveRows], prefix: str, group: dict[str, Any],
     rows = start.take(np.isin(start.rows, numbers))
     method: Any = start.levels[0].method if start.levels else rows.method
     levels = []
-    for j, number in enumerate(group["stages"]):
+    for j, (number, end) in enumerate(group["stages"]):
         memory = State(**_named(f"{prefix}/memory/{j}/", saved))
-        stage = method.stage(number, memory)
-        levels.append(Level(method, number, stage.steps, memory))
-        method = stage.method
+        levels.append(Level(method, number, np.inf if end is None else end, memory))
+        method = method.stage(number, memory).method
     rows.method, rows.levels, rows.state = method, tuple(levels), State(**_named(f"{prefix}/state/", saved))
-    rows.k, rows.before, rows.recorded = group["k"], group["before"], group["recorded"]
-    rows.checked_until = rows.k + 1
+    for name in _PLACE:
+        setattr(rows, name, group[name])
+    rows.checked_until = max(rows.k + 1, rows.diverged_by or 0)
     rows.session.reset(Mark(*(shared(saved[f"{prefix}/{name}"]) for name in ("draws", "evals", "position"))))
     return rows
 

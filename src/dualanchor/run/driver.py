@@ -27,7 +27,7 @@ from dualanchor.run.record import Recorder
 from dualanchor.run.rows import ActiveRows, Ended
 from dualanchor.run.stop import UNLIMITED, Budget, Outlook, Rule
 
-CHECK_INTERVAL = 128  # steps; where rows are checked must not depend on the clock, since a row may come back
+CHECK_INTERVAL = 128  # steps; where rows of fast samplers are checked does not depend on the clock
 _CHUNK_SECONDS = 0.25  # chunks that are expected to take longer are taken step by step
 _SNAPSHOT_SIZE = 1 << 21  # states with more numbers than this are checked after every step instead of copied
 
@@ -75,6 +75,9 @@ class Driver:
 
     def _round(self, rows: ActiveRows) -> bool:
         """Retire the rows that must stop, or let all of them take the steps up to the next event; whether they did."""
+        if rows.diverged_by is not None and rows.k >= rows.diverged_by:  # with other samples than before
+            self._retire_diverged(rows, np.zeros(rows.rows.size, bool))
+            return False
         if rows.recorded != rows.steps and self.recorder.wants(rows.steps):
             self._record(rows)
         checked = self._observer.stepwise or rows.k < rows.checked_until or not self._can_go_back(rows)
@@ -123,16 +126,11 @@ class Driver:
         try:
             rows.advance(steps, coins)
         except Exception:  # of whatever kind: it is met again, step by step
-            if not rows.repeatable(before):
-                raise
             rows.restore(before)
             rows.checked_until = until
             return
         bounded = rows.bounded()
         if bounded.all():
-            return
-        if not rows.repeatable(before):
-            self._retire_diverged(rows, bounded)
             return
         self.active.pop()
         if bounded.any():
@@ -182,7 +180,14 @@ class Driver:
     def _next_stage(self, rows: ActiveRows, at_end: Array) -> None:
         """The rows whose stage has ended, in their next stages; one without a next stage has reached its end."""
         ending = rows if at_end.all() else rows.take(at_end)
-        following, finished = ending.next_stages()  # draws samples, and may fail
+        mark, memories = rows.session.mark(), [level.memory.copy() for level in ending.levels]
+        try:
+            following, finished = ending.next_stages()  # draws samples
+        except OracleError:
+            self._before_failure = mark  # a resumed run chooses again
+            for level, memory in zip(ending.levels, memories, strict=True):
+                vars(level.memory).update(vars(memory))
+            raise
         self.active.pop()
         if not at_end.all():
             self.active.append(rows.take(~at_end))

@@ -14,7 +14,7 @@ from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Status
 from dualanchor.core.session import Mark, Session
 from dualanchor.core.staged import END, Staged
-from dualanchor.core.streams import Purpose, Streams, per_row
+from dualanchor.core.streams import Streams, per_row
 from dualanchor.core.types import Array, IntArray, Rows
 
 
@@ -27,11 +27,11 @@ class Snapshot(NamedTuple):
 
 
 class Level(NamedTuple):
-    """A stage that rows are in: of which method, its number, how many steps it has, and what passes on from it."""
+    """A stage that rows are in: of which method, its number, the step at which it ends, and what passes on from it."""
 
     method: Staged
     number: int
-    steps: int
+    end: float
     memory: State
 
 
@@ -54,8 +54,8 @@ class ActiveRows:
 
     `rows` are their numbers in the run; `k` and `before` the steps of the present stage and of those before it;
     `levels` the present stage of a method in stages, or several where a stage is such a method itself. Steps before
-    `checked_until` are taken one by one and checked. `recorded` is the last recorded step, `observed` has residuals
-    that the choice of the present stage has estimated, to be recorded.
+    `checked_until` are taken one by one and checked; rows with `diverged_by` were seen to have diverged by that step.
+    `recorded` is the last recorded step, `observed` has residuals that the choice of the stage has estimated.
     """
 
     method: Method
@@ -67,6 +67,7 @@ class ActiveRows:
     before: int = 0
     levels: tuple[Level, ...] = ()
     checked_until: int = 1
+    diverged_by: int | None = None
     recorded: int = -1
     observed: Array | None = None
 
@@ -93,27 +94,25 @@ class ActiveRows:
         """Steps taken in all."""
         return self.before + self.k
 
-    def repeatable(self, since: Snapshot) -> bool:
-        """Whether the steps since a snapshot can be taken again with the same samples; tried out if not declared."""
-        row = np.arange(1)
-        pilot = self.session.streams.of(Purpose.PILOT).take(row)
-        return self.session.oracle.take(row).is_replayable(since.state.x[:1], pilot)
-
     # -- stages ----------------------------------------------------------------------------------------------
 
     def enter(self, method: Staged, number: int, memory: State) -> ActiveRows:
         """The same rows at the beginning of a stage."""
         stage = method.stage(number, memory)
-        levels = (*self.levels, Level(method, number, stage.steps, memory))
+        end = np.inf if stage.steps is None else self.steps + stage.steps
+        levels = (*self.levels, Level(method, number, end, memory))
         if isinstance(stage.method, Staged):
             return replace(self, levels=levels).enter(stage.method, 0, stage.state)
         return replace(
-            self, method=stage.method, state=stage.state, k=0, before=self.steps, levels=levels, checked_until=0
+            self, method=stage.method, state=stage.state, k=0, before=self.steps, levels=levels, checked_until=1
         )
 
     def next_stages(self) -> tuple[list[ActiveRows], list[ActiveRows]]:
         """The rows in the stages that follow for them, and the rows that have no further stage."""
-        *_, (method, number, _, memory) = self.levels
+        *outer, (method, number, _, memory) = self.levels
+        if any(level.end <= self.steps for level in outer):  # the stage around this one has ended with it
+            end = State(x=method.point(number, memory, self.state))
+            return replace(self, levels=tuple(outer), state=end).next_stages()
         self.session.checking = True
         numbers = np.asarray(method.choose(number, memory, self.state, self.session))
         following, finished = list[ActiveRows](), list[ActiveRows]()
@@ -139,7 +138,7 @@ class ActiveRows:
             horizon = horizon - 1 - self.k if isinstance(horizon, int) else np.asarray(horizon).ravel() - 1 - self.k
         if not self.levels:
             return horizon
-        left = self.levels[-1].steps - self.k
+        left = min(level.end for level in self.levels) - self.steps
         return left if horizon is None else np.minimum(left, horizon)
 
     # -- steps -----------------------------------------------------------------------------------------------
@@ -179,16 +178,20 @@ class ActiveRows:
         self.k, self.state = snapshot.k, snapshot.state
         self.session.reset(snapshot.mark)
 
-    def restored(self, snapshot: Snapshot, rows: Rows, checked_until: int) -> ActiveRows:
-        """Some of the rows (a mask) as they were, to take the same steps one by one."""
+    def restored(self, snapshot: Snapshot, rows: Rows, until: int) -> ActiveRows:
+        """Rows (a mask) that have diverged by step `until`, as they were before: to take the steps one by one."""
         part = self.take(rows)
         part.restore(Snapshot(snapshot.k, snapshot.state.take(rows), snapshot.mark.take(rows)))
-        part.checked_until = checked_until
+        part.checked_until = part.diverged_by = until
         return part
 
     def bounded(self) -> Array:
-        """Which rows have an iterate that is finite and can still be squared."""
-        return np.isfinite(arrays.to_host(arrays.row_squares(self.state.x)))
+        """Which rows have an iterate that is finite and can still be squared, and no NaN in the rest of their state."""
+        bounded = np.isfinite(arrays.to_host(arrays.row_squares(self.state.x)))
+        for name, value in vars(self.state).items():
+            if name != "x" and arrays.has_nan(value):
+                bounded &= ~np.isnan(arrays.to_host(value).reshape(len(bounded), -1)).any(axis=1)
+        return bounded
 
     # -- what is seen of them --------------------------------------------------------------------------------
 

@@ -86,13 +86,13 @@ def compare(
     methods : list, optional
         Registered names, methods of your own (a class is tuned over its `grid`, an instance runs as it is), or entries
         with other grids; default all registered methods that can run on the problem.
-    budget : int
-        Operator evaluations of each run.
-    seeds, tune_seeds, jobs, fresh, progress
-        As for `run_study`.
+    budget : int, operator evaluations of each run
+    seeds : int or list of int, how many seeds are reported, or which
+    jobs : int, processes; by default one per core
+    fresh : bool, whether what is stored is ignored
+    progress : callable, called with an Event after each finished piece
     folder : path, optional
-        Where finished pieces are stored; only for a `NamedProblem`, ours or your own, which is made of its options
-        alone: the data that functions hold have no fingerprint.
+        Where finished pieces are stored, if the problem is a `NamedProblem`: data of functions have no fingerprint.
 
     Examples
     --------
@@ -139,7 +139,6 @@ def _entries(problem: Problem, methods: Any, budget: int) -> list[Entry]:
 
 
 def _entry(problem: Problem, method: Any, budget: int) -> Entry:
-    """The entry of a name, a class, a method as it is, or an entry."""
     if isinstance(method, Entry):
         return method
     if isinstance(method, Method):

@@ -27,10 +27,7 @@ def code_fingerprint(modules: Iterable[str], classes: Iterable[type]) -> str | N
 
 
 def source_files(modules: Iterable[str], classes: Iterable[type]) -> frozenset[Path] | None:
-    """The files of modules of this library and of classes of anybody, and all that these import, directly or not.
-
-    Classes count with their bases; None if the source of one is not in a file.
-    """
+    """The files of modules of this library and of classes with their bases, and all that these import."""
     bases = {base for cls in classes for base in cls.__mro__}
     own = {_file_of(cls) for cls in bases if cls.__module__.partition(".")[0] not in sys.stdlib_module_names}
     starts = {_file(_LIBRARY.parent, name) for name in modules} | own
@@ -68,10 +65,7 @@ def imported(path: Path) -> frozenset[Path]:
 
 
 def _imports(tree: ast.AST, declared: bool = False) -> Iterator[tuple[str, int]]:
-    """Dotted names that may be modules, and the levels above the file that they are relative to.
-
-    What stands under TYPE_CHECKING never runs and is left out, unless it declares what is loaded on demand.
-    """
+    """Dotted names that may be modules, with their levels; under TYPE_CHECKING only those `declared` for loading."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, 0) for alias in node.names)
@@ -92,7 +86,6 @@ def _file_of(cls: type) -> Path | None:
 
 
 def _file(home: Path, name: str) -> Path | None:
-    """The file of a module below a folder, or None if there is none."""
     path = home.joinpath(*name.split("."))
     return next((file for file in (path.with_name(f"{path.name}.py"), path / "__init__.py") if file.is_file()), None)
 

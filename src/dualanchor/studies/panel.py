@@ -1,14 +1,12 @@
 """Panels as data: a problem, a budget, and methods with the grids they are tuned over, read from TOML."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Self
 
 from dualanchor import problems
 from dualanchor.core.errors import ArgumentError, DualAnchorError
@@ -32,15 +30,13 @@ class Entry:
 
     @property
     def cls(self) -> type[Method]:
-        """The class of the method."""
         return registry.get(self.method) if isinstance(self.method, str) else self.method
 
     def points(self) -> list[dict[str, Any]]:
         """Every combination of the grid's values; one empty point for a method without a grid."""
         return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
 
-    def runs_like(self, other: Entry) -> bool:
-        """Whether both do the same at the same point."""
+    def runs_like(self, other: Self) -> bool:
         mine, theirs = ((one.method, one.fixed, one.unit, one.budget_factor) for one in (self, other))
         return mine == theirs
 
@@ -57,15 +53,12 @@ class Panel:
     seeds_per_block: int | None = None  # how many seeds run as one array at most; None for as many as fit the cache
 
     def entry(self, name: str) -> Entry:
-        """The entry with this id."""
         return next(entry for entry in self.entries if entry.id == name)
 
     def make(self, entry: Entry, point: dict[str, Any]) -> Method:
-        """The method of an entry at a point of its grid."""
         return entry.cls.for_problem(self.problem, self.budget, **{**entry.fixed, **point})
 
-    def only(self, names: Sequence[str]) -> Panel:
-        """The same panel with a selection of its entries."""
+    def only(self, names: Sequence[str]) -> Self:
         return replace(self, entries=tuple(entry for entry in self.entries if entry.id in names))
 
 
@@ -94,40 +87,31 @@ def parse_panel(text: str, name: str, check: bool = True) -> Panel:
 class _Field(NamedTuple):
     """A field of a file's table: what it must be, in code and in words, and its default (None: it must be given)."""
 
-    fits: Callable[[Any], bool]
+    kind: type
     rule: str
     default: Any = None
-
-
-def _is(kind: type) -> Callable[[Any], bool]:
-    return lambda value: type(value) is kind
-
-
-def _name(value: Any) -> bool:
-    return type(value) is str and re.fullmatch(r"[A-Za-z0-9._-]+", value) is not None
-
-
-def _count(value: Any) -> bool:
-    return type(value) is int and value >= 1
+    fits: Callable[[Any], Any] = lambda value: True
 
 
 _PANEL = {
-    "id": _Field(_name, "a short name of letters, digits, dots and dashes"),
-    "title": _Field(_is(str), "a text", ""),
-    "budget": _Field(_count, "a whole number >= 1"),
-    "problem": _Field(_is(str), "the name of a problem"),
-    "seeds_per_block": _Field(_count, "a whole number >= 1", 0),
-    "options": _Field(_is(dict), "a table", {}),
-    "methods": _Field(lambda value: type(value) is dict and bool(value), "a table with at least one method"),
+    "id": _Field(
+        str, "a short name of letters, digits, dots and dashes", fits=re.compile(r"[A-Za-z0-9._-]+").fullmatch
+    ),
+    "title": _Field(str, "a text", ""),
+    "budget": _Field(int, "a whole number >= 1", fits=lambda value: value >= 1),
+    "problem": _Field(str, "the name of a problem"),
+    "seeds_per_block": _Field(int, "a whole number >= 1", 0, lambda value: value >= 1),
+    "options": _Field(dict, "a table", {}),
+    "methods": _Field(dict, "a table with at least one method", fits=bool),
 }
 _ENTRY = {
-    "method": _Field(_is(str), "the name of a method", ""),
-    "grid": _Field(_is(dict), "a table", {}),
-    "fixed": _Field(_is(dict), "a table", {}),
-    "like": _Field(_is(str), "the name of another method of the panel", ""),
-    "unit": _Field(lambda value: value in ("evals", "draws"), "evals or draws", "evals"),
-    "budget_factor": _Field(_count, "a whole number >= 1", 1),
-    "ours": _Field(_is(bool), "true or false", False),
+    "method": _Field(str, "the name of a method", ""),
+    "grid": _Field(dict, "a table", {}),
+    "fixed": _Field(dict, "a table", {}),
+    "like": _Field(str, "the name of another method of the panel", ""),
+    "unit": _Field(str, "evals or draws", "evals", lambda value: value in ("evals", "draws")),
+    "budget_factor": _Field(int, "a whole number >= 1", 1, lambda value: value >= 1),
+    "ours": _Field(bool, "true or false", False),
 }
 
 
@@ -161,10 +145,10 @@ class _Reader:
         for key in table:
             if key not in fields:
                 self._fail(key, f"is not a field of {what}", repr(key), f"Use {', '.join(fields)}")
-        for key, (fits, rule, default) in fields.items():
+        for key, (kind, rule, default, fits) in fields.items():
             if key not in table and default is None:
                 self._fail(key, f"must be given: {rule}", "a file without it", f"Add a line {key} = ...")
-            if key in table and not fits(table[key]):
+            if key in table and not (type(table[key]) is kind and fits(table[key])):
                 self._fail(key, f"{of}must be {rule}", repr(table[key]), "Fix the value")
         return {key: table.get(key, field.default) for key, field in fields.items()}
 

@@ -8,7 +8,8 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -27,7 +28,6 @@ from dualanchor.problems.named import NamedProblem
 from dualanchor.run import Draws, solve
 from dualanchor.studies.fingerprint import code_fingerprint
 from dualanchor.studies.panel import Entry, Panel
-from dualanchor.studies.parallel import in_parallel
 
 CURVE_POINTS = 100
 EVALUATION_SAMPLES = 4096
@@ -75,7 +75,6 @@ class Piece:
 
     @property
     def size(self) -> int:
-        """What grows with the time that it takes."""
         return len(self.points) * len(self.seeds) * self.panel.problem.dimension * self.panel.budget
 
     def run(self) -> Arrays:
@@ -118,10 +117,7 @@ class Piece:
 def pieces_of(
     panel: Panel, entry: Entry, points: Sequence[dict[str, Any]], seeds: Sequence[int], curves: bool
 ) -> list[Piece]:
-    """An entry's runs, cut into blocks of seeds that fit the cache.
-
-    The points of a grid stay together, since they share the noise of a seed, which takes longer to draw than to use.
-    """
+    """An entry's runs in blocks of seeds that fit the cache; points stay together, since they share a seed's noise."""
     most = max(1, CACHED_NUMBERS // (len(points) * panel.problem.dimension))
     most = min(most, panel.seeds_per_block or most)
     blocks = np.array_split(np.array(seeds), ceil(len(seeds) / most))
@@ -143,7 +139,6 @@ class Store:
             raise ArgumentError(rule, f"{folder}: {error}", "Give another") from None
 
     def path(self, key: dict[str, Any], code: str) -> Path:
-        """The file of a piece, given what it is and the fingerprint of the code that computes it."""
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
         path = self._folder / f"{name}-{code}.npz"
         for other in self._folder.glob(f"{name}-*.npz"):
@@ -163,10 +158,7 @@ class Store:
 
 
 def run_pieces(pieces: Sequence[Piece], store: Store | None, jobs: int) -> Iterator[tuple[Piece, Arrays]]:
-    """Each piece with its numbers, as they come: first those that are stored, then those that have to be computed.
-
-    What was computed is stored by the process that computed it, so that an interrupt loses only what was not finished.
-    """
+    """Each piece with its numbers, as they come: stored ones first; others are stored by the process that computes."""
     waiting: list[tuple[Piece, Path | None]] = []
     for piece in pieces:
         path = store.path(piece.key, code) if store is not None and (code := piece.code) is not None else None
@@ -188,3 +180,47 @@ def _computed(number: int, piece: Piece, path: Path | None, main: int) -> tuple[
     if path is not None:
         write_arrays(path, {"piece": piece.key}, arrays)
     return number, arrays
+
+
+def in_parallel(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
+    """The values of calls of a function in other processes, as they come, by joblib's backend or one chosen for it.
+
+    They are made in this process if there is one job or one call, or if joblib is not installed.
+    """
+    try:
+        import joblib
+    except ImportError:
+        jobs = 1
+    if jobs == 1 or len(calls) < 2:
+        yield from (function(*call) for call in calls)
+        return
+    backend, _ = joblib.parallel.get_active_backend()
+    if type(backend).__name__ == "DaskDistributedBackend":
+        yield from _on_dask(backend, function, calls)
+        return
+    order = "generator_unordered" if backend.supports_return_generator else "list"
+    threads = {"inner_max_num_threads": 1} if backend.supports_inner_max_num_threads else {}
+    pool = joblib.Parallel(jobs, return_as=order, batch_size=1, max_nbytes=None, **threads)
+    values = pool(joblib.delayed(function)(*call) for call in calls)
+    try:
+        for value in values:  # noqa: UP028, which would close the values before the warning is off
+            yield value
+    finally:
+        if order != "list":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that some values have been computed and are not used
+                values.close()
+
+
+def _on_dask(backend: Any, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    """Calls by dask's own client: joblib waits forever where a worker died or a value cannot be sent."""
+    from distributed import as_completed
+
+    futures = [backend.client.submit(function, *call, pure=False, **backend.submit_kwargs) for call in calls]
+    try:
+        for future in as_completed(futures):
+            value = future.result()
+            future.release()  # or it would be computed again if its worker is lost
+            yield value
+    finally:
+        backend.client.cancel(futures)

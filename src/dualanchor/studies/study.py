@@ -62,7 +62,6 @@ class Study:
     notes: list[str] = field(default_factory=list)
 
     def curves_csv(self) -> str:
-        """All curves as one tidy table."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["panel", "method", "seed", "k", "evals", "residual"])
@@ -89,20 +88,9 @@ def run_study(
 ) -> Study:
     """Tune and run every method of the panels.
 
-    Parameters
-    ----------
-    panels : list of Panel
-        What to run.
-    seeds : int or list of int
-        How many independent seeds are reported, or which.
-    tune_seeds : "same" or "disjoint"
-        Whether parameters are selected on the reported seeds, as in the paper, or on as many others.
-    folder : path, optional
-        Where finished pieces are stored; `fresh` ignores what is there.
-    jobs : int, optional
-        Processes; default as many as there are cores.
-    progress : callable, optional
-        Called with an Event after each piece.
+    `seeds` says how many independent seeds are reported, or which; parameters are selected on the same, as in the
+    paper, or on as many others ("disjoint"). Finished pieces are stored in `folder`; `fresh` ignores what is there.
+    `jobs` is the number of processes, by default one per core; `progress` is called with an Event after each piece.
     """
     many = isinstance(seeds, Sequence) and not isinstance(seeds, str)
     reported = tuple(seeds if many else range(check.count(seeds, "A study: seeds")))  # type: ignore[arg-type]
@@ -112,27 +100,23 @@ def run_study(
     run = partial(_run, store=store, jobs=jobs or os.cpu_count() or 1, progress=progress)
 
     pairs = {(panel.id, entry.id): (panel, entry) for panel in panels for entry in panel.entries}
-    tuned = run(
-        "tuning",
-        {
-            at: pieces_of(panel, entry, entry.points(), tuned_on, _records_while_tuning(panel, entry))
-            for at, (panel, entry) in pairs.items()
-            if entry.like is None
-        },
-    )
+    grids = {
+        at: pieces_of(panel, entry, entry.points(), tuned_on, _records_while_tuning(panel, entry))
+        for at, (panel, entry) in pairs.items()
+        if entry.like is None
+    }
+    tuned = run("tuning", grids)
     selected = {at: _best_point(panel, entry, tuned) for at, (panel, entry) in pairs.items()}
     final: _Runs = {}
     if tuned_on == reported:
         recorded = ((at, _recorded(panel, entry, selected[at], tuned)) for at, (panel, entry) in pairs.items())
         final = {at: parts for at, parts in recorded if parts}
-    final |= run(
-        "curves",
-        {
-            at: pieces_of(panel, entry, [selected[at]], reported, curves=True)
-            for at, (panel, entry) in pairs.items()
-            if at not in final
-        },
-    )
+    missing = {
+        at: pieces_of(panel, entry, [selected[at]], reported, curves=True)
+        for at, (panel, entry) in pairs.items()
+        if at not in final
+    }
+    final |= run("curves", missing)
     study = Study({}, {panel.id: {} for panel in panels}, {panel.id: panel for panel in panels})
     methods: dict[str, dict[str, Any]] = {panel.id: {} for panel in panels}
     for at, (panel, entry) in pairs.items():
@@ -166,7 +150,6 @@ def _run(
     jobs: int,
     progress: Callable[[Event], None] | None,
 ) -> _Runs:
-    """Have groups of pieces run, each group those of one entry of a panel."""
     found: dict[int, Arrays] = {}
     pieces = [piece for group in groups.values() for piece in group]
     for piece, arrays in run_pieces(pieces, store, jobs):
@@ -178,10 +161,7 @@ def _run(
 
 
 def _records_while_tuning(panel: Panel, entry: Entry) -> bool:
-    """Whether a grid records all its runs; if not, the selected ones are run again for their curves.
-
-    Not if F costs a pass over many components at many points, nor if coins make all lengths different.
-    """
+    """Whether a grid records all its runs: not where F costs many passes, nor where coins make all lengths differ."""
     points = entry.points()
     cheap = CURVE_POINTS * (panel.problem.components or 1) <= RECORDED_SHARE * panel.budget
     return (cheap or len(points) <= RECORDED_GRID) and panel.make(entry, points[0]).probability(0) is None
@@ -204,7 +184,6 @@ def _recorded(panel: Panel, entry: Entry, point: dict[str, Any], tuned: _Runs) -
 
 
 def _joined(parts: list[tuple[Piece, Arrays]], name: str) -> Array:
-    """An array over (points, seeds)."""
     return np.concatenate([arrays[name] for _, arrays in parts], axis=1)
 
 
@@ -221,7 +200,6 @@ def _at_point(parts: list[tuple[Piece, Arrays]], point: dict[str, Any]) -> tuple
 
 
 def _summary(panel: Panel, seeds: tuple[int, ...], methods: dict[str, Any]) -> dict[str, Any]:
-    """A panel in the published schema."""
     instance = panel.problem.instance(Streams(0, np.array(seeds), Purpose.INSTANCE))
     start = instance.oracle.operator(instance.x0)
     return {

@@ -92,11 +92,6 @@ def upper_sub_gaussian(norm: Any, variance: Any, delta: float) -> Array:
     return np.asarray(norm + np.sqrt(2 * np.log(1 / delta) * np.asarray(variance)))
 
 
-def variance_of_square(along: Any, squares: Any, n: int) -> Array:
-    r"""The variance of U from n vectors: 4 `along` / n + 2 `squares` / (n (n - 1)), which are f'Sf and tr S^2."""
-    return np.asarray(4 * np.asarray(along) / n + 2 * np.asarray(squares) / (n * (n - 1)))
-
-
 def _student(groups: int, delta: float) -> float:
     """The quantile 1 - delta, at least 0: below that lambda is no longer on the safe side."""
     from scipy.special import stdtrit  # here, because importing scipy takes longer than the bounds do

@@ -7,7 +7,7 @@ import numpy as np
 
 from dualanchor.core.types import Array
 
-_EXACT = 4096  # sums are added up to here and continued by their expansions, which are exact to rounding there
+_EXACT = 4096  # H_N is added up to here and continued by its expansion, which is exact to rounding there
 
 
 def round_weights(N: int) -> Array:
@@ -52,24 +52,19 @@ def weight_sum(N: Any, tau: float = 2.0) -> Any:
     free = max(2.0, np.ceil((6 / tau + 1) / 2 - 1e-12))  # from this m on the factor is 1
     if free == 2:
         return np.where(N >= 2, 1 - 1 / np.maximum(N, 1.0), 0.0)[()]
+    from scipy.special import digamma  # here, since it is slow to import
+
     tail = np.where(free <= N, 1 / (free - 1) - 1 / N, 0.0)
     last = np.minimum(N, free - 1)  # 1/(m(m-1)) (2m-1) = 1/m + 1/(m-1)
-    head = np.where(last >= 2, 2 * _harmonic(last) - 1 - 1 / last, 0.0)
+    head = np.where(last >= 2, 2 * (digamma(last + 1) + np.euler_gamma) - 1 - 1 / last, 0.0)
     return np.where(N >= 2, tail + tau / 6 * head, 0.0)[()]
 
 
 @lru_cache(maxsize=1)
-def _first_sums() -> tuple[Array, Array]:
-    """Sums of 1/m and of 1/sqrt(m(m-1)) up to each m."""
-    m = np.arange(1, _EXACT + 1, dtype=float)
-    roots = np.concatenate([[0.0], 1 / np.sqrt(m[1:] * m[:-1])])
-    return np.concatenate([[0.0], np.cumsum(1 / m)]), np.concatenate([[0.0], np.cumsum(roots)])
-
-
-def _harmonic(n: Any) -> Any:
-    p = np.maximum(n, _EXACT)
-    far = np.log(p / _EXACT) + (1 / p - 1 / _EXACT) / 2 - (1 / p**2 - 1 / _EXACT**2) / 12
-    return _first_sums()[0][np.clip(n, 0, _EXACT).astype(int)] + far
+def _first_sums() -> Array:
+    """The first of the sums H_N, for N = 0 .. _EXACT."""
+    m = np.arange(2, _EXACT + 1, dtype=float)
+    return np.concatenate([[0.0, 0.0], np.cumsum(1 / np.sqrt(m * (m - 1)))])
 
 
 def root_sum(N: Any) -> Any:
@@ -77,7 +72,7 @@ def root_sum(N: Any) -> Any:
     N = np.asarray(N, dtype=float)
     p = np.maximum(N, _EXACT)
     far = np.log(p / _EXACT) + (1 / _EXACT**2 - 1 / p**2) / 48  # 1/16 of the sum of cubes, less 1/24 of the logarithm's
-    return (_first_sums()[1][np.clip(N, 0, _EXACT).astype(int)] + far)[()]
+    return (_first_sums()[np.clip(N, 0, _EXACT).astype(int)] + far)[()]
 
 
 def contraction_sum(k: Any, rho: Any, N: Any = np.inf) -> Any:

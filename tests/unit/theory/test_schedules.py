@@ -16,8 +16,8 @@ from dualanchor.theory.schedules import (
     restarts_for_accuracy,
     tapered_for_accuracy,
     tapered_for_budget,
-    tapered_totals,
 )
+from dualanchor.theory.schedules.tapered import tapered_totals
 from dualanchor.theory.weights import root_sum
 
 

@@ -47,19 +47,14 @@ def solve_jit(
         such a sampler draws means of n samples at once, like Gaussian noise divided by the root of n.
     x0 : array or Result
         The start, of any shape, or a run whose end it is, with one replication or as many.
-    step_size, horizon, batch_size
-        As in `DualOHM`.
-    seed : int
-        Step k of replication r gets the key of (seed, r, k).
-    reps : int
-        Independent replications, computed side by side by `jax.vmap`.
+    step_size, horizon, batch_size : as in `DualOHM`
+    seed : int, step k of replication r gets the key of (seed, r, k)
+    reps : int, independent replications, computed side by side by `jax.vmap`
     noise : pytree of arrays, optional
         What `sample` gets instead of keys: entry k of each array in step k. The leading axes are (horizon - 1,), or
         (reps, horizon - 1) with several replications.
-    operator : callable, optional
-        The true F(x), where it is known: residuals are then recorded.
-    record : int
-        At how many points.
+    operator : callable, the true F(x) where it is known: residuals are then recorded
+    record : int, at how many points
 
     Returns
     -------
@@ -190,7 +185,6 @@ _run: Any = jax.jit(_all_steps, static_argnames="fixed", donate_argnames="x")
 
 
 def _estimate(sample: Any, x: Any, n: Any, source: Any) -> Any:
-    """What `sample` returns, checked while it is traced."""
     try:
         value = sample(x, n, source)
     except AttributeError as error:
@@ -207,7 +201,6 @@ def _estimate(sample: Any, x: Any, n: Any, source: Any) -> Any:
 
 
 def _starts(x0: Any, reps: int) -> Any:
-    """The start of each replication, along the first axis."""
     x = x0.x if isinstance(x0, Result) else x0
     if as_reals(x) is None:
         remedy = "Pass an array of floats; jax.flatten_util.ravel_pytree makes one of a pytree"

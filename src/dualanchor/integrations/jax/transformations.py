@@ -115,5 +115,4 @@ def updated(method: Method, k: Any, G: Any, **memory: Any) -> State:
 
 
 def _precise(leaf: Any) -> Any:
-    """The leaf's dtype, or single precision if that is wider."""
     return jnp.promote_types(jnp.result_type(leaf), jnp.float32)

@@ -1,7 +1,5 @@
 """What the optimisers share: players, gradients, and operations on many tensors at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
@@ -30,22 +28,22 @@ class TensorList:
     def __init__(self, tensors: list[Tensor], foreach: bool, factor: float = 1.0) -> None:
         self.tensors, self.foreach, self.factor = tensors, foreach, factor
 
-    def __rmul__(self, number: float) -> TensorList:
-        return TensorList(self.tensors, self.foreach, number * self.factor)
+    def __rmul__(self, number: float) -> Self:
+        return type(self)(self.tensors, self.foreach, number * self.factor)
 
-    def __truediv__(self, number: float) -> TensorList:
-        return TensorList(self.tensors, self.foreach, self.factor / number)
+    def __truediv__(self, number: float) -> Self:
+        return type(self)(self.tensors, self.foreach, self.factor / number)
 
     def __imul__(self, number: float) -> Self:
         return self._each("mul_", number)
 
-    def __iadd__(self, other: TensorList) -> Self:
+    def __iadd__(self, other: Self) -> Self:
         return self._each("add_", other.tensors, alpha=other.factor)
 
-    def __isub__(self, other: TensorList) -> Self:
+    def __isub__(self, other: Self) -> Self:
         return self._each("add_", other.tensors, alpha=-other.factor)
 
-    def copy_(self, other: TensorList) -> Self:
+    def copy_(self, other: Self) -> Self:
         """Take the values of another list, whatever its factor."""
         return self._each("copy_", other.tensors)
 
@@ -94,12 +92,9 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         foreign |= {buffer for buffers in memory for buffer in buffers if buffer != self._buffer}
         if missing or foreign:
             seen = f"without {', '.join(sorted(missing))}" if missing else f"with {', '.join(sorted(foreign))}"
-            rule, received = (
-                f"{name}: load_state_dict takes what a {name} saved",
-                f"groups {seen}, as of another optimiser",
-            )
+            rule = f"{name}: load_state_dict takes what a {name} saved"
             remedy = "Load it into an optimiser of the kind that saved it, or begin anew without it"
-            raise ArgumentError(rule, received, remedy)
+            raise ArgumentError(rule, f"groups {seen}, as of another optimiser", remedy)
         super().load_state_dict(state_dict)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -132,11 +127,8 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         moving = [[p for p in group["params"] if p.grad is not None] for group in self.param_groups]
         for p in (p for params in moving for p in params):  # refused before anything has moved
             if p.grad.layout is not torch.strided:
-                rule, received = (
-                    f"{type(self).__name__}: gradients must be dense",
-                    f"a gradient of layout {p.grad.layout}",
-                )
-                raise ArgumentTypeError(rule, received, "Use sparse=False in embeddings")
+                rule, remedy = f"{type(self).__name__}: gradients must be dense", "Use sparse=False in embeddings"
+                raise ArgumentTypeError(rule, f"a gradient of layout {p.grad.layout}", remedy)
         with torch.no_grad():
             for group, params in zip(self.param_groups, moving, strict=True):
                 x, sign = tensors_of(group, params), -1.0 if group["maximize"] else 1.0

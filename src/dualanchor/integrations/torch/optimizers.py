@@ -25,14 +25,11 @@ class DualAnchor(FieldOptimizer):
     ----------
     params : iterable
         Parameters, or groups of them with settings of their own: `{"params": ..., "maximize": True}`.
-    lr : float
-        :math:`\alpha`. Read at every step.
+    lr : float, :math:`\alpha`, read at every step
     horizon : int
         N; N - 1 steps exist, a further one raises `HorizonError`. Where groups differ, the shortest ends the run.
-    maximize : bool
-        Whether these parameters ascend.
-    foreach : bool, optional
-        Whether operations take a list of tensors at once; None: where the tensors are plain ones.
+    maximize : bool, whether these parameters ascend
+    foreach : bool, whether operations take a list of tensors at once; None: where the tensors are plain ones
 
     Notes
     -----

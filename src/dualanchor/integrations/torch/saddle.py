@@ -46,9 +46,9 @@ class SaddleOracle(Sampler):
             rule = f"saddle_oracle: a point must have {self.x0.size} coordinates, those of u and then those of v"
             raise ArgumentError(rule, f"shape {shape}", "Use the x of a result, oracle.x0, or oracle.flatten(u, v)")
 
-    def mean(self, x: Array, batch: Batch) -> Array:
+    def mean(self, x: Array, batch: Batch, n: Any = None, shard: int = 0) -> Array:
         self._require_point(x.shape[1:])
-        return super().mean(x, batch)
+        return super().mean(x, batch, n, shard)
 
     def _field(self, x: Array, n: int, rng: np.random.Generator) -> Array:
         generator = torch.Generator(self._leaves[0].device).manual_seed(int(rng.integers(2**63)))

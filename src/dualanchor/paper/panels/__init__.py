@@ -9,8 +9,7 @@ from dualanchor.core.errors import ArgumentError, unknown_name
 from dualanchor.studies.panel import Panel, load_panel, parse_panel
 
 PAPER = ("exp1", "exp2", "exp3-low", "exp3-high")
-APPENDIX = ("s-dual-ohm", "s-ohm", "s-ohm-tuned")
-"""The methods that the paper's appendix compares, in all four panels."""
+APPENDIX = ("s-dual-ohm", "s-ohm", "s-ohm-tuned")  # what the paper's appendix compares, in all four panels
 
 
 def paper_panel(name: str) -> Panel:
@@ -37,10 +36,7 @@ def panels_for(names: Sequence[str], coarse: bool) -> list[Panel]:
 
 
 def quick(panel: Panel) -> Panel:
-    """The panel with the paper's methods only and coarse grids: of each parameter the first, middle and last value.
-
-    A grid of three parameters or more keeps the first and the middle value of all but its first parameter.
-    """
+    """The paper's methods only, of each parameter the first, middle and last value (no last one in large grids)."""
     entries = []
     for entry in panel.entries:
         coarse: dict[str, Sequence[Any]] = {}

@@ -30,19 +30,14 @@ def verify(
 
     Parameters
     ----------
-    only : list of str, optional
-        Ids (or names) of the statements; all of them if left out.
-    quick : bool
-        Whether fewer replications are made, and no worst cases computed.
-    seed : int
-        Everything random follows from it.
+    only : list of str, ids (or names) of the statements; all of them if left out
+    quick : bool, whether fewer replications are made, and no worst cases computed
+    seed : int, everything random follows from it
     pep : bool, optional
         Whether worst cases over all operators are computed, which needs the extra `pep`; by default if it is installed
         and the check is not a quick one.
-    dual, anchor : Method classes
-        What is checked as Dual-OHM and as OHM: a variant of your own in their place.
-    progress : callable, optional
-        Called with (done, total, statement) before each statement.
+    dual, anchor : Method classes checked as Dual-OHM and as OHM: a variant of your own in their place
+    progress : callable, called with (done, total, statement) before each statement
 
     Examples
     --------

@@ -17,16 +17,13 @@ import numpy as np
 from dualanchor.core.method import Method
 from dualanchor.core.problem import Problem
 from dualanchor.core.types import Array
-from dualanchor.paper.verify.operators import SIGMA, Case, Evaluation, exact, follow, noisy
+from dualanchor.paper.verify.operators import SIGMA, Case, Evaluation, follow, noisy
 from dualanchor.run import solve
 
-Z = 4.75
-"""Standard errors above a bound that are taken for chance."""
-
+Z = 4.75  # standard errors above a bound that are taken for chance
 Verdict = Literal["holds", "fails"]
 HOLDS: Final = "holds"
 FAILS: Final = "fails"
-
 _ROUNDING = 1e-11  # of the bound, for inequalities along one path
 _TINY = np.finfo(float).tiny
 
@@ -51,7 +48,6 @@ class Check:
     verdict: Verdict
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it by name, ready for JSON."""
         return asdict(self)
 
 
@@ -98,7 +94,6 @@ def mean_equal(operator: str, values: Any, expected: Any) -> Finding:
 
 
 def _shown(operator: str, value: Array, bound: Array, error: Array, order: Array, holds: Any) -> Finding:
-    """A finding about all values, with the numbers of the one that is last in order."""
     at = int(np.argmax(order))
     measured, allowed, chance = (float(one.flat[at]) for one in (value, bound, error))
     return Finding(operator, measured, allowed, chance, bool(np.all(holds)))
@@ -131,28 +126,23 @@ class Lab:
     dual: Callable[..., Method]
     anchor: Callable[..., Method]
 
-    def path(self, case: Case, method: Method, B: int, steps: int | None = None) -> tuple[Array, Array]:
+    def path(self, case: Case, method: Method, B: int, steps: int) -> tuple[Array, Array]:
         """Iterates (steps + 1, replications, d) with batches of B samples, and their noise (steps, replications, d)."""
-        steps = method.steps if steps is None else steps
-        assert steps is not None
         e = case.noise(self.rng, steps, self.reps, SIGMA / np.sqrt(B))
         return follow(method, noisy(case.F, e), case.start(self.reps), steps).x, e
 
     def dual_path(self, case: Case, N: int, B: int, steps: int | None = None) -> tuple[Array, Array]:
-        """The same of Dual-OHM with the case's step."""
-        return self.path(case, self.dual(step_size=case.step_size, horizon=N), B, steps)
+        return self.path(case, self.dual(step_size=case.step_size, horizon=N), B, steps or N - 1)
 
-    def dual_end(self, case: Case, N: int, evaluate: Evaluation | None = None) -> Array:
-        """Where Dual-OHM ends: (replications, d), or (1, d) without noise."""
-        rows, evaluate = (1, exact(case.F)) if evaluate is None else (self.reps, evaluate)
-        return follow(self.dual(step_size=case.step_size, horizon=N), evaluate, case.start(rows)).x[-1]
+    def dual_end(self, case: Case, N: int, evaluate: Evaluation) -> Array:
+        """Where Dual-OHM ends, (replications, d)."""
+        return follow(self.dual(step_size=case.step_size, horizon=N), evaluate, case.start(self.reps)).x[-1]
 
     def squares(self, problem: Problem, method: Method, x0: Any = None) -> Array:
         """|F(x)|^2 at the end of runs through `solve`, one for each replication."""
         return np.asarray(solve(problem, method, reps=self.runs, seed=self.seed, x0=x0, record=0).residual ** 2)
 
     def dual_squares(self, case: Case, batch_sizes: Array, x0: Any = None) -> Array:
-        """The same of Dual-OHM with the case's step and these batch sizes."""
         method = self.dual(step_size=case.step_size, horizon=len(batch_sizes) + 1, batch_size=batch_sizes.tolist())
         return self.squares(case.problem(), method, x0)
 
@@ -174,11 +164,9 @@ class Statement:
 
     @property
     def id(self) -> str:
-        """The name in lower case with dashes."""
         return identifier(self.name)
 
     def run(self, seed: int, quick: bool, dual: Callable[..., Method], anchor: Callable[..., Method]) -> list[Check]:
-        """Check it on all of its operators."""
         rng = np.random.default_rng([seed, crc32(self.id.encode())])
         lab = Lab(rng, seed, *((400, 100) if quick else (4000, 400)), dual, anchor)
         about, found = (self.id, self.name, self.source, self.kind), []
@@ -188,19 +176,17 @@ class Statement:
         return found
 
 
-STATEMENTS: dict[str, Statement] = {}
-"""Every statement that is checked, by id, in the order in which they are shown."""
+STATEMENTS: dict[str, Statement] = {}  # every statement that is checked, by id, in the order in which they are shown
 
 
-def _checks(kind: str, *bounds: Any, name: str = "", source: str = "") -> Callable[[Maker], Maker]:
-    """Register the check of a statement; name and source are those of its first bound, unless given."""
+def _checks(kind: str, *bounds: Any, name: str = "", source: str = "", formula: str = "") -> Callable[[Maker], Maker]:
+    """Register the check of a statement; by default its first bound has name and source, its docstring the formula."""
     if bounds:
         name, source = name or bounds[0].statement.name, source or bounds[0].statement.source
 
     def attach(function: Maker) -> Maker:
-        formula = (function.__doc__ or "").strip()
-        statement = Statement(name, source, kind, formula, function, tuple(bound.__name__ for bound in bounds))
-        STATEMENTS[statement.id] = statement
+        covers, text = tuple(bound.__name__ for bound in bounds), formula or (function.__doc__ or "").strip()
+        STATEMENTS[identifier(name)] = Statement(name, source, kind, text, function, covers)
         return function
 
     return attach

@@ -1,9 +1,7 @@
-r"""How many samples an accuracy costs, measured: each method runs with the plan that its theorem makes for it.
+"""How many samples an accuracy costs, measured: each method runs with the plan that its theorem makes for it.
 
-For a series of accuracies :math:`\epsilon` the plan fixes horizon and batches; the run gives the root mean square
-residual :math:`\hat\epsilon` that was really reached. Both :math:`\log` samples against :math:`\log 1/\epsilon` (the
-plan) and against :math:`\log 1/\hat\epsilon` (the run) are fitted by a line, whose slope is the exponent. A factor of
-logarithms that the theorem names is divided out for the comparison with the exponent that it claims.
+The logarithm of samples is fitted by a line in log 1/eps, with the accuracy eps that was planned for and with the root
+mean square residual that was reached. Logarithms that a theorem names are divided out before its claim is judged.
 """
 
 from collections.abc import Callable, Sequence
@@ -70,21 +68,14 @@ class Curve:
     verdict: Verdict
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it by name, ready for JSON."""
         return asdict(self)
 
 
-# -- what each theorem says to do for an accuracy ------------------------------------------------------------------
-
-
 class Plan(NamedTuple):
-    """Runs one after another, each from where the last one ended, and the factor of logarithms in their cost.
+    """Runs one after another, each from where the last one ended."""
 
-    A run is a method and the number of its steps (None: up to its horizon).
-    """
-
-    runs: list[tuple[Method, int | None]]
-    logarithms: float = 1.0
+    runs: list[tuple[Method, int | None]]  # with the number of steps; None: up to the horizon
+    logarithms: float = 1.0  # the factor of logarithms in their cost
 
 
 def growing_batches(eps: float, case: Case) -> Plan:
@@ -134,9 +125,6 @@ def contraction(eps: float, case: Case) -> Plan:
     return Plan([(SGDA(1 / case.L, B), k)], float(k))
 
 
-# -- what is run ---------------------------------------------------------------------------------------------------
-
-
 class Study(NamedTuple):
     """A method with its planner, the statement behind it and the exponent claimed."""
 
@@ -171,7 +159,6 @@ class Ground(NamedTuple):
     odd: bool = False
 
     def plan(self, study: Study, eps: float) -> tuple[float, Plan]:
-        """The accuracy and the plan for it."""
         while self.odd and study.plan(eps, self.case).runs[0][0].horizon % 2 == 0:
             eps *= 0.999
         return eps, study.plan(eps, self.case)
@@ -192,10 +179,9 @@ def grounds() -> list[Ground]:
 def measure(
     *, quick: bool = False, seed: int = 0, progress: Callable[[int, int, str], None] | None = None
 ) -> list[Curve]:
-    """Run every method with its plans, and fit the exponents.
+    """Run every method with its plans (`quick`: not for the smallest accuracies), and fit the exponents.
 
-    `quick` leaves out the smallest accuracies; everything random follows from `seed`; `progress` is called with
-    (done, total, what) before each curve.
+    `progress` is called with (done, total, what) before each curve.
     """
     pairs = [(ground, study) for ground in grounds() for study in ground.studies]
     curves = []
@@ -240,7 +226,6 @@ def _run(plan: Plan, case: Case, seed: int) -> tuple[Array, int, int]:
 
 
 def _regression(x: Array, y: Array) -> Fit:
-    """The least-squares slope of y in x, and its Student interval."""
     from scipy import stats  # slow to import, and only needed here
 
     line = stats.linregress(x, y)

@@ -24,11 +24,7 @@ _CAPTION = "filled: the residual that runs reached; hollow: the accuracy they we
 
 
 def draw_complexity(curves: Sequence[Curve]) -> dict[str, bytes]:
-    """Draw one panel for each operator; returns the picture as PNG and as SVG.
-
-    Filled markers stand where a run ended: samples against one over the residual reached. Hollow ones stand where it
-    was planned to end. Grey lines have the slopes that are claimed.
-    """
+    """One panel for each operator, samples against one over the residual; returns the picture as PNG and as SVG."""
     operators = list(dict.fromkeys(curve.operator for curve in curves))
     with figure_style("The picture of --complexity", "plot") as Figure:
         figure = Figure(figsize=(4.6 * len(operators), 5.6))

@@ -17,9 +17,7 @@ from dualanchor.oracles.finite_sum import FiniteSum
 
 Operator = Callable[[Array], Array]
 Evaluation = Callable[[int, Array], Array]
-
-SIGMA = 1.0
-"""The noise of one sample, unless a case says otherwise."""
+SIGMA = 1.0  # the noise of one sample, unless a case says otherwise
 
 
 def inner(a: Array, b: Array) -> Array:
@@ -35,9 +33,6 @@ def square(a: Array) -> Array:
 def norm(a: Array) -> Array:
     """Euclidean norms along the last axis."""
     return np.asarray(np.linalg.norm(a, axis=-1))
-
-
-# -- runs ----------------------------------------------------------------------------------------------------------
 
 
 class Recorded(Oracle):
@@ -67,10 +62,9 @@ class Path(NamedTuple):
 def follow(
     method: Method, evaluate: Evaluation, x0: Array, steps: int | None = None, coins: Sequence[bool] | None = None
 ) -> Path:
-    """Let a method take its steps from x0, (rows, d), and record all of them.
+    """Let a method take its steps from x0, (rows, d), all that the horizon admits by default, and record them.
 
-    `evaluate(k, x)` is the evaluation of draw number k at x. Without `steps` there are as many as the horizon admits;
-    `coins` are what the coin of each step shows, for methods that toss one.
+    `evaluate(k, x)` is the evaluation of draw number k at x; `coins` are what the coin of each step shows.
     """
     oracle = Recorded(evaluate)
     F = Session(oracle, Streams(0, np.arange(x0.shape[0]), dimension=x0.shape[1]))
@@ -94,9 +88,6 @@ def noisy(operator: Operator, noise: Array) -> Evaluation:
     return lambda k, x: operator(x) + noise[k]
 
 
-# -- operators that attain a bound, and some that are nothing special ----------------------------------------------
-
-
 @dataclass(frozen=True)
 class Case:
     """An operator F, (rows, d) to (rows, d), 1/L-cocoercive and mu-strongly monotone, with a start and a nearest root.
@@ -116,24 +107,19 @@ class Case:
 
     @property
     def D(self) -> float:
-        """Distance from the start to the root."""
         return float(norm(self.x0 - self.root))
 
     def T(self, x: Array) -> Array:
-        """The map whose fixed points are the roots."""
         return x - self.step_size * self.F(x)
 
     def start(self, rows: int) -> Array:
-        """The start, (rows, d)."""
         return np.tile(self.x0, (rows, 1))
 
     def noise(self, rng: np.random.Generator, rounds: int, rows: int, sigma: float = 1.0) -> Array:
         """Gaussian noise with E|e|^2 = sigma^2, (rounds, rows, d)."""
-        d = self.x0.size
-        return sigma / np.sqrt(d) * rng.standard_normal((rounds, rows, d))
+        return sigma / np.sqrt(self.x0.size) * rng.standard_normal((rounds, rows, self.x0.size))
 
     def problem(self) -> Problem:
-        """The same as a Problem."""
         oracle = self.oracle or AdditiveNoise(self.F, self.sigma, vectorized=True)
         constants = Constants(L=self.L, mu=self.mu, sigma=self.sigma, D=self.D)
         return Problem(oracle, x0=self.x0, constants=constants, name=self.name)
@@ -175,11 +161,6 @@ def reflections() -> Case:
     return Case("two reflections", lambda x: x - T(x), np.array([-1.0, 2.0, 2.0, -2.0]))
 
 
-def fold() -> Case:
-    """T = |x| in each coordinate, from where it folds."""
-    return Case("T = |x|", lambda x: x - np.abs(x), np.full(4, -0.05))
-
-
 def scalar(slope: float = 1.0, step_size: float = 0.5, D: float = 1.0, d: int = 8) -> Case:
     """F(x) = slope x, as strongly monotone as it is cocoercive."""
     name = f"F(x) = {slope:g}x" if slope != 1 else "F(x) = x"
@@ -210,5 +191,4 @@ class Wild:
         self._xi = rng.standard_t(2.0, size=(rounds, rows, d))  # without a variance
 
     def evaluate(self, k: int, x: Array) -> Array:
-        """The evaluation of draw number k at x."""
         return self.F(x) + self._xi[k] * np.cos(x[:, ::-1])

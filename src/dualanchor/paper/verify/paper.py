@@ -22,8 +22,6 @@ HORIZONS = (2, 3, 9, 40)
 WILD = "any operator and noise, N = 2 .. 40"
 Make = Callable[..., Method]
 
-# -- identities: errors relative to the size of their terms, along a path with iterates x and evaluations G ---------
-
 
 def lemma_4_2_error(x: Array, G: Array, F_N: Array, alpha: float) -> Array:
     """Of Lemma 4.2, for any vectors F_N in place of F(x_{N-1}): (rows,)."""
@@ -76,26 +74,23 @@ def gain(make: Make, case: Case, N: int) -> float:
     return float(square(case.F(last)).sum())
 
 
-def _on_wild(lab: Lab, make: Make, error: Callable[..., Array]) -> Any:
+def _on_wild(lab: Lab, make: Make, error: Callable[..., Array]) -> Findings:
     """Errors of an identity in x, G and F_N on operators that are nothing in particular."""
     errors = []
     for N in HORIZONS:
         wild = Wild(lab.rng, N)
         x, G = follow(make(step_size=ALPHA, horizon=N), wild.evaluate, wild.x0)
         errors.append(error(x, G, wild.F(x[-1]), ALPHA).max())
-    return zero(WILD, errors)
+    yield zero(WILD, errors)
 
 
-@identity(name="Lemma 4.2", source=PAPER)
-def lemma_4_2(lab: Lab) -> Findings:
-    """0 = (N-1)a^2/4 |F_N|^2 + a/2 <F_N, x_{N-1} - x_0> + sum_j lambda_{N,j} Q_{N,j}."""
-    yield _on_wild(lab, lab.dual, lemma_4_2_error)
-
-
-@identity(name="Identity of S-OHM (4.1.1)", source=PAPER)
-def anchor_identity(lab: Lab) -> Findings:
-    """0 = (N-1)a^2/4 |F_N|^2 + a/2 <F_N, x_{N-1} - x_0> + sum_j nu_{j+1,j} Q_{j+1,j}."""
-    yield _on_wild(lab, lab.anchor, anchor_identity_error)
+_TERMS = "0 = (N-1)a^2/4 |F_N|^2 + a/2 <F_N, x_{N-1} - x_0>"
+identity(name="Lemma 4.2", source=PAPER, formula=f"{_TERMS} + sum_j lambda_{{N,j}} Q_{{N,j}}.")(
+    lambda lab: _on_wild(lab, lab.dual, lemma_4_2_error)
+)
+identity(name="Identity of S-OHM (4.1.1)", source=PAPER, formula=f"{_TERMS} + sum_j nu_{{j+1,j}} Q_{{j+1,j}}.")(
+    lambda lab: _on_wild(lab, lab.anchor, anchor_identity_error)
+)
 
 
 @identity(name="Sums of weights", source=PAPER)
@@ -109,10 +104,9 @@ def sums_of_weights(lab: Lab) -> Findings:
     yield equal("w: a convex combination", [convex_weights(40, k)[1:].sum() for k in range(1, 40)], 1 - 1 / 40)
 
 
-@identity(name="Lemma A.1", source=PAPER)
-def lemma_a1(lab: Lab) -> Findings:
-    """x_k = x_0/N + sum_t w_{k,t} T_{B_t}(x_t)."""
-    yield _on_wild(lab, lab.dual, lambda x, G, F_N, alpha: lemma_a1_error(x, G, alpha))
+identity(name="Lemma A.1", source=PAPER, formula="x_k = x_0/N + sum_t w_{k,t} T_{B_t}(x_t).")(
+    lambda lab: _on_wild(lab, lab.dual, lambda x, G, F_N, alpha: lemma_a1_error(x, G, alpha))
+)
 
 
 @identity(name="H-duality", source=PAPER)
@@ -140,11 +134,7 @@ def noise_gains(lab: Lab) -> Findings:
     yield equal("OHM, T = -I", gain(lab.anchor, on.flip(1), N), 2 * (N - 1) * (2 * N - 1) / (3 * N))
 
 
-# -- inequalities ---------------------------------------------------------------------------------------------------
-
-
 def _end(make: Make, case: Case, N: int) -> Array:
-    """Where a run without noise ends, (1, d)."""
     return follow(make(step_size=case.step_size, horizon=N), exact(case.F), case.start(1)).x[-1]
 
 
@@ -180,10 +170,7 @@ def proposition_3_4(lab: Lab) -> Findings:
 
 
 def growing_plan(eps: float, case: Case) -> tuple[int, float]:
-    """Horizon and rate c of batches c(k+1) for which the bound of S-OHM is at most eps^2.
-
-    The bound is 2D/(aN) + aL sigma sqrt((1-1/N)/(2c)): half of eps for each, which is cheapest.
-    """
+    """Horizon and rate c of batches c(k+1): half of eps for each term of 2D/(aN) + aL sigma sqrt((1-1/N)/(2c))."""
     N = max(2, ceil(4 * case.D / (case.step_size * eps)))
     rest = eps - 2 * case.D / (case.step_size * N)
     return N, (case.step_size * case.L * case.sigma / rest) ** 2 * (1 - 1 / N) / 2
@@ -203,13 +190,8 @@ def s_ohm(lab: Lab) -> Findings:
 @inequality(bounds.theorem_4_1)
 def theorem_4_1(lab: Lab) -> Findings:
     """E|F(x_{N-1})|^2 <= 4D^2/(a^2 N^2) + 6 sigma^2/B."""
-    cases = [
-        (on.flip(16), 2),
-        (on.flip(16), 40),
-        (on.flip(16, D=5.0), 25),
-        (on.turn(24, D=5.0), 24),
-        (on.reflections(), 24),
-    ]
+    flip = on.flip(16)
+    cases = [(flip, 2), (flip, 40), (on.flip(16, D=5.0), 25), (on.turn(24, D=5.0), 24), (on.reflections(), 24)]
     problems = [(case.name, case.problem(), case.step_size, N) for case, N in (*cases, (on.location(), 25))]
     problems.insert(5, ("experiment 1, d = 101", worst_case_nonexpansive(dimension=101, sigma=1.0), 1.0, 60))
     for name, problem, step_size, N in problems:
@@ -238,10 +220,9 @@ def cross_terms(lab: Lab, share: float) -> Findings:
         yield mean_at_most(f"{case.name}, N = {N}", inner(e, case.T(x[-1])).T, bound)
 
 
-@inequality(bounds.lemma_4_4)
-def lemma_4_4(lab: Lab) -> Findings:
-    """E<e_{j-1}, T x_{N-1}> <= a sigma^2/B for every round."""
-    yield from cross_terms(lab, 1.0)
+inequality(bounds.lemma_4_4, formula="E<e_{j-1}, T x_{N-1}> <= a sigma^2/B for every round.")(
+    lambda lab: cross_terms(lab, 1.0)
+)
 
 
 def leave_one_out(lab: Lab, bound: Callable[..., Any]) -> Findings:
@@ -256,10 +237,9 @@ def leave_one_out(lab: Lab, bound: Callable[..., Any]) -> Findings:
         yield mean_at_most(f"{case.name}, N = {N}, s = {s}", square(one - two)[s + 1 :].T, bounds_of_k)
 
 
-@inequality(bounds.lemma_a2)
-def lemma_a2(lab: Lab) -> Findings:
-    """E|x_k - x_k^(s)|^2 <= a^2 sigma^2/B (1 + (N-k)(N-k-1)/((N-s)(N-s-1)))."""
-    yield from leave_one_out(lab, bounds.lemma_a2)
+inequality(bounds.lemma_a2, formula="E|x_k - x_k^(s)|^2 <= a^2 sigma^2/B (1 + (N-k)(N-k-1)/((N-s)(N-s-1))).")(
+    lambda lab: leave_one_out(lab, bounds.lemma_a2)
+)
 
 
 @inequality(bounds.lemma_4_6)

@@ -10,8 +10,7 @@ import numpy as np
 
 from dualanchor.core.schedule import Tapered
 from dualanchor.core.types import Array
-from dualanchor.theory.schedules.constant import constant_for_accuracy, constant_for_budget
-from dualanchor.theory.schedules.setting import Run, Setting
+from dualanchor.theory.schedules.constant import Run, Setting, constant_for_accuracy, constant_for_budget
 from dualanchor.theory.weights import damping, root_sum
 
 _MULTIPLES = np.geomspace(1.1, 40, 20)  # of the shortest horizon, at which the cost of a stage is evaluated
