@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the table below for type checkers; `as` makes a name public
     from dualanchor.core.claim import Claim as Claim, ClaimKind as ClaimKind, Theorem as Theorem
     from dualanchor.core.finding import Finding as Finding, Severity as Severity
     from dualanchor.core.history import History as History, Status as Status
-    from dualanchor.core.method import Estimator as Estimator, Method as Method
+    from dualanchor.core.method import Cost as Cost, Estimator as Estimator, Method as Method
     from dualanchor.core.staged import Stage as Stage, Staged as Staged
     from dualanchor.core.oracle import Batch as Batch, Oracle as Oracle
     from dualanchor.core.problem import Constants as Constants, Problem as Problem
@@ -65,7 +65,7 @@ _NAMES = {  # by module
     "core.streams": "Streams",
     "oracles": "AdditiveNoise FiniteSum Sampler each",
     "problems": "list_problems",
-    "core.method": "Method Estimator",
+    "core.method": "Method Estimator Cost",
     "core.staged": "Staged Stage",
     "core.schedule": "Tapered Growing",
     "estimators": "Minibatch PAGE",

@@ -93,6 +93,7 @@ IN_STAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IN_STAGES)
 def test_a_run_in_stages_resumes_from_every_checkpoint(name, copies, tmp_path, monkeypatch):
     """Rows are in different stages, where the method chooses; a checkpoint is written every 16 steps."""
@@ -107,6 +108,7 @@ def test_a_run_in_stages_resumes_from_every_checkpoint(name, copies, tmp_path, m
         assert_same_result(whole, da.solve(problem, IN_STAGES[name], checkpoint=copy, **options))
 
 
+@pytest.mark.slow
 def test_a_request_for_an_accuracy_resumes_from_every_checkpoint(copies, tmp_path):
     """Certificates between stages that are in stages themselves."""
     asked = []

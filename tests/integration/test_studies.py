@@ -124,6 +124,7 @@ def test_curves_are_a_tidy_table(panel, tmp_path):
         np.testing.assert_array_equal(ends[method].to_numpy(), row["final"]["per_seed"])
 
 
+@pytest.mark.slow
 def test_a_configuration_that_tuning_recorded_is_not_run_again(panel, tmp_path):
     run("reproduce", panel, "--seeds", 3, "--out", tmp_path / "apart", "--jobs", 1)
     tuned = '[methods.s-ohm-tuned]\nmethod = "s-ohm"\ngrid.batch_size = [1, 5]\n'

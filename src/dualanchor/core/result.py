@@ -127,7 +127,7 @@ class Result(Mapping[str, Any]):
 
     def cite(self) -> str:
         """BibTeX of what the result rests on: the library and the method's source."""
-        return "\n\n".join(CITATIONS[key] for key in ("dualanchor", self.method["citation"]))
+        return "\n\n".join(CITATIONS[key] for key in dict.fromkeys(("dualanchor", self.method["citation"])))
 
     def to_frame(self) -> Any:
         """The history as a pandas DataFrame, with configuration and replication for each line."""

@@ -169,6 +169,7 @@ class Evidence:
                 _warn(self.findings[-1])
             elif squared > (10 * plan.bound) ** 2:  # at most one time in a hundred if the theorem applied
                 self.add("above-bound", residual=sqrt(squared), bound=plan.bound)
+                _warn(self.findings[-1])
 
 
 def contradictions(request: Request, seen: Calibration, plain: bool) -> Iterator[Finding]:

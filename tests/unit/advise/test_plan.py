@@ -31,6 +31,7 @@ def random_constants(count, seed):
         yield {"L": L, "D": D, "sigma": sigma, "mu": mu}, float(L * D * 10 ** rng.uniform(-6, 0.5))
 
 
+@pytest.mark.slow
 def test_bound_is_at_most_eps_and_stop_within_the_horizon():
     for constants, eps in random_constants(120, 0):
         for options in ({}, {"bound": "paper"}, {"batches": "constant"}):
@@ -41,6 +42,7 @@ def test_bound_is_at_most_eps_and_stop_within_the_horizon():
             assert plan.samples >= plan.rounds
 
 
+@pytest.mark.slow
 def test_budget_is_kept_and_more_never_hurts():
     for constants, _ in random_constants(25, 1):
         last = math.inf

@@ -45,6 +45,7 @@ def test_all_files_are_there_and_not_empty(folder, study):
     assert (folder / "curves.csv").read_text() == study.curves_csv()
 
 
+@pytest.mark.slow
 def test_a_report_can_be_made_again_from_its_folder(folder, study, tmp_path):
     loaded = load_study(folder)
     assert loaded.results == jsonable(study.results)
@@ -98,6 +99,7 @@ def test_a_write_protected_folder_is_refused(study, tmp_path, monkeypatch):
         write_report(study, tmp_path)
 
 
+@pytest.mark.slow
 def test_missing_packages_are_named(study, tmp_path, monkeypatch):
     for module in ("matplotlib", "plotly.offline", "jinja2"):
         with monkeypatch.context() as without:

@@ -79,6 +79,7 @@ def changed(piece, path, monkeypatch):
         return piece.code != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(da.methods.registry.all()))
 def test_code_that_runs_is_hashed(method):
     finite = da.problems.finite_sum_cocoercive(components=8, dimension=5, rank=4)
