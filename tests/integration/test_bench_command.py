@@ -1,5 +1,6 @@
 """`dualanchor bench` and the guard: shapes and behaviour; nothing is timed."""
 
+import importlib
 import json
 import os
 import shutil
@@ -21,6 +22,16 @@ KEYS = {"benchmark", "name", "measured", "against", "ratio", "target", "met"}
 
 def made(row, benchmark="made-up"):
     return {"benchmark": benchmark, **row}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_benchmark_imports_what_it_needs_of_the_library(name):
+    try:
+        importlib.import_module(f"benchmarks.{name}")
+    except ModuleNotFoundError as error:
+        if error.name.startswith(("dualanchor", "benchmarks")):
+            raise
+        pytest.skip(str(error))
 
 
 # -- rows --------------------------------------------------------------------------------------------------------

@@ -35,10 +35,10 @@ class Observer:
     ) -> None:
         self._callback, self._progress, self._saver = callback, progress, saver
         self._signalled = False
-        self._began = self._shown = self.clock()
+        self._began = self._shown = time.perf_counter()
 
     def __enter__(self) -> Observer:
-        self._began = self._shown = self.clock()
+        self._began = self._shown = time.perf_counter()
         self._exit = ExitStack()
         if threading.current_thread() is threading.main_thread():
             self._exit.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._note))
@@ -54,10 +54,6 @@ class Observer:
             raise KeyboardInterrupt
         self._signalled = True
 
-    def clock(self) -> float:
-        """Seconds, from some moment on."""
-        return time.perf_counter()
-
     @property
     def stepwise(self) -> bool:
         """Whether the run has to stop after every step."""
@@ -66,7 +62,7 @@ class Observer:
     @property
     def elapsed(self) -> float:
         """Seconds since the run began, or went on."""
-        return self.clock() - self._began
+        return time.perf_counter() - self._began
 
     @property
     def interrupted(self) -> bool:
@@ -79,8 +75,8 @@ class Observer:
 
     def progress(self, now: Callable[[], Progress]) -> None:
         """Show where the run stands, if it is time to."""
-        if self._progress is not None and self.clock() - self._shown > _PROGRESS_SECONDS:
-            self._shown = self.clock()
+        if self._progress is not None and time.perf_counter() - self._shown > _PROGRESS_SECONDS:
+            self._shown = time.perf_counter()
             self._progress(now())
 
     @property

@@ -194,9 +194,7 @@ def _leaves(rule: Rule | None) -> list[Rule]:
 
 def _combine(budget: int | None, stop: Rule | None) -> Rule | None:
     if stop is not None and not isinstance(stop, Rule):
-        raise ArgumentTypeError(
-            "solve: stop must be a stopping rule", repr(stop), "Use Steps(k), Target(eps) or WallTime(s)"
-        )
+        raise ArgumentTypeError("solve: stop must be a stopping rule", repr(stop), "Use Steps(k) or Target(eps)")
     if budget is None:
         return stop
     limit = Budget(checks.count(budget, "solve: budget"))
@@ -230,9 +228,7 @@ def _replications(reps: Any) -> IntArray:
         for number in reps:
             checks.count(number, "solve: each of reps", 0)
         if len(reps) == 0 or len(set(reps)) < len(reps):
-            raise ArgumentError(
-                "solve: reps must name at least one replication, each once", list(reps), "Use reps=[0, 1, 2]"
-            )
+            raise ArgumentError("solve: reps must name replications, each once", list(reps), "Use reps=[0, 1, 2]")
         return np.array(reps, dtype=np.int64)
     return np.arange(checks.count(reps, "solve: reps"))
 

@@ -41,15 +41,12 @@ class Rule(ABC):
 
     every: int | None = None
     """The rule is evaluated at every multiple of this number of steps."""
+    status: Status
+    """What a row is given that this rule stopped."""
 
     @abstractmethod
     def allowance(self, outlook: Outlook) -> int | IntArray:
         """How many more steps each row may take, as far as the outlook reaches; 0 stops it now."""
-
-    @property
-    def status(self) -> Status:
-        """What a row is given that this rule stopped."""
-        raise NotImplementedError
 
     def reasons(self, outlook: Outlook) -> list[Status | None]:
         """For each row the status that the rule gives it, or None for a row that goes on."""
