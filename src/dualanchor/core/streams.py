@@ -112,6 +112,11 @@ class Streams:
             return sequence.item(position, self._period)
         return self._each(position, lambda slots, at: sequence.item(at, slots))
 
+    def release(self) -> None:
+        """Free the memory of normal vectors that all rows have read, where one of them fills the cache."""
+        if self._normals is not None and isinstance(self.position, int):
+            self._normals.release(self.position)
+
     def integers(self, n: int, size: int) -> IntArray:
         """The next `size` uniform indices below n of each row, (rows, size). `size` positions."""
         sequence, position = self._sequences.get((Kind.INTEGERS, n)) or self._sequence(Kind.INTEGERS, n), self.position
@@ -260,6 +265,11 @@ class _Sequence:
             parts.append(values if slots is None else values.take(slots, axis=0))
             position = stop
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def release(self, position: int) -> None:
+        if self._capacity == 1 and self._longest == 1 and self._end <= position:
+            self._cache.clear()
+            self._values, self._start, self._end = np.empty(0), 0, 0
 
     def _locate(self, position: int) -> tuple[int, int, int]:
         steady = self._first << self._doublings  # here blocks have reached their full length

@@ -71,6 +71,8 @@ class AdditiveNoise(Oracle):
         if not self._sigma:
             return Batch(size, None)
         position, d = streams.position, streams.dimension
+        if d >= arrays.LARGE:
+            streams.release()
         streams.position = position + 1  # the mean of B Gaussian vectors is one, with variance sigma^2 / (d B)
         if isinstance(size, int):
             return Batch(size, _Noise(streams, position, self._sigma / sqrt(d * size)))
@@ -83,12 +85,12 @@ class AdditiveNoise(Oracle):
             return value if self.rowwise else arrays.copy(value)
         if not isinstance(noise, _Noise):
             return value + arrays.like(noise, x)
-        normals = noise.streams.normals_at(noise.position)
         if not isinstance(x, np.ndarray):
+            normals = noise.streams.normals_at(noise.position)
             return value + arrays.like(noise.scale * np.tile(normals, (len(x) // len(normals), 1)), x)
         if not self.rowwise:  # the operator's own array must not be written to
             value = value.copy() if value.dtype is x.dtype else np.array(value, dtype=np.result_type(value, x))
-        arrays.add_multiple(value, noise.scale, normals)
+        arrays.add_multiple(value, noise.scale, noise.streams.normals_at(noise.position))
         return value
 
     def operator(self, x: Array) -> Array:

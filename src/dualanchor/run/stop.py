@@ -188,5 +188,4 @@ def fingerprint(rule: Rule | None) -> str:
 
 def _affordable(limit: int, spent: Any, ahead: Array) -> IntArray:
     """How many of the next steps fit into what is left."""
-    left = limit - np.asarray(spent)
-    return np.asarray(np.count_nonzero(ahead <= left[..., None], axis=-1))
+    return np.asarray(np.count_nonzero(ahead <= (limit - np.asarray(spent))[..., None], axis=-1))

@@ -214,6 +214,17 @@ def test_only_near_blocks_are_kept_and_far_ones_come_back():
     np.testing.assert_array_equal(streams.normals(), first)
 
 
+def test_a_vector_that_fills_the_cache_is_released_once_read_and_comes_back():
+    streams = noise((0,), dimension=1 << 21)
+    first = streams.normals_at(0).copy()
+    streams.release()
+    assert streams._normals._cache  # it has not been read by all
+    streams.position = 1
+    streams.release()
+    assert not streams._normals._cache
+    np.testing.assert_array_equal(streams.normals_at(0), first)
+
+
 def test_nothing_touches_the_global_generator():
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     streams = noise()
