@@ -254,6 +254,7 @@ def test_a_sigma_that_is_right_is_not_contradicted():
         assert result.success
 
 
+@pytest.mark.filterwarnings("ignore:.*far above the bound")
 @pytest.mark.parametrize("route", ["guarantee", "planned", "alone", "boosted", "named", "method"])
 @pytest.mark.parametrize("steepness", [30.0, 1e30])
 def test_an_L_that_is_too_small(route, steepness):
