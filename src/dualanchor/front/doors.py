@@ -38,7 +38,7 @@ def root(
     Parameters
     ----------
     sample : callable or Oracle
-        `sample(x, n, rng, *args)` returns n independent samples of F at x, (n, *shape), or their mean, with all
+        `sample(x, n, rng, *args)` returns n independent samples of F at x, `(n, *shape)`, or their mean, with all
         randomness from `rng`.
     x0 : array
         The start, of any shape; the result has the same, and is of the same library (NumPy, PyTorch, JAX, CuPy).
