@@ -27,7 +27,7 @@ def plan_for(problem: da.Problem, eps: float, **options: Any) -> da.Plan:
 
 
 def accuracy_for(problem: da.Problem, samples: float) -> float:
-    """The eps whose plan needs about so many samples."""
+    """The eps whose plan needs about this number of samples."""
     high = problem.constants.L * problem.constants.D
     low = 1e-6 * high
     for _ in range(40):

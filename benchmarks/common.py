@@ -1,7 +1,7 @@
 """What the scripts share: sides that take turns, rows of the one table, and a command line.
 
 A row is a dict with name, measured, against, ratio, target and met. The ratio is measured / against where the target is
-an upper limit, and against / measured (so many times faster) where it is a lower one. A row without `against` is
+an upper limit, and against / measured (a speed-up) where it is a lower one. A row without `against` is
 compared with its target as it is. A row that could not be measured has nothing but its name, its target and a `note`.
 """
 
@@ -25,7 +25,7 @@ def at_most(name: str, measured: float, against: float | None, target: float | N
 
 
 def at_least(name: str, measured: float, against: float, target: float | None) -> Row:
-    """A row whose against / measured, so many times faster, should be large."""
+    """A row whose speed-up, against / measured, should be large."""
     ratio = against / measured
     return _row(name, measured, against, ratio, target, None if target is None else ratio >= target)
 
@@ -50,7 +50,7 @@ def least(
     each: int = 1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
-    """Least seconds of a call of each; they take turns, with so many calls in a row."""
+    """Least seconds of a call of each; they take turns, with `each` calls in a row."""
     times = {name: float("inf") for name in functions}
     for _ in range(repeat):
         for name, function in functions.items():

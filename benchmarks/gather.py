@@ -137,7 +137,7 @@ def markdown(gathered: dict[str, Any]) -> str:
         "# Benchmarks",
         "",
         "Written by `make bench`. Each row compares two things that ran side by side on the same data. The ratio is",
-        "measured / against where the target is an upper limit (≤), and against / measured, so many times faster,",
+        "measured / against where the target is an upper limit (≤), and against / measured, the speed-up,",
         "where it is a lower one (≥). Times are in seconds where the name does not say otherwise.",
         "",
         f"{sum(row['met'] for row in judged)} of {len(judged)} targets are met"

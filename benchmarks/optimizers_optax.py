@@ -21,7 +21,7 @@ PARAMETERS, RATE, TARGET = 1_000_000, 0.01, 1.3
 
 
 def steps_of(optimizer: optax.GradientTransformation) -> Callable[[int], float]:
-    """A function that takes so many steps and returns the microseconds of each."""
+    """A function that takes a number of steps and returns the microseconds of each."""
 
     def step(params: Any, state: Any, gradient: Any) -> tuple[Any, Any]:
         updates, state = optimizer.update(gradient, state, params)

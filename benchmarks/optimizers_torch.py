@@ -21,7 +21,7 @@ PARAMETERS, TARGET, LR = 1_000_000, 1.5, 1e-6
 
 
 def with_gradients(tensors: int) -> list[torch.nn.Parameter]:
-    """So many parameters of equal size, a million numbers in all, with gradients."""
+    """Parameters of equal size, a million numbers in all, with gradients."""
     generator = torch.Generator().manual_seed(0)
     params = [torch.nn.Parameter(torch.randn(PARAMETERS // tensors, generator=generator)) for _ in range(tensors)]
     for p in params:

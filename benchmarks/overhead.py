@@ -30,7 +30,7 @@ Sample = Callable[[np.ndarray, int, np.random.Generator], np.ndarray]
 
 
 def sampler(d: int, micros: float) -> Sample:
-    """Samples of a diagonal operator that take about so many microseconds of the processor."""
+    """Samples of a diagonal operator that take about `micros` microseconds of processor time."""
     slopes, idle = np.linspace(0.5, 1.0, d), np.zeros(64)
     repeats = 0
 

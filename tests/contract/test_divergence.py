@@ -1,4 +1,4 @@
-"""A row that leaves the finite numbers is an ordinary outcome: retired at the right step, and nobody else's concern."""
+"""A row that leaves the finite numbers is an ordinary outcome: retired at the right step, without effect on others."""
 
 import warnings
 

@@ -26,7 +26,7 @@ class InterruptionError(Exception):
 
 
 def interrupt_at(step):
-    """A callback that raises after so many steps."""
+    """A callback that raises after `step` steps."""
     calls = []
 
     def callback(x):

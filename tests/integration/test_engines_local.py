@@ -53,7 +53,7 @@ def failing(fault, at=3):
     return faulty
 
 
-def gone(pid, seconds=10.0):
+def gone(pid, seconds=60.0):
     """Whether a process ends in time; a zombie counts as ended."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

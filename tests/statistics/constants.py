@@ -18,7 +18,7 @@ SEED = 17
 
 
 def instances(problem: da.Problem, replications: Any) -> Instance:
-    """Oracle, start and root (or start, if no root is known) for each of the replications or for so many."""
+    """Oracle, start and root (or start, if no root is known) for replications given by number, or for this many."""
     numbers = np.arange(replications) if isinstance(replications, int) else np.asarray(replications)
     instance = problem.instance(da.Streams(SEED, numbers, Purpose.INSTANCE, problem.dimension))
     return instance if instance.root is not None else instance._replace(root=instance.x0)

@@ -30,7 +30,7 @@ FAMILIES = {
 
 
 def assert_few(wrong: int, of: int, rate: float = 0.05) -> None:
-    """Fail if so many wrong ones would have a probability below 1e-3 at the rate promised."""
+    """Fail if this number of wrong ones would have a probability below 1e-3 at the rate promised."""
     assert stats.binom.sf(wrong - 1, of, rate) >= 1e-3, f"{wrong} of {of} wrong, promised at most {rate:.0%}"
 
 

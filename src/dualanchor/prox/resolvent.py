@@ -49,7 +49,7 @@ class Resolvent(ABC):
         return self.apply(z, step)
 
     def diameter(self, dimension: int) -> float | None:
-        """The largest distance between two points of the set in so many dimensions; None if infinite or not known."""
+        """The largest distance between two points of the set in this dimension; None if infinite or not known."""
         return None
 
     def contains(self, x: Any, tol: float = 1e-9) -> Any:

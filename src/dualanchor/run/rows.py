@@ -205,7 +205,7 @@ class ActiveRows:
     def residual(self) -> Array | None:
         """The true residual of each row, outside of the budget; None where F is not known."""
         if self._residual[0] != self.steps:
-            self.session.streams.release()
+            self.session.streams.release()  # between steps nothing is read again
             self._residual = (self.steps, _norms(self.session.oracle, self.point()))
         return self._residual[1]
 

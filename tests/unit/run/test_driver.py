@@ -13,7 +13,7 @@ from dualanchor.run.rows import ActiveRows
 
 OURS = str(Path(da.__file__).parent)
 FRAMES = 6
-"""At most so many of our calls between the loop over steps and a user's function."""
+"""The most calls of ours between the loop over steps and a user's function."""
 
 
 def frames():
