@@ -21,7 +21,7 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup reproduce test check bench bench-guard docs build-check clean distclean format \
+.PHONY: help setup reproduce test check hostile bench bench-guard docs build-check clean distclean format \
         lint test-fast test-full doctest
 
 help:  ## list the targets
@@ -38,6 +38,10 @@ test: lint test-full doctest docs build-check  ## everything that CI runs
 	$(STEP) "All checks passed"
 
 check: lint test-fast  ## the part of test that takes about a minute
+
+hostile: $(STAMP)  ## all hostile cases: damaged files, absurd arguments, killed processes
+	$(STEP) "Hostile tests, in full"
+	@$(PY) -m pytest tests/hostile --hostile-full -n $(JOBS) --dist worksteal
 
 bench: $(STAMP)  ## measure what things cost and write benchmarks/RESULTS.md
 	$(STEP) "Benchmarks"

@@ -5,9 +5,14 @@ HYPOTHESIS_PROFILE=search looks for new examples, twenty times as many.
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("default", derandomize=True, max_examples=25, **COMMON)
 settings.register_profile("search", max_examples=500, **COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--hostile-full", action="store_true", help="run the hostile tests with all their cases")
