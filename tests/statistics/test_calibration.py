@@ -144,6 +144,26 @@ def test_negative_slopes_are_found(d, replay, down):
     assert "gradient-like" not in seen
 
 
+@pytest.mark.parametrize("d", [1, 2, 10, 200])
+@pytest.mark.parametrize("replay", [True, False])
+def test_a_wrong_sign_is_named(d, replay):
+    own = None if replay else np.random.default_rng(d)
+    found = da.calibrate(sampler(np.linspace(-2.0, -0.5, d), 0.1, own), np.zeros(d))
+    assert found.decreasing
+    assert found.findings[0].code == "decreasing"
+    assert "-F" in str(found.findings[0])
+    assert "not-monotone" not in {one.code for one in found.findings}
+
+
+def test_a_saddle_that_is_not_monotone_is_not_called_decreasing():
+    slopes = np.ones(10)
+    slopes[:2] = -26.0
+    for seed in range(5):
+        found = da.calibrate(sampler(slopes, 0.1), np.zeros(10), seed=seed)
+        assert found.violations
+        assert not found.decreasing
+
+
 @pytest.mark.parametrize("x0", [np.zeros(6), np.full(6, 0.5)])
 @pytest.mark.parametrize("replay", [True, False])
 def test_noise_that_grows_with_the_point_is_found(x0, replay):

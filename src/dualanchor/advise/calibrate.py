@@ -223,6 +223,7 @@ class _Calibrator:
             pairs=quotients.pairs,
             violations=len(against),
             steepest_violation=float(against.min()) if len(against) else None,
+            decreasing=quotients.decreasing(probe.dimension),
             not_cocoercive=not_cocoercive,
             sigma_at=tuple((distance, sigma) for distance, sigma, _ in growths),
             noise_grows=any(grown for *_, grown in growths),

@@ -27,9 +27,10 @@ class Calibration:
         cocoercive); None where the same samples cannot be had at two points.
     local_L_mean, local_L_mean_interval, local_M : the same for the mean operator; its largest Lipschitz quotient seen
     mu_at_most : an upper confidence bound: F cannot be more strongly monotone than along the pairs seen
-    pairs, violations, steepest_violation, not_cocoercive
+    pairs, violations, steepest_violation, decreasing, not_cocoercive
         Pairs of points examined, along how many of them F is not monotone beyond doubt, the most negative
-        :math:`\langle F(x) - F(y), x - y\rangle/\|x - y\|^2` among these, and along how many F only turns.
+        :math:`\langle F(x) - F(y), x - y\rangle/\|x - y\|^2` among these, whether F decreases beyond doubt along at
+        least half of the pairs and increases along hardly any, and along how many F only turns.
     rotation, rotation_interval
         :math:`\|J - J^\top\|_F/(\|J - J^\top\|_F + \|J + J^\top\|_F)` for the Jacobian near x0: 0 for gradients, 1 for
         pure rotation. None where noise leaves it open.
@@ -54,6 +55,7 @@ class Calibration:
     pairs: int
     violations: int
     steepest_violation: float | None
+    decreasing: bool
     not_cocoercive: int
     rotation: float | None
     rotation_interval: Interval | None
@@ -127,7 +129,8 @@ def judged(seen: Calibration) -> Iterator[Finding]:
     against = {"count": seen.violations, "pairs": seen.pairs, "slope": seen.steepest_violation}
     gradient_like = seen.rotation is not None and seen.rotation <= GRADIENT_LIKE and not seen.violations
     for code, found, values in (
-        ("not-monotone", seen.violations, against),
+        ("decreasing", seen.decreasing, against),
+        ("not-monotone", seen.violations and not seen.decreasing, against),
         ("not-cocoercive", seen.not_cocoercive, {"count": seen.not_cocoercive, "pairs": seen.pairs}),
         ("noise-grows", seen.noise_grows, {"sigma": sigma, "distance": distance}),
         ("start-not-visible", seen.residual_interval[0] == 0 and seen.sigma > 0, {}),

@@ -17,6 +17,7 @@ _MATERIAL = 1.15  # a variance that is larger by less than this factor is not ca
 _ROUGH = 0.4  # a quotient with a larger relative error counts with its lower end only
 _OPEN = 0.25  # a rotation index that is less well known is not reported
 _TURNS = 1e-6  # a smaller index is rounding
+_FEW = 0.1  # of the pairs may contradict the rest
 _SKEW = 1e-3  # a quotient below this part of the Lipschitz constant is called none
 
 
@@ -99,8 +100,10 @@ class Quotients:
 
     def __init__(self, pairs: Sequence[Pair], seen: Directions | None) -> None:
         inner, square, products = ([getattr(pair, name) for pair in pairs] for name in Pair._fields[2:5])
-        rounding = [pair.rounding for pair in pairs]
+        rounding, self.steepest_rise = [pair.rounding for pair in pairs], -inf
         if seen is not None and seen.exact:  # both batches agree along each direction: pairs of two draws
+            mixed = seen.images[0] @ seen.directions.T
+            self.steepest_rise = float(np.linalg.eigvalsh(mixed + mixed.T)[-1] / 2)
             inner += list(np.einsum("bpd,pd->pb", seen.images, seen.directions))
             square += list(np.einsum("bpd,bpd->pb", *[seen.images] * 2))
             products += list(np.repeat(np.einsum("pd,pd->p", *seen.images)[:, None], 2, axis=1))
@@ -123,6 +126,14 @@ class Quotients:
     def violations(self, level: float = FALSE_ALARM) -> Array:
         inner, _ = self.means(self.inner)
         return inner[:-1][self.slopes(level) < -self.rounding[:-1]]
+
+    def decreasing(self, dimension: int, level: float = FALSE_ALARM) -> bool:
+        """Whether F decreases beyond doubt along most pairs, and is not seen to increase elsewhere."""
+        inner, error = (values[:-1] for values in self.means(self.inner))
+        reach = quantile(level / self.pairs, self.counts[:-1] - 1) * error + self.rounding[:-1]
+        down, up = np.count_nonzero(inner < -reach), np.count_nonzero(inner > reach)
+        rises = up > _FEW * down or self.steepest_rise > -_SKEW * inner.min()
+        return bool(down >= max(min(dimension, 3), self.pairs / 2) and not rises)
 
     def smallest_slope(self, confidence: float) -> float:
         return float((self.slopes(1 - confidence) + self.rounding[:-1]).min())

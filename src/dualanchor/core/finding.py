@@ -172,6 +172,7 @@ _SAMPLES = {
     "certificate-samples": _spent("certificate"),
 }
 _VIOLATIONS = {
+    "decreasing": "F looks decreasing, along {count} of {pairs} pairs (slope down to {slope:.3g}): did you mean -F?",
     "not-monotone": "F is not monotone along {count} of {pairs} pairs (slope down to {slope:.3g})",
     "not-cocoercive": "F is not cocoercive along {count} of {pairs} pairs, where it turns without pulling: anchored "
     "methods have no guarantee; try extragradient methods (SEG and its averages)",

@@ -167,7 +167,7 @@ def test_an_operator_that_is_not_monotone_is_not_passed_off(route):
     if route == "stages":
         keywords |= {"max_samples": 3000}
     with pytest.warns(AssumptionWarning, match="not monotone"):
-        result = da.root(Counted(lambda x: -x), np.ones(2), **keywords)
+        result = da.root(Counted(lambda x: x * [-1, 0.3]), np.ones(2), **keywords)
     assert "not-monotone" in codes(result, "warning")
     assert "warning: F is not monotone along" in repr(result)
     assert not result.success
