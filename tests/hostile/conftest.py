@@ -1,7 +1,7 @@
 """Hostile tests: damaged files, absurd arguments, failing user code, killed processes.
 
-No case may end in a traceback, hang or give a wrong result. `--hostile-full` (tests/conftest.py) runs all the cases; without
-it each test takes a few of them.
+No case may end in a traceback, hang or give a wrong result. `--hostile-full` (tests/conftest.py) runs all the cases;
+without it each test takes a few of them.
 """
 
 import signal

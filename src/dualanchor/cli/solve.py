@@ -58,11 +58,12 @@ def solve(problem: str, options: Any, as_json: bool, save: Path | None, plot: Pa
       mpiexec -n 4 dualanchor solve mine.py:problem --budget 100000 --engine mpi
     """
     from dualanchor.cli.user_code import load_problem
+    from dualanchor.core.files import destination, replacing
     from dualanchor.engines import make
 
     for path in (save, plot):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise ArgumentError("A file is written into a folder that exists", str(path), "Create the folder first")
+        if path is not None:
+            destination(path)  # complain before the run
     if plot is not None:
         try:
             from matplotlib.figure import Figure
@@ -96,7 +97,8 @@ def solve(problem: str, options: Any, as_json: bool, save: Path | None, plot: Pa
         result.save(save)
     if plot is not None:
         result.plot(figure.subplots())
-        figure.savefig(plot)
+        with replacing(plot) as file:
+            figure.savefig(file, format=plot.suffix[1:].lower())
     if "INTERRUPTED" in facts["status_per_rep"]:
         raise SystemExit(130)
 

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from dualanchor.core import check
 from dualanchor.core.files import jsonable
 from dualanchor.core.finding import Finding
 from dualanchor.core.types import Array
@@ -58,13 +59,21 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
-        """The certificate that `to_dict` wrote down."""
+        """The certificate that `to_dict` wrote down; an error if its numbers cannot be those of one."""
         given = {name: facts[name] for name in cls.__dataclass_fields__ if name in facts}
+        check.probability(facts["confidence"], "confidence")
+        check.choice(facts["rule"], "rule", RULE_TEXTS)
+        check.count(facts["groups"], "groups")
+        if facts.get("assumed_sigma") is not None:
+            check.number(facts["assumed_sigma"], "assumed_sigma")
         for name in NUMBERS:
             values = np.array(facts[name], dtype=float)  # None becomes nan
             given[name] = np.where(np.isnan(values), np.inf, values)[()]
+            check.array(given[name], name, "f", given["residual"].shape, least=-np.inf if name == "squared" else 0)
+        samples = np.array(facts["samples"])[()]
+        check.array(samples, "samples", "iu", samples.shape and given["residual"].shape, least=0)
         findings = tuple(map(Finding.from_dict, facts.get("findings", ())))
-        return cls(**given | {"samples": np.array(facts["samples"])[()], "findings": findings})
+        return cls(**given | {"samples": samples, "findings": findings})
 
     def spread(self, rows: Array) -> Self:
         """The certificate for more points: the numbers stand where `rows` is True, infinite ones elsewhere."""

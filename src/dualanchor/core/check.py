@@ -40,6 +40,16 @@ def number(
     return given
 
 
+def array(value: Any, name: str, kinds: str, shape: tuple[int, ...], least: float | None = None) -> Any:
+    """An array with one of these kinds of dtype ("f", "iu", ...) and this shape, with no entry below `least` or NaN."""
+    if value.dtype.kind not in kinds or value.shape != shape:
+        rule = f"{name} must have a dtype of kind {' or '.join(kinds)} and shape {shape}"
+        raise ArgumentError(rule, f"dtype {value.dtype} and shape {value.shape}", "Pass such an array")
+    if least is not None and not (value >= least).all():
+        raise ArgumentError(f"{name} must be at least {least:g}", value.min(), "Check the values")
+    return value
+
+
 def probability(value: Any, name: str) -> float:
     """A number strictly between 0 and 1."""
     return number(value, name, positive=True, below=1.0, remedy="Use for example 0.95")

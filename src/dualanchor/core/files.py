@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +13,19 @@ from typing import IO, Any
 
 import numpy as np
 
-from dualanchor.core.errors import CheckpointError
+from dualanchor.core.errors import ArgumentError, CheckpointError, DualAnchorError
 from dualanchor.core.types import Array
 
 _HEADER = "header.json"
+_PLAIN = "a plain file"
+_KINDS = {
+    stat.S_IFREG: _PLAIN,
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would turn line ends
 
 
@@ -28,11 +38,12 @@ def write_arrays(path: str | Path, header: dict[str, Any], arrays: dict[str, Arr
 
 
 @contextmanager
-def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
-    """A file that takes the place of the one at this path when written without an error; `mode` as for `os.open`."""
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of the one at this path when written without an error."""
+    path = destination(path)
     temporary = path.with_name(f".{path.name}.{token_hex(8)}.part")
     try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, mode), "wb") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -42,9 +53,54 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
         raise
 
 
+def destination(path: str | Path) -> Path:
+    """The file to write for a path, behind its symbolic links: a plain one, or a new one in a folder that exists."""
+    try:
+        target = Path(os.path.realpath(path))
+        kind = _kind(Path(path)) or _kind(target)
+    except (OSError, ValueError) as error:  # a loop of links, a name with a null character
+        raise ArgumentError("A file needs a path that can be written", f"{path!s}: {error}", "Give another") from error
+    if kind is None and not target.parent.is_dir():
+        raise ArgumentError("A file is written into a folder that exists", str(path), "Create the folder first")
+    if kind not in (None, _PLAIN):
+        raise ArgumentError("Only a plain file is written over", f"{path!s}, {kind}", "Give the path of a file")
+    return target
+
+
+def require_plain(path: str | Path) -> None:
+    """Raise ValueError for what is there but no plain file: a pipe would never end, nor would some devices."""
+    if (kind := _kind(Path(path))) not in (None, _PLAIN):
+        raise ValueError(f"this is {kind}, not a plain file")
+
+
+def _kind(path: Path) -> str | None:
+    """What there is at a path, behind its symbolic links; None for nothing."""
+    try:
+        return _KINDS.get(stat.S_IFMT(path.stat().st_mode), "something else")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+@contextmanager
+def decoding(path: str | Path, rule: str, remedy: str) -> Iterator[None]:
+    """What goes wrong while the content of a file is checked and taken over becomes a CheckpointError that says why."""
+    try:
+        yield
+    except (CheckpointError, FileNotFoundError):
+        raise
+    except Exception as error:  # whatever foreign content may end in
+        reason = f"no {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+        if isinstance(error, DualAnchorError):
+            reason = f"{error.parts[0]}, not {error.parts[1]}"
+        raise CheckpointError(rule, f"{path}: {reason}", remedy) from error
+
+
 def read_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read what `write_arrays` wrote; anything else is a CheckpointError that says why."""
-    try:
+    rule = "A saved file must be a complete npz with a JSON header, as dualanchor writes it"
+    remedy = "Give the path of a file that dualanchor wrote; a damaged checkpoint can be deleted to start anew"
+    with decoding(path, rule, remedy):
+        require_plain(path)
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):
                 raise ValueError("this is not an npz file")
@@ -54,12 +110,6 @@ def read_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
         header = json.loads(arrays.pop(_HEADER).tobytes())
         if not isinstance(header, dict):
             raise ValueError("the header is not an object")
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # whatever reading foreign bytes may end in
-        rule = "A saved file must be a complete npz with a JSON header, as dualanchor writes it"
-        remedy = "Give the path of a file that dualanchor wrote; a damaged checkpoint can be deleted to start anew"
-        raise CheckpointError(rule, f"{path}: {type(error).__name__}: {error}", remedy) from error
     return header, arrays
 
 

@@ -3,17 +3,19 @@
 import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from dualanchor.core import check
 from dualanchor.core.arrays import to_host
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.citations import CITATIONS
 from dualanchor.core.claim import Claim
 from dualanchor.core.errors import CheckpointError, UnsuccessfulError, missing_extra
-from dualanchor.core.files import jsonable, read_arrays, to_json, write_arrays
+from dualanchor.core.files import decoding, jsonable, read_arrays, to_json, write_arrays
 from dualanchor.core.finding import Finding
 from dualanchor.core.history import History, Status
 from dualanchor.core.render import as_html, as_text
@@ -22,6 +24,7 @@ from dualanchor.core.types import Array
 __all__ = ["History", "Result", "Status", "jsonable", "to_json"]
 
 _FORMAT = "dualanchor-result-1"
+_KINDS = {"success": "b", "residual": "f"}  # of dtypes; the others are counts
 _RECORDS = ("plan", "certificate", "calibration", "claim", "findings")
 
 
@@ -127,7 +130,7 @@ class Result(Mapping[str, Any]):
 
     def cite(self) -> str:
         """BibTeX of what the result rests on: the library and the method's source."""
-        return "\n\n".join(CITATIONS[key] for key in dict.fromkeys(("dualanchor", self.method["citation"])))
+        return "\n\n".join(CITATIONS.get(key, key) for key in dict.fromkeys(("dualanchor", self.method["citation"])))
 
     def to_frame(self) -> Any:
         """The history as a pandas DataFrame, with configuration and replication for each line."""
@@ -170,25 +173,57 @@ class Result(Mapping[str, Any]):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a result written by `save`."""
+        """Read a result written by `save`; anything else is a CheckpointError that says why."""
         header, arrays = read_arrays(path)
         if header.get("format") != _FORMAT:
             received = f"{path} with format {header.get('format')!r}"
             raise CheckpointError("Result.load reads files written by Result.save", received, "Give a saved result")
-        shape = tuple(header["shape"])
-        statuses = np.array([Status[name] for name in header["status"]], dtype=object)
-        names = [name for name in ("success", "nit", "nfev", "draws", "residual") if name in arrays]
-        values: dict[str, Any] = {name: arrays[name] if shape else arrays[name].item() for name in names}
-        blocks = tuple(arrays[f"x/{i}"][()] for i in range(header["blocks"] or 1))
-        certificate, claim = header["certificate"], header.get("claim")
-        return cls(
-            x=blocks if header["blocks"] else blocks[0],
-            status=statuses.reshape(shape) if shape else statuses[0],
-            **{"residual": None, **values},
-            history=History(**{name[8:]: array for name, array in arrays.items() if name.startswith("history/")}),
-            state={name[6:]: array for name, array in arrays.items() if name.startswith("state/")},
-            certificate=certificate and Certificate.from_dict(certificate),
-            claim=claim and Claim.from_dict(claim),
-            findings=tuple(map(Finding.from_dict, header.get("findings", ()))),
-            **{name: header[name] for name in ("residual_kind", "problem", "method", "seed", "plan", "calibration")},
-        )
+        rule = "A saved result must have all that Result.save writes, and its parts must fit together"
+        with decoding(path, rule, "Save the result again"):
+            return cls(**_fields(header, arrays))
+
+
+def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
+    """The fields of a result in a file; raises, whatever it may be, if one is missing or does not fit the others."""
+    shape, statuses = tuple(check.count(n, "shape") for n in header["shape"]), [Status[one] for one in header["status"]]
+    if len(shape) > 2 or len(statuses) != prod(shape):
+        raise ValueError(f"{len(statuses)} statuses for shape {shape}")
+    fields: dict[str, Any] = {"status": np.array(statuses, dtype=object).reshape(shape)[()], "residual": None}
+    for name in ("success", "nit", "nfev", "draws", "residual"):
+        if name in arrays or name != "residual":
+            value = check.array(arrays[name], name, _KINDS.get(name, "iu"), shape, least=0)
+            fields[name] = value if shape else value.item()
+    if header["residual_kind"] not in ((None,) if fields["residual"] is None else ("true", "estimated")):
+        raise ValueError(f"a residual of kind {header['residual_kind']!r}")
+    number = None if header["blocks"] is None else check.count(header["blocks"], "blocks", 2, most=2)
+    blocks = [arrays[f"x/{i}"] for i in range(number or 1)]
+    x = tuple(check.array(block, "x", "f", (*shape, *block.shape[len(shape) :]))[()] for block in blocks)
+    fields["x"] = x if number else x[0]
+    fields["state"] = {name[6:]: array for name, array in arrays.items() if name.startswith("state/")}
+    fields["history"] = history = History(**{name[8:]: arrays[name] for name in arrays if name.startswith("history/")})
+    for name, column in vars(history).items():
+        if column.size or name != "residual":
+            least = None if name == "residual" else 0
+            check.array(column, f"history/{name}", _KINDS.get(name, "iu"), (history.row.size,), least)
+    if (history.row >= len(statuses)).any() or any(len(value) != len(statuses) for value in fields["state"].values()):
+        raise ValueError(f"rows of history and state that are not those of shape {shape}")
+    problem, method = header["problem"], header["method"]
+    each = method["parameters"] if isinstance(method["parameters"], list) else [method["parameters"]]
+    words = (problem["name"], method["id"], method["citation"])
+    if not all(isinstance(one, str) for one in words) or any(one.keys() != each[0].keys() for one in each):
+        raise ValueError("a problem or a method without a name, or with parameters that differ in their names")
+    if len(each) != (shape[0] if len(shape) == 2 else 1):
+        raise ValueError(f"{len(each)} configurations for shape {shape}")
+    for name in ("plan", "calibration"):
+        if not isinstance(header[name], (dict, type(None))):
+            raise ValueError(f"a {name} that is {header[name]!r:.60}")
+    certificate = None if header["certificate"] is None else Certificate.from_dict(header["certificate"])
+    if certificate is not None and np.shape(certificate.upper) != shape:
+        raise ValueError(f"a certificate of shape {np.shape(certificate.upper)} for shape {shape}")
+    claim = None if header.get("claim") is None else Claim.from_dict(header["claim"])
+    findings = tuple(map(Finding.from_dict, header.get("findings", ())))
+    for one in (*findings, claim, certificate):
+        str(one)  # it must have all that its sentence says
+    fields |= {name: header[name] for name in ("residual_kind", "problem", "method", "plan", "calibration")}
+    seed = check.count(header["seed"], "seed", 0)
+    return {**fields, "certificate": certificate, "claim": claim, "findings": findings, "seed": seed}

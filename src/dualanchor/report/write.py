@@ -54,8 +54,6 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            if blocked := next((name for name in files if (folder / name).is_dir()), None):
-                raise IsADirectoryError(f"{blocked} is a folder")
     except OSError as error:
         raise _refusal(folder, error) from error
 

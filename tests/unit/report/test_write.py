@@ -112,7 +112,7 @@ def test_missing_packages_are_named(study, tmp_path, monkeypatch):
 def test_a_folder_in_place_of_a_file_changes_nothing(tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / "a").write_text("old")
-    with pytest.raises(ArgumentError, match="b is a folder"):
+    with pytest.raises(ArgumentError, match="b, a folder"):
         write_files(tmp_path, {"a": b"new", "b": b"new"})
     assert (tmp_path / "a").read_text() == "old"
     assert {path.name for path in tmp_path.iterdir()} == {"a", "b"}
