@@ -52,10 +52,8 @@ def fresh(m: Any, S: Samples) -> Callable[[int, Any], Any]:
     return lambda k, x: S.F(x, S.draw(size(m.batch_size, k, getattr(m, "horizon", None))))
 
 
-def page(
-    S: Samples, p: Callable[[int], float], anew: Callable[[Any], Any], small: int, same: bool = True
-) -> Callable[[int, Any], Any]:
-    """A fresh estimate with probability p_k, otherwise the old one and a difference, on the same samples or others."""
+def page(S: Samples, p: Callable[[int], float], anew: Callable[[Any], Any], small: int) -> Callable[[int, Any], Any]:
+    """A fresh estimate with probability p_k, otherwise the old one and a difference, on the same samples."""
     memory: dict[str, Any] = {}
 
     def G(k: int, x: Any) -> Any:
@@ -64,7 +62,7 @@ def page(
         else:
             batch = S.draw(small)
             here = S.F(x, batch)
-            v = memory["v"] + (here - S.F(memory["x"], batch if same else S.draw(small)))
+            v = memory["v"] + (here - S.F(memory["x"], batch))
         memory.update(v=v, x=x)
         return v
 
@@ -78,9 +76,9 @@ def estimate(m: Any, S: Samples) -> Callable[[int, Any], Any]:
     return paper_page(m.estimator, S)
 
 
-def paper_page(sizes: Any, S: Samples, same: bool = True) -> Callable[[int, Any], Any]:
+def paper_page(sizes: Any, S: Samples) -> Callable[[int, Any], Any]:
     """The probabilities and batches of the paper."""
-    return page(S, lambda k: min(1, 2 / (k + 2)), lambda x: S.F(x, S.draw(sizes.big_batch)), sizes.small_batch, same)
+    return page(S, lambda k: min(1, 2 / (k + 2)), lambda x: S.F(x, S.draw(sizes.big_batch)), sizes.small_batch)
 
 
 def dual_ohm(m: Any, x0: Any, S: Samples, steps: int) -> Any:
@@ -106,10 +104,6 @@ def ohm(m: Any, x0: Any, S: Samples, steps: int) -> Any:
 
 def halpern_page(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     return halpern(paper_page(m, S), m.step_size, x0, steps)
-
-
-def halpern_page_fresh(m: Any, x0: Any, S: Samples, steps: int) -> Any:
-    return halpern(paper_page(m, S, same=False), m.step_size, x0, steps)
 
 
 def halpern_vr_finite(m: Any, x0: Any, S: Samples, steps: int) -> Any:
@@ -360,7 +354,6 @@ LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "eag-c": eag,
     "feg": feg,
     "halpern-page": halpern_page,
-    "halpern-page-fresh": halpern_page_fresh,
     "halpern-vr-finite": halpern_vr_finite,
     "oc-halpern": oc_halpern,
     "rain": rain,

@@ -12,7 +12,7 @@ from tests.lemmas import statements
 from tests.lemmas.trajectory import Nonexpansive, nonexpansive
 
 import dualanchor as da
-from dualanchor.methods import registry
+from dualanchor.paper.readings import FreshHalpernPAGE
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def test_method_is_its_loop(name: str, case: Nonexpansive) -> None:
 
 @given(case=nonexpansive(most=24))
 def test_halpern_page_with_fresh_samples_is_its_loop(case: Nonexpansive) -> None:
-    statements.halpern_page_loop(registry.get("halpern-page-fresh"), case, same_samples=False)
+    statements.halpern_page_loop(FreshHalpernPAGE, case, same_samples=False)
 
 
 @given(case=nonexpansive(most=24), anchor_weight=st.floats(0.01, 0.5), growth=st.floats(0.001, 0.2))

@@ -14,26 +14,17 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from dualanchor.core import arrays, check
-from dualanchor.core.errors import (
-    ArgumentError,
-    CapabilityError,
-    HorizonError,
-    unknown_name,
-)
+from dualanchor.core import arrays
+from dualanchor.core.errors import ArgumentError, CapabilityError, HorizonError, unknown_name
 from dualanchor.core.oracle import no_full_pass
 from dualanchor.core.problem import Constants, Problem
-from dualanchor.core.rowwise import Column, Rowwise
+from dualanchor.core.rowwise import Rowwise
+from dualanchor.core.schedule import as_schedule
 from dualanchor.core.session import Session
 from dualanchor.core.types import Array, Rows
 
-BATCH_SIZES = (1, 10, 20, 50, 100)
-"""Batch sizes that a comparison tries: the paper's."""
-
-STEP_SIZES = (0.005, 0.01, 0.05, 0.1, 1.0)
-"""Step sizes that a comparison tries: the paper's, in units of the problem's own step where that is known."""
-
-
+BATCH_SIZES = (1, 10, 20, 50, 100)  # that a comparison tries: the paper's
+STEP_SIZES = (0.005, 0.01, 0.05, 0.1, 1.0)  # in units of the problem's own step where that is known
 _LONG = 1 << 16  # coordinates; the arrays of a step on one such row leave the cache
 _PIECE = 1 << 19  # bytes of each array that are updated at a time in long rows
 
@@ -101,6 +92,7 @@ class Method(Rowwise, ABC):
     citation: ClassVar[str]
     anytime: ClassVar[bool] = True  # whether stopping early is as good as stopping at the horizon
     compared: ClassVar[bool] = True  # whether a comparison takes it up unasked
+    tuned: ClassVar[tuple[str, ...]] = ()  # which of step_size and batch_size a comparison tunes
     positive: ClassVar[tuple[str, ...]] = ("step_size",)  # parameters that must be positive numbers
     counts: ClassVar[tuple[str, ...]] = ()  # parameters that must be whole numbers >= 1
 
@@ -111,11 +103,10 @@ class Method(Rowwise, ABC):
         sizes = getattr(self, "batch_size", None)
         if isinstance(sizes, np.ndarray) and sizes.ndim == 1:  # a column is (rows, 1): this is a list of sizes
             object.__setattr__(self, "batch_size", sizes.tolist())
-        for name in self.positive:
-            self._require_positive(name)
-        for name in self.counts:
-            self._require_count(name)
-        self._require_count("horizon", optional=True)
+        self.require_positive(*self.positive)
+        self.require_counts(*self.counts, *(["horizon"] if self.horizon is not None else []))
+        if hasattr(self, "batch_size"):
+            as_schedule(self.batch_size, type(self).__name__, self.horizon)
 
     def check_rounds(self, rounds: int | None) -> None:
         """Raise if the method has no batch size for one of the first `rounds` rounds (None: of all there will be)."""
@@ -196,7 +187,8 @@ class Method(Rowwise, ABC):
     @classmethod
     def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
         """Values that a fair comparison tries, by parameter; what is not named keeps its default."""
-        return {}
+        steps = {"step_size": cls._steps_to_try(problem)} if "step_size" in cls.tuned else {}
+        return {**steps, **({"batch_size": cls._batches_to_try(budget)} if "batch_size" in cls.tuned else {})}
 
     @classmethod
     def for_problem(cls, problem: Problem, budget: int | None = None, **parameters: Any) -> Self:
@@ -207,37 +199,31 @@ class Method(Rowwise, ABC):
         chosen = {**cls.defaults(problem, budget, parameters), **parameters}
         for name, value in chosen.items():
             if value is None and name not in parameters and name in ("step_size", "horizon"):
-                remedy = "a budget" if name == "horizon" else "a problem with Constants(L=...)"
-                raise ArgumentError(
-                    f"{cls.id}: {name} must be given where the problem and the budget do not imply it",
-                    f"problem {problem.name!r} and budget {budget}",
-                    f"Pass {name}, or {remedy}",
-                )
+                rule = f"{cls.id}: {name} must be given where the problem and the budget do not imply it"
+                remedy = f"Pass {name}, or a {'budget' if name == 'horizon' else 'problem with Constants(L=...)'}"
+                raise ArgumentError(rule, f"problem {problem.name!r} and budget {budget}", remedy)
         return cls(**chosen)
 
     # -- for everyone ----------------------------------------------------------------------------------------
 
     def check(self, constants: Constants) -> None:
         """Raise if the step size is outside of what the method's theorem admits for these constants."""
-        rule = self.largest_step(constants)
-        if rule is None:
+        if (limit := self.largest_step(constants)) is None:
             return
-        largest, formula, source = rule
+        largest, formula, source = limit
         if np.max(self.step_size) > largest * (1 + 1e-12):
-            raise ArgumentError(
-                f"{type(self).__name__}: step_size must satisfy 0 < step_size <= {formula} = {largest:.6g} ({source})",
-                f"{np.max(self.step_size):.6g}",
-                f"Use {largest:.6g}, or pass check=False to run outside the theorem",
+            rule = (
+                f"{type(self).__name__}: step_size must satisfy 0 < step_size <= {formula} = {largest:.6g} ({source})"
             )
+            remedy = f"Use {largest:.6g}, or pass check=False to run outside the theorem"
+            raise ArgumentError(rule, f"{np.max(self.step_size):.6g}", remedy)
 
     def check_oracle(self, replayable: bool, components: int | None) -> None:
         """Raise if the oracle cannot do what the method needs."""
         if "replay" in self.needs and not replayable:
-            raise CapabilityError(
-                f"{type(self).__name__} needs an oracle whose samples can be evaluated at two points",
-                "an oracle that is not replayable",
-                "Draw all randomness from the generator handed over, or use a method such as s-dual-ohm",
-            )
+            rule = f"{type(self).__name__} needs an oracle whose samples can be evaluated at two points"
+            remedy = "Draw all randomness from the generator handed over, or use a method such as s-dual-ohm"
+            raise CapabilityError(rule, "an oracle that is not replayable", remedy)
         if "full-pass" in self.needs and components is None:
             raise no_full_pass("an oracle that is not a finite sum")
 
@@ -261,35 +247,19 @@ class Method(Rowwise, ABC):
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
     @classmethod
+    def _batches_to_try(cls, budget: int) -> list[int]:
+        """The batch sizes that a comparison tries, as far as the budget pays for two of them."""
+        return [size for size in BATCH_SIZES if size * 2 <= budget] or [1]
+
+    @classmethod
     def _steps_to_try(cls, problem: Problem) -> list[float]:
         usual = cls.defaults(problem, None, {}).get("step_size")
         factors = (*STEP_SIZES, 2.0) if usual else STEP_SIZES
         return [float(f"{factor * (usual or 1.0):.6g}") for factor in factors]
 
     def _past_horizon(self, k: int) -> HorizonError:
-        return HorizonError(
-            f"{type(self).__name__}: {steps_exist(self.steps)} for horizon N = {self.horizon}",
-            f"k = {k}",
-            "Stop here, or make the method with a larger horizon",
-        )
-
-    def _require_positive(self, name: str) -> None:
-        value = getattr(self, name)
-        for one in np.ravel(value) if isinstance(value, Column) else [value]:
-            check.number(one, f"{type(self).__name__}: {name}", positive=True, remedy="Use a positive number")
-        if not isinstance(value, (int, Column)):  # a Python number gives way to arrays of lower precision
-            object.__setattr__(self, name, float(value))
-
-    def _require_count(self, name: str, optional: bool = False) -> None:
-        value = getattr(self, name)
-        if value is None and optional:
-            return
-        label = f"{type(self).__name__}: {name}"
-        if isinstance(value, Column):
-            for one in value.ravel():
-                check.count(one, label)
-        else:
-            object.__setattr__(self, name, check.count(value, label))
+        rule = f"{type(self).__name__}: {steps_exist(self.steps)} for horizon N = {self.horizon}"
+        return HorizonError(rule, f"k = {k}", "Stop here, or make the method with a larger horizon")
 
 
 def steps_exist(count: int | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from dualanchor.core import check
 from dualanchor.core.errors import ArgumentTypeError
 from dualanchor.core.types import Rows
 
@@ -51,6 +52,23 @@ class Rowwise:
             if any(value != values[0] for value in values[1:]):
                 changes[field.name] = _column(type(first).__name__, field.name, values)
         return dataclasses.replace(first, **changes)  # type: ignore[type-var]
+
+    def require_positive(self, *names: str) -> None:
+        """Raise unless these fields are positive numbers, or columns of them."""
+        for name in names:
+            value, label = getattr(self, name), f"{type(self).__name__}: {name}"
+            for one in np.ravel(value) if np.ndim(value) == 2 else [value]:
+                check.number(one, label, positive=True, remedy=f"Use a positive number for {name}")
+            if np.ndim(value) == 0 and not isinstance(value, int):  # a Python number gives way to lower precision
+                object.__setattr__(self, name, float(value))
+
+    def require_counts(self, *names: str) -> None:
+        """Raise unless these fields are whole numbers >= 1, or columns of them."""
+        for name in names:
+            value, label = getattr(self, name), f"{type(self).__name__}: {name}"
+            counts = [check.count(one, label) for one in (np.ravel(value) if np.ndim(value) == 2 else [value])]
+            if np.ndim(value) == 0:
+                object.__setattr__(self, name, counts[0])
 
     def take(self, rows: Rows) -> Self:
         return self._with(lambda column: column[rows])

@@ -63,9 +63,8 @@ class Tapered(Schedule):
     needs_horizon = True
 
     def __post_init__(self) -> None:
-        _require_positive(self.C, "Tapered: C")
-        if np.asarray(self.multiple).dtype.kind not in "iu" or np.min(self.multiple) < 1:
-            raise ArgumentError("Tapered: multiple must be an int >= 1", self.multiple, "Use multiple=1")
+        self.require_positive("C")
+        self.require_counts("multiple")
 
     def __repr__(self) -> str:
         return f"Tapered(C={self.C}" + (")" if np.all(self.multiple == 1) else f", multiple={self.multiple})")
@@ -94,7 +93,7 @@ class Growing(Schedule):
     c: Any
 
     def __post_init__(self) -> None:
-        _require_positive(self.c, "Growing: c")
+        self.require_positive("c")
 
     def size(self, k: Any, horizon: Any) -> Any:
         return whole(self.c * (k + 1))
@@ -146,15 +145,6 @@ def whole(sizes: Any) -> Any:
     """Sizes rounded up, from 1 to LARGEST; an int for a single one."""
     sizes = np.clip(np.ceil(sizes), 1, LARGEST).astype(np.int64)
     return int(sizes) if sizes.ndim == 0 else sizes
-
-
-def _require_positive(value: Any, name: str) -> None:
-    given = np.asarray(value)
-    if given.dtype.kind not in "iuf":
-        raise ArgumentTypeError(f"{name} must be a number", repr(value), "Use a positive number")
-    if not (np.all(given > 0) and np.all(np.isfinite(given))):
-        remedy = f"Use a positive, finite number for {name[-1]}"
-        raise ArgumentError(f"{name} must be positive and finite", value, remedy)
 
 
 def as_schedule(batch_size: BatchSize, owner: str, horizon: Any = None, rounds: Any = None) -> Schedule:

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.method import Cost, Estimator, State
 from dualanchor.core.session import Session
 from dualanchor.core.types import Array, Rows
@@ -33,12 +32,7 @@ class PAGE(Estimator):
     needs: ClassVar[frozenset[str]] = frozenset({"replay"})
 
     def __post_init__(self) -> None:
-        for name in ("big_batch", "small_batch"):
-            value = np.asarray(getattr(self, name))
-            if value.dtype.kind not in "iu":
-                raise ArgumentTypeError(f"PAGE: {name} must be an integer", value, "Use a number >= 1")
-            if value.min() < 1:
-                raise ArgumentError(f"PAGE: {name} must be at least 1", value, "Use a number >= 1")
+        self.require_counts("big_batch", "small_batch")
 
     def init(self, s: State) -> None:
         s.estimate = arrays.zeros_like(s.x)  # v_{k-1}

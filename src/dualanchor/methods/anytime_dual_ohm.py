@@ -12,7 +12,7 @@ from dualanchor.core.schedule import Tapered
 from dualanchor.core.session import Session
 from dualanchor.core.staged import Stage, Staged
 from dualanchor.core.types import Array, IntArray
-from dualanchor.methods._bases.anchored import Anchored
+from dualanchor.methods._bases import Anchored
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.weights import root_sum
 
@@ -24,6 +24,7 @@ class AnytimeDualOHM(Staged, Anchored):
     r"""Dual-OHM in stages that double in length, for operators 1/L-cocoercive in expectation.
 
     Each stage starts where the one before ended; the end of the last finished stage is returned. Anytime.
+    Stages up to j take at most :math:`\frac43 b N_j^2 H_{N_j}^2 + 2N_j` samples.
 
     Update
     ------
@@ -38,19 +39,11 @@ class AnytimeDualOHM(Staged, Anchored):
     :math:`D_0 = D` and :math:`D_{j+1}^2 = D_j^2 + \frac{\alpha^2\sigma^2}{2} \sum_k 1/B_k` over the rounds of stage
     j: in the number Q of samples :math:`O(\log^2 Q\,\log\log Q / Q)`, for any b. Not in the paper.
 
-    Cost
-    ----
-    :math:`B_k` draws and evaluations in step k; at most :math:`\frac43 b N_j^2 H_{N_j}^2 + 2N_j` to the end of stage j.
-
     Parameters
     ----------
     step_size : float, at most 2/L; 2/L by name
     batch_scale : float, b; :math:`\alpha^2\sigma^2/(4D^2)` by name; ten times off costs about half as much again
     first_stage : int, at least 8
-
-    References
-    ----------
-    Built on Yoon and Loizou 2026; the stages are this library's.
 
     Examples
     --------

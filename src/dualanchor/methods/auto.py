@@ -96,6 +96,7 @@ class Auto(Staged):
     r"""Averaging with a cautious step, and Dual-OHM where averaging is seen to be biased. Needs only L.
 
     A heuristic: on the paper's panels it ends, untuned, below every tuned baseline. Weak where L is far too large.
+    Steps as in Ivgi, Hinder and Carmon 2023, averages as in Polyak and Juditsky 1992.
 
     Update
     ------
@@ -114,19 +115,11 @@ class Auto(Staged):
     ---------
     None, by design; see the certificate of the result, or use `dual-ohm`.
 
-    Cost
-    ----
-    `samples_per_round` draws and evaluations in each round.
-
     Parameters
     ----------
     step_size : float, the largest step :math:`\alpha`; 1/L by name
     rounds : int
     samples_per_round : int; by name as many as keep the rounds near 10,000
-
-    References
-    ----------
-    Ivgi, Hinder and Carmon 2023 (distance over gradients); Polyak and Juditsky 1992 (averaging).
 
     Examples
     --------

@@ -27,6 +27,7 @@ class AveragedSGDA(SGDA):
     r"""Averaged stochastic gradient descent-ascent, at its best on operators that are nearly affine.
 
     Plain steps; the mean of all iterates is returned. Anytime. Curvature biases the mean, and `DualOHM` is better.
+    Polyak and Juditsky 1992; Bach and Moulines 2013.
 
     Update
     ------
@@ -38,18 +39,10 @@ class AveragedSGDA(SGDA):
     Affine F, :math:`0 < \alpha \le 2/L`, Assumption 3.1, batches of size B, every n: :math:`\mathbb E \|F(x_n)\|^2
     \le 16D^2/(\alpha^2 n^2) + 16\sigma^2/(nB)`, with equal weights 4 and 4. Not in the paper. None known for other F.
 
-    Cost
-    ----
-    :math:`B_k` draws and evaluations in step k.
-
     Parameters
     ----------
     step_size, batch_size : as for `SGDA`
     weights : "linear", :math:`w_k = k`, which forgets the start sooner, or "uniform", 1
-
-    References
-    ----------
-    Polyak and Juditsky 1992; Bach and Moulines 2013.
 
     Examples
     --------

@@ -8,15 +8,14 @@ from dualanchor.core.method import State
 from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
 from dualanchor.core.types import Array
-from dualanchor.methods._bases.anchored import longest_horizon
-from dualanchor.methods._bases.two_call import Lipschitz, TwoCall
+from dualanchor.methods._bases import Lipschitz, TwoCall, longest_horizon
 
 
 @dataclass(frozen=True)
 class DualFEG(Lipschitz, TwoCall):
     r"""Dual fast extragradient method for monotone Lipschitz operators.
 
-    To `FEG` what `DualOHM` is to `OHM`. Not anytime. With samples it is experimental.
+    To `FEG` what `DualOHM` is to `OHM`. Not anytime. With samples it is experimental. Yoon, Kim, Suh, Ryu 2024.
 
     Update
     ------
@@ -29,19 +28,11 @@ class DualFEG(Lipschitz, TwoCall):
     ---------
     Noiseless, :math:`\alpha = 1/M`: :math:`\|F(z_N)\|^2 \le 4M^2D^2/N^2`. None known with samples.
 
-    Cost
-    ----
-    2B draws and 2B evaluations per step.
-
     Parameters
     ----------
     step_size : float, :math:`\alpha`, at most 1/M
     horizon : int, N + 1, one more than the steps
     batch_size : as for `EAG`
-
-    References
-    ----------
-    Yoon, Kim, Suh, Ryu 2024.
 
     Examples
     --------

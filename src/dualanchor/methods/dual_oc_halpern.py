@@ -14,6 +14,7 @@ class DualOCHalpern(Contractive, DualOHM):
     r"""Dual optimal Halpern method for contractive :math:`T = I - \alpha F`, as strongly monotone operators have it.
 
     To `OCHalpern` what `DualOHM` is to `OHM`. Not anytime. With samples `RestartedDualOHM` is better.
+    Yoon, Kim, Suh, Ryu 2024; Park and Ryu 2022.
 
     Update
     ------
@@ -25,18 +26,10 @@ class DualOCHalpern(Contractive, DualOHM):
     Noiseless, that of `OCHalpern`. Assumption 3.1, batches of size B: the root mean square is at most that plus
     :math:`\alpha\sigma\sqrt{(1+\gamma)/((1-\gamma)B)}`, several times too large in experiments. Not in the paper.
 
-    Cost
-    ----
-    :math:`B_k` draws and evaluations in step k.
-
     Parameters
     ----------
     step_size, horizon, batch_size, estimator : as for `DualOHM`
     contraction : float in (0, 1], as for `OCHalpern`. With 1 the method is `DualOHM`
-
-    References
-    ----------
-    Yoon, Kim, Suh, Ryu 2024; Park and Ryu 2022.
 
     Examples
     --------

@@ -6,7 +6,7 @@ from typing import Any
 from dualanchor.core import arrays
 from dualanchor.core.method import Estimator, State
 from dualanchor.core.types import Array
-from dualanchor.methods._bases.anchored import Scheduled
+from dualanchor.methods._bases import Scheduled
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,7 @@ class DualOHM(Scheduled):
     r"""Dual optimal Halpern method (S-Dual-OHM with samples) for operators 1/L-cocoercive in expectation.
 
     The H-dual of `OHM`: errors do not accumulate, so a constant batch suffices. Not anytime: N is fixed in advance.
+    Yoon and Loizou 2026; without noise Yoon, Kim, Suh, Ryu 2024.
 
     Update
     ------
@@ -27,20 +28,12 @@ class DualOHM(Scheduled):
     With :math:`\mu > 0` and :math:`\alpha = 1/L` also for every k < N, without Assumption 3.2:
     :math:`8L^2D^2/N^2 + 64 L^4 \mu^{-2} e^{-k\mu/L} D^2 + 4L\sigma^2/(\mu B)` (Theorem 4.5).
 
-    Cost
-    ----
-    :math:`B_k` draws and evaluations in step k.
-
     Parameters
     ----------
     step_size : float, :math:`\alpha`, at most 2/L
     horizon : int, N; the method takes N - 1 steps. For a budget Q the paper's Q/B
-    batch_size : int, Schedule or list of int, :math:`B_k`; `Tapered(C)` needs the fewest samples for a given accuracy
+    batch_size : int, Schedule or list of int, :math:`B_k`, samples of step k; `Tapered(C)` needs fewest for an accuracy
     estimator : Estimator, optional; in place of a fresh batch
-
-    References
-    ----------
-    Yoon and Loizou 2026; Yoon, Kim, Suh, Ryu 2024 (deterministic).
 
     Examples
     --------

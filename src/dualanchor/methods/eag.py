@@ -6,8 +6,7 @@ from typing import Any
 from dualanchor.core import arrays
 from dualanchor.core.method import State
 from dualanchor.core.session import Session
-from dualanchor.methods._bases.anchored import RemembersStart
-from dualanchor.methods._bases.two_call import Lipschitz, TwoCall
+from dualanchor.methods._bases import Lipschitz, RemembersStart, TwoCall
 
 
 @dataclass(frozen=True)
@@ -15,6 +14,7 @@ class EAG(Lipschitz, RemembersStart, TwoCall):
     r"""Extra anchored gradient method with a constant step, for monotone Lipschitz operators.
 
     Extragradient with both half steps pulled back towards the start. Anytime. With samples it is experimental.
+    Yoon and Ryu 2021.
 
     Update
     ------
@@ -27,18 +27,10 @@ class EAG(Lipschitz, RemembersStart, TwoCall):
     Noiseless, :math:`0 < \alpha \le 1/(8M)`, every k: :math:`\|F(z_k)\|^2 \le \frac{4(1 + \alpha M + \alpha^2M^2)}
     {\alpha^2(1 + \alpha M)} D^2/(k+1)^2`, with 260M^2 at the largest step. None known with samples.
 
-    Cost
-    ----
-    2B draws and 2B evaluations per step.
-
     Parameters
     ----------
     step_size : float, :math:`\alpha`, at most 1/(8M); L stands in for an M that is not declared
     batch_size : int, Schedule or list of int; size of each of the independent batches :math:`B_k, B'_k`
-
-    References
-    ----------
-    Yoon and Ryu 2021.
 
     Examples
     --------

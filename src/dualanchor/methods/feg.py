@@ -10,6 +10,7 @@ class FEG(EAG):
     r"""Fast extragradient method for monotone Lipschitz operators.
 
     Anchored extragradient with a longer step than `EAG`. Anytime. With samples it is experimental.
+    The first value of the first step is not used. Lee and Kim 2021.
 
     Update
     ------
@@ -21,18 +22,10 @@ class FEG(EAG):
     ---------
     Noiseless, :math:`\alpha = 1/M`, every k: :math:`\|F(z_k)\|^2 \le 4M^2D^2/k^2`. None known with samples.
 
-    Cost
-    ----
-    2B draws and 2B evaluations per step; the first value of the first step is not used.
-
     Parameters
     ----------
     step_size : float, :math:`\alpha`, at most 1/M
     batch_size : as for `EAG`
-
-    References
-    ----------
-    Lee and Kim 2021.
 
     Examples
     --------

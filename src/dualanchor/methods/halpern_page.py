@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 from dualanchor.core.method import Estimator
 from dualanchor.core.problem import Problem
-from dualanchor.estimators.page import PAGE, FreshPAGE
-from dualanchor.methods._bases.anchored import batch_sizes_within
+from dualanchor.estimators.page import PAGE
 from dualanchor.methods.ohm import HalpernStep
 
 
@@ -15,7 +14,8 @@ from dualanchor.methods.ohm import HalpernStep
 class HalpernPAGE(HalpernStep):
     r"""Stochastic Halpern iteration with PAGE variance reduction for operators cocoercive in expectation.
 
-    `OHM` with the estimator :math:`v_k` of `PAGE(big_batch, small_batch)`, for replayable oracles. Anytime.
+    `OHM` with the estimator :math:`v_k` of `PAGE(big_batch, small_batch)`, for replayable oracles. Anytime. A round
+    takes `big_batch` samples, or `small_batch` evaluated twice. Cai, Song, Guzmán, Diakonikolas 2022.
 
     Update
     ------
@@ -26,19 +26,11 @@ class HalpernPAGE(HalpernStep):
     :math:`O(\epsilon^{-3})` samples for the last iterate with batch sizes that follow
     :math:`\|x_k - x_{k-1}\|` (Cai et al. 2022). None known for the constant sizes of the paper's experiments.
 
-    Cost
-    ----
-    `big_batch` draws and evaluations, or `small_batch` draws and twice as many evaluations.
-
     Parameters
     ----------
     step_size : float, :math:`\alpha`, at most 2/L
     big_batch, small_batch : int
     horizon : int, optional; the method stops after horizon - 1 steps
-
-    References
-    ----------
-    Cai, Song, Guzmán, Diakonikolas 2022; Li, Bao, Zhang, Richtárik 2021 (PAGE).
 
     Examples
     --------
@@ -64,43 +56,4 @@ class HalpernPAGE(HalpernStep):
 
     @classmethod
     def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
-        return {"big_batch": batch_sizes_within(budget), "small_batch": [1, 5, 10, 20]}
-
-
-@dataclass(frozen=True)
-class HalpernPAGEFresh(HalpernPAGE):
-    r"""Halpern-PAGE with independent samples at the two points of a difference, to show what the same ones gain.
-
-    Update
-    ------
-    As `HalpernPAGE`, with :math:`F_{S_2}(x_k) - F_{S_2'}(x_{k-1})` for independent :math:`S_2, S_2'`.
-
-    Guarantee
-    ---------
-    None known: the noise of all differences since the last fresh batch adds up.
-
-    Cost
-    ----
-    `big_batch` draws and evaluations, or twice `small_batch` of both.
-
-    Parameters
-    ----------
-    step_size, big_batch, small_batch, horizon : as for `HalpernPAGE`
-
-    References
-    ----------
-    Cai, Song, Guzmán, Diakonikolas 2022.
-
-    Examples
-    --------
-    >>> import dualanchor as da
-    >>> result = da.solve(da.problems.affine(), "halpern-page-fresh", budget=500)
-    >>> result.draws == result.nfev
-    True
-    """
-
-    id = "halpern-page-fresh"
-    title = "Halpern-PAGE with independent samples in differences"
-    citation = "halpern-page"
-    compared = False
-    kind = FreshPAGE
+        return {"big_batch": cls._batches_to_try(budget), "small_batch": [1, 5, 10, 20]}

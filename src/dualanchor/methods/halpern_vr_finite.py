@@ -14,7 +14,7 @@ from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
 from dualanchor.core.types import Array, Rows
 from dualanchor.estimators.page import PAGE
-from dualanchor.methods._bases.anchored import Anchored, RemembersStart
+from dualanchor.methods._bases import Anchored, RemembersStart
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class _FullPassPAGE(PAGE):
 class HalpernVRFinite(RemembersStart, Anchored):
     r"""Halpern iteration with recursive variance reduction for finite sums of n cocoercive operators.
 
-    Anytime. Needs a budget of many times n.
+    Anytime. A round takes n evaluations and no draws, or b draws and 2b evaluations: the budget must be many times n.
+    Cai, Alacaoglu, Diakonikolas 2024, Algorithm 1.
 
     Update
     ------
@@ -52,19 +53,11 @@ class HalpernVRFinite(RemembersStart, Anchored):
     ---------
     :math:`\tilde O(n + \sqrt n\, \epsilon^{-1})` evaluations for the last iterate with :math:`\eta = 1/(4L)`.
 
-    Cost
-    ----
-    n evaluations and no draws for a full pass, else b draws and 2b evaluations.
-
     Parameters
     ----------
     step_size : float, at most 1/(4L)
     components : int, n
     small_batch : int, optional, b; None stands for :math:`\lceil \sqrt n \rceil`
-
-    References
-    ----------
-    Cai, Alacaoglu, Diakonikolas 2024, Algorithm 1.
 
     Examples
     --------
@@ -87,7 +80,8 @@ class HalpernVRFinite(RemembersStart, Anchored):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require_count("small_batch", optional=True)
+        if self.small_batch is not None:
+            self.require_counts("small_batch")
 
     @cached_property
     def estimator_in_use(self) -> Estimator:

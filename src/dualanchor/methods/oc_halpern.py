@@ -46,6 +46,7 @@ class OCHalpern(Contractive, OHM):
     r"""Optimal Halpern method for contractive :math:`T = I - \alpha F`, as strongly monotone operators have it.
 
     Halpern's step with an anchor that fades geometrically. Anytime. With samples it is experimental.
+    Park and Ryu 2022.
 
     Update
     ------
@@ -57,18 +58,10 @@ class OCHalpern(Contractive, OHM):
     Noiseless, T with Lipschitz constant :math:`\gamma`, every N: :math:`\|x_{N-1} - Tx_{N-1}\| \le (1+\gamma) D /
     \sum_{i<N} \gamma^{-i}`. None known with samples.
 
-    Cost
-    ----
-    :math:`B_k` draws and evaluations in step k.
-
     Parameters
     ----------
     step_size, horizon, batch_size, estimator : as for `OHM`
     contraction : float, :math:`\gamma` in (0, 1]; by name :math:`\sqrt{1 - \alpha\mu(2 - \alpha L)}`; 1 gives `OHM`
-
-    References
-    ----------
-    Park and Ryu 2022.
 
     Examples
     --------

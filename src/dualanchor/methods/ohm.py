@@ -5,7 +5,7 @@ from typing import Any
 
 from dualanchor.core.method import Estimator, State
 from dualanchor.core.types import Array
-from dualanchor.methods._bases.anchored import Anchored, RemembersStart, Scheduled
+from dualanchor.methods._bases import Anchored, RemembersStart, Scheduled
 
 
 class HalpernStep(RemembersStart, Anchored):
@@ -24,6 +24,7 @@ class OHM(HalpernStep, Scheduled):
     r"""Optimal Halpern method (S-OHM with samples) for 1/L-cocoercive operators.
 
     Each step pulls back towards the start. Anytime. With a constant batch errors accumulate, unlike those of `DualOHM`.
+    Halpern 1967; Lieder 2021; Kim 2021; with samples Cai, Song, Guzmán, Diakonikolas 2022.
 
     Update
     ------
@@ -35,20 +36,12 @@ class OHM(HalpernStep, Scheduled):
     With `Growing(c)` batches :math:`O(\epsilon^{-4})` samples (Proposition 3.4). None for constant batches: the squared
     residual can grow like :math:`4 N \sigma^2 / (3B)`.
 
-    Cost
-    ----
-    :math:`B_k` draws and evaluations in step k.
-
     Parameters
     ----------
     step_size : float, :math:`\alpha`, at most 2/L
     horizon : int, optional; stops after horizon - 1 steps. For a budget Q the paper's Q/B
-    batch_size : int, Schedule or list of int, :math:`B_k`
+    batch_size : int, Schedule or list of int, :math:`B_k`, samples of step k
     estimator : Estimator, optional; in place of a fresh batch
-
-    References
-    ----------
-    Halpern 1967; Lieder 2021; Kim 2021. Stochastic: Cai, Song, Guzmán, Diakonikolas 2022.
 
     Examples
     --------

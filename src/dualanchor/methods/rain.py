@@ -11,7 +11,7 @@ from dualanchor.core.problem import Problem
 from dualanchor.core.rowwise import number
 from dualanchor.core.session import Session
 from dualanchor.core.types import Array
-from dualanchor.methods._bases.two_call import TwoCall
+from dualanchor.methods._bases import TwoCall
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class RAIN(TwoCall):
     r"""Recursive anchored iteration, single loop, for monotone Lipschitz operators.
 
     Extragradient on F plus a geometrically growing pull towards a weighted mean of all earlier iterates. Anytime.
+    Chen and Luo 2024.
 
     Update
     ------
@@ -32,18 +33,10 @@ class RAIN(TwoCall):
     ---------
     None known for the single loop, which its authors use in experiments; see `RAINDoubleLoop`.
 
-    Cost
-    ----
-    2B draws and 2B evaluations per step; B = 1 in the paper.
-
     Parameters
     ----------
     step_size, anchor_weight, growth : float, :math:`\eta, \lambda, \gamma`; no rule is enforced: some choices diverge
     batch_size : int, Schedule or list of int; per operator call
-
-    References
-    ----------
-    Chen and Luo 2024.
 
     Examples
     --------

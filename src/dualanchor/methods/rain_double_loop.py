@@ -13,7 +13,7 @@ from dualanchor.core.method import State
 from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
 from dualanchor.core.types import Array
-from dualanchor.methods._bases.two_call import TwoCall, lipschitz
+from dualanchor.methods._bases import TwoCall, lipschitz
 
 
 class Epoch(NamedTuple):
@@ -53,6 +53,7 @@ class RAINDoubleLoop(TwoCall):
     r"""Recursive anchored iteration with Epoch-SEG as its inner loop, for monotone Lipschitz operators.
 
     Each stage adds a pull towards the point where the one before ended. Not anytime: all loops are fixed in advance.
+    Chen and Luo 2024.
 
     Update
     ------
@@ -68,10 +69,6 @@ class RAINDoubleLoop(TwoCall):
     ---------
     :math:`\tilde O(\epsilon^{-2})` samples with the loops of `loops_for_accuracy`; see the notes. None for other loops.
 
-    Cost
-    ----
-    2B draws and 2B evaluations per step.
-
     Parameters
     ----------
     step_size : float, 1/(4M); no rule is enforced, as for `RAIN`
@@ -85,10 +82,6 @@ class RAINDoubleLoop(TwoCall):
     the one before. A merely monotone F gets its first pull as stage 0. By name, for a
     budget Q: :math:`\lambda = M/2^S`, :math:`T_s = \lceil 8M_s/\lambda_s \rceil`, three epochs (or what Q allows) in
     each of S stages, the most that cost at most Q/4, then as many halvings as fit.
-
-    References
-    ----------
-    Chen and Luo 2024.
 
     Examples
     --------

@@ -13,7 +13,7 @@ from dualanchor.core.schedule import Stages
 from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import IntArray
-from dualanchor.methods._bases.anchored import Anchored
+from dualanchor.methods._bases import Anchored
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.schedules import Run, Setting, restarts_for_accuracy
 
@@ -34,19 +34,11 @@ class RestartedDualOHM(Staged, Anchored):
     root mean square residual r a stage ends with that of `TaperedDualOHM` for :math:`D = r/\mu`; about
     :math:`\frac{16}{3}\ln^2(4\kappa)\,\sigma^2/\epsilon^2` samples with tapered batches. Not in the paper.
 
-    Cost
-    ----
-    :math:`B_k` draws and evaluations in step k.
-
     Parameters
     ----------
     step_size : float, at most 2/L
     horizons : tuple of int, N of each stage, which takes N - 1 steps
     batch_sizes : tuple of (int, Schedule or list of int), one per stage
-
-    References
-    ----------
-    Built on Yoon and Loizou 2026; the restarts are this library's.
 
     Examples
     --------

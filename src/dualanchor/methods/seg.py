@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualanchor.core.method import State
-from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
-from dualanchor.methods._bases.two_call import TwoCall
+from dualanchor.methods._bases import TwoCall
 
 
 @dataclass(frozen=True)
@@ -14,6 +13,7 @@ class SEG(TwoCall):
     r"""Stochastic extragradient for monotone Lipschitz operators.
 
     Looks ahead with one batch and steps with another. Anytime, no anchor.
+    Korpelevich 1976; Gorbunov, Berard, Gidel, Loizou 2022.
 
     Update
     ------
@@ -23,18 +23,10 @@ class SEG(TwoCall):
     ---------
     None known for the last iterate; :math:`O(\epsilon^{-4})` samples for a random iterate (the paper's Table 1).
 
-    Cost
-    ----
-    2B draws and 2B evaluations per step.
-
     Parameters
     ----------
     step_size : float, :math:`\alpha`; min(the problem's step, 1/(2M)) by name, no rule is enforced
     batch_size : int, Schedule or list of int; size of each of the independent batches :math:`B_k, B'_k`
-
-    References
-    ----------
-    Korpelevich 1976; Gorbunov, Berard, Gidel, Loizou 2022.
 
     Examples
     --------
@@ -50,12 +42,9 @@ class SEG(TwoCall):
     id = "seg"
     title = "SEG, stochastic extragradient"
     citation = "gorbunov"
+    tuned = ("step_size",)
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         alpha = self.step_size
         half = s.x - alpha * F(s.x, F.draw(self.batch(k)))
         s.x -= alpha * F(half, F.draw(self.batch(k)))
-
-    @classmethod
-    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
-        return {"step_size": cls._steps_to_try(problem)}

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from dualanchor.core.method import Estimator, Method, State
 from dualanchor.core.problem import Problem
-from dualanchor.core.schedule import as_schedule
 from dualanchor.core.types import Array
 from dualanchor.estimators.minibatch import Minibatch
 
@@ -16,6 +15,7 @@ class SGDA(Method):
     r"""Stochastic gradient descent-ascent, the plain iteration, for cocoercive operators.
 
     Anytime. With a constant step it stops improving at a level set by step and noise.
+    Gorbunov, Berard, Gidel, Loizou 2022.
 
     Update
     ------
@@ -25,18 +25,10 @@ class SGDA(Method):
     ---------
     None known for the last iterate; :math:`O(\epsilon^{-4})` samples for a random iterate (the paper's Table 1).
 
-    Cost
-    ----
-    :math:`B_k` draws and evaluations in step k.
-
     Parameters
     ----------
     step_size : float, :math:`\alpha`; min(the problem's step, 1/L) by name, no rule is enforced
-    batch_size : int, Schedule or list of int, :math:`B_k`
-
-    References
-    ----------
-    Gorbunov, Berard, Gidel, Loizou 2022.
+    batch_size : int, Schedule or list of int, :math:`B_k`, samples of step k
 
     Examples
     --------
@@ -52,10 +44,7 @@ class SGDA(Method):
     id = "sgda"
     title = "SGDA, stochastic gradient descent-ascent"
     citation = "gorbunov"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        as_schedule(self.batch_size, type(self).__name__)
+    tuned: ClassVar[tuple[str, ...]] = ("step_size",)
 
     @cached_property
     def estimator_in_use(self) -> Estimator:
@@ -68,7 +57,3 @@ class SGDA(Method):
 
     def update(self, k: int, s: State, G: Array) -> None:
         s.x -= self.step_size * G
-
-    @classmethod
-    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
-        return {"step_size": cls._steps_to_try(problem)}

@@ -17,7 +17,8 @@ from dualanchor.methods.sgda import SGDA
 class DecreasingSGDA(SGDA):
     r"""Stochastic gradient descent-ascent with steps like :math:`1/(\mu k)`, for strongly monotone operators.
 
-    Anytime. A :math:`\mu` that is too large makes the steps too short.
+    Anytime. A :math:`\mu` that is too large makes the steps too short. Robbins and Monro 1951; Gorbunov, Berard, Gidel,
+    Loizou 2022.
 
     Update
     ------
@@ -30,19 +31,11 @@ class DecreasingSGDA(SGDA):
     :math:`d_0 = D^2`, :math:`d_{k+1} = (1 - \alpha_k\mu(2 - \alpha_k L)) d_k + \alpha_k^2\sigma^2/B_k`. For
     :math:`\alpha = 1/L` that is :math:`O(\sigma^2 \ln k/(\mu^2 k))`, and :math:`\|F(x_k)\| \le L \|x_k - x_\star\|`.
 
-    Cost
-    ----
-    :math:`B_k` draws and evaluations in step k.
-
     Parameters
     ----------
     step_size, batch_size : as for `SGDA`; :math:`\alpha` is the largest step
     mu : float, positive; the problem's by name
     offset : float, :math:`k_0`, positive
-
-    References
-    ----------
-    Robbins and Monro 1951; Gorbunov, Berard, Gidel, Loizou 2022.
 
     Examples
     --------
@@ -58,6 +51,7 @@ class DecreasingSGDA(SGDA):
     id = "sgda-decreasing"
     title = "SGDA with decreasing steps, for strongly monotone operators"
     citation = "gorbunov"
+    tuned = ()
     positive = ("step_size", "mu", "offset")
 
     def update(self, k: int, s: State, G: Array) -> None:
@@ -72,7 +66,3 @@ class DecreasingSGDA(SGDA):
             received = f"problem {problem.name!r} with mu = {mu:g}"
             raise ArgumentError(f"{cls.id}: steps follow from mu > 0", received, "Declare mu or pass it, or use sgda")
         return {**chosen, "mu": mu}
-
-    @classmethod
-    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
-        return {}

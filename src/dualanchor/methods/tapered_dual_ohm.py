@@ -25,18 +25,10 @@ class TaperedDualOHM(DualOHM):
     :math:`A = D/(\alpha N)`, :math:`W = 2\sigma^2 \sum_k 1/(B_k(N-k)(N-k-1))` (Theorem A);
     :math:`\tilde O(\epsilon^{-2})` samples (Theorem B). Not in the paper.
 
-    Cost
-    ----
-    :math:`B_k` draws and evaluations in step k.
-
     Parameters
     ----------
     step_size, horizon, batch_size, estimator : as for `DualOHM`
         By name 2/L, and horizon and C (or equal batches, if better) of the smallest bound within the budget.
-
-    References
-    ----------
-    Built on Yoon and Loizou 2026; the batches are this library's.
 
     Examples
     --------
@@ -49,6 +41,7 @@ class TaperedDualOHM(DualOHM):
     id = "dual-ohm"
     title = "Dual-OHM with tapered batches, planned from the budget"
     citation = "yoon-loizou"
+    tuned = ()
     step_rule = "Theorem A"
 
     @classmethod
@@ -66,7 +59,3 @@ class TaperedDualOHM(DualOHM):
         tau = 2.0 if known.L is None else min(2.0, step * known.L)
         run = tapered_for_budget(needed["a budget"], Setting(step, needed["D"], needed["sigma"], tau))
         return {"step_size": step, "horizon": run.horizon, "batch_size": run.batch_size}
-
-    @classmethod
-    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
-        return {}

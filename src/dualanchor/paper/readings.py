@@ -5,10 +5,11 @@ is run again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from dualanchor.methods import registry
+from dualanchor.estimators.page import FreshPAGE
+from dualanchor.methods.halpern_page import HalpernPAGE
 from dualanchor.paper.claims import CLAIMS, Claim, as_record
 from dualanchor.paper.criteria import Verdict
 from dualanchor.studies.panel import Entry, Panel
@@ -27,9 +28,8 @@ class Reading(NamedTuple):
     changes: Mapping[str, Any]
 
     def applies(self, entry: Entry) -> bool:
-        """Whether the entry would be read otherwise; not if it is so already, or if the method is missing."""
-        differs = any(getattr(entry, name) != value for name, value in self.changes.items())
-        return entry.method in self.methods and differs and self.changes.get("method", entry.method) in registry.all()
+        """Whether the entry would be read otherwise; not if it is so already."""
+        return entry.method in self.methods and replace(entry, **self.changes) != entry
 
     def of(self, panel: Panel) -> Panel:
         """The panel with those entries only that the reading changes, and those that take parameters over from them."""
@@ -42,8 +42,16 @@ class Reading(NamedTuple):
         return replace(panel, entries=tuple(entries))
 
 
+@dataclass(frozen=True)
+class FreshHalpernPAGE(HalpernPAGE):
+    """Halpern-PAGE with independent samples at the two points of a difference, so that no noise cancels."""
+
+    id = "halpern-page-fresh"
+    kind = FreshPAGE
+
+
 READINGS: tuple[Reading, ...] = (
-    Reading("PAGE differences use fresh samples", ("halpern-page",), {"method": "halpern-page-fresh"}),
+    Reading("PAGE differences use fresh samples", ("halpern-page",), {"method": FreshHalpernPAGE}),
     Reading("PAGE differences are charged once per sample", ("halpern-page",), {"unit": "draws"}),
     Reading("SEG and RAIN are charged once per step", ("seg", "rain"), {"budget_factor": 2}),
 )

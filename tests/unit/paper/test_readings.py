@@ -6,11 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dualanchor.methods import registry
-from dualanchor.paper import readings as module
 from dualanchor.paper.claims import judge
 from dualanchor.paper.panels import PAPER, paper_panel
-from dualanchor.paper.readings import AS_DECIDED, READINGS, TUNING, readings, with_readings
+from dualanchor.paper.readings import AS_DECIDED, READINGS, TUNING, FreshHalpernPAGE, readings, with_readings
 from dualanchor.studies.panel import parse_panel
 from dualanchor.studies.study import run_study
 
@@ -73,7 +71,7 @@ def test_a_reading_changes_its_entries_and_nothing_else():
     found = readings(panels.values())
     assert list(found) == [FRESH, ONCE, SINGLE]
     expected = {
-        FRESH: {"halpern-page": {"method": "halpern-page-fresh"}},
+        FRESH: {"halpern-page": {"method": FreshHalpernPAGE}},
         ONCE: {"halpern-page": {"unit": "draws"}},
         SINGLE: {"seg": {"budget_factor": 2}, "rain": {"budget_factor": 2}},
     }
@@ -91,12 +89,6 @@ def test_a_reading_that_changes_nothing_is_left_out(panel):
     assert list(readings([panel.only(["seg"])])) == [SINGLE]
     already = replace(panel, entries=(replace(panel.entry("halpern-page"), unit="draws"),))
     assert list(readings([already])) == [FRESH]
-
-
-def test_a_method_that_is_not_there_is_no_reading(panel, monkeypatch):
-    methods = {name: cls for name, cls in registry.all().items() if name != "halpern-page-fresh"}
-    monkeypatch.setattr(module.registry, "all", lambda: methods)
-    assert list(readings([panel])) == [ONCE, SINGLE]
 
 
 def test_entries_that_take_parameters_over_follow(panel):

@@ -1,4 +1,4 @@
-"""What the methods with an anchor share: admissible steps, batch schedules, the horizon for a budget."""
+"""What several methods share: admissible steps, batch schedules, the horizon for a budget."""
 
 from bisect import bisect_right
 from functools import cached_property
@@ -8,9 +8,9 @@ import numpy as np
 
 from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
-from dualanchor.core.method import BATCH_SIZES, Estimator, Method, State
+from dualanchor.core.method import Cost, Estimator, Method, State
 from dualanchor.core.problem import Constants, Problem
-from dualanchor.core.schedule import Constant, as_schedule
+from dualanchor.core.schedule import Constant, Schedule, as_schedule
 from dualanchor.core.types import Array
 from dualanchor.estimators.minibatch import Minibatch
 
@@ -42,14 +42,13 @@ class Anchored(Method):
 class Scheduled(Anchored):
     """OHM and Dual-OHM: fresh batches by any schedule, or any estimator in their place."""
 
+    tuned: ClassVar[tuple[str, ...]] = ("batch_size",)
     batch_size: Any
     estimator: Estimator | None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.estimator is None:
-            as_schedule(self.batch_size, type(self).__name__, self.horizon)
-        elif not isinstance(self.estimator, Estimator):
+        if not isinstance(self.estimator, Estimator | None):
             rule = f"{type(self).__name__}: estimator must be an Estimator"
             raise ArgumentTypeError(rule, repr(self.estimator), "Use PAGE(big_batch, small_batch), or leave it out")
 
@@ -65,15 +64,6 @@ class Scheduled(Anchored):
             horizon = longest_horizon(given.get("batch_size", 1), budget, cls.__name__)
         return {"step_size": problem.step_size, "horizon": horizon}
 
-    @classmethod
-    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
-        return {"batch_size": batch_sizes_within(budget)}
-
-
-def batch_sizes_within(budget: int) -> list[int]:
-    """The batch sizes that a comparison tries, as far as the budget pays for two of them."""
-    return [size for size in BATCH_SIZES if size * 2 <= budget] or [1]
-
 
 def longest_horizon(batch_size: Any, budget: int, owner: str) -> int:
     """The paper's N = Q/B for a constant batch, else the largest N whose N - 1 batches fit into the budget."""
@@ -86,3 +76,63 @@ def longest_horizon(batch_size: Any, budget: int, owner: str) -> int:
     if isinstance(batch_size, (list, tuple)):
         return 1 + int(np.count_nonzero(np.cumsum(batch_size) <= budget))
     return bisect_right(range(1, budget + 2), budget, key=lambda N: np.sum(schedule.size(np.arange(N - 1), N)))
+
+
+class TwoCall(Method):
+    """Extragradient steps: two independent batches of the same size."""
+
+    batch_size: Any
+
+    def check_rounds(self, rounds: int | None) -> None:
+        as_schedule(self.batch_size, type(self).__name__, self.horizon, rounds)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The rule behind `batch_size`."""
+        return as_schedule(self.batch_size, type(self).__name__, self.horizon)
+
+    def batch(self, k: int) -> Any:
+        """Size of each of the two batches of step k; raises if there is no such step."""
+        if self.steps is not None and k >= self.steps:
+            raise self._past_horizon(k)
+        size = self.schedule.size(k, self.horizon)
+        return size if isinstance(size, int) else np.asarray(size)[:, 0]
+
+    def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
+        size = self.schedule.size(k, self.horizon)
+        return Cost(2 * size, 2 * size)
+
+    @classmethod
+    def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
+        steps = [] if problem.step_size is None else [problem.step_size]
+        if problem.constants.M is not None:
+            steps.append(1 / (2 * problem.constants.M))
+        return {"step_size": min(steps, default=None)}
+
+
+class Lipschitz(Method):
+    """A method whose theorem admits steps up to 1/M, or a part of it; 1/L-cocoercive operators have M <= L."""
+
+    divisor: ClassVar[int] = 1
+    step_rule: ClassVar[str]
+
+    def largest_step(self, constants: Constants) -> tuple[float, str, str] | None:
+        if (M := lipschitz(constants)) is None:
+            return None
+        formula = "1/M" if self.divisor == 1 else f"1/({self.divisor}M)"
+        return 1 / (self.divisor * M), formula, f"{self.step_rule} with M = {M:.6g}"
+
+    @classmethod
+    def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
+        M = lipschitz(problem.constants)
+        return {"step_size": problem.step_size if M is None else 1 / (cls.divisor * M)}
+
+    @classmethod
+    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
+        usual = cls.defaults(problem, None, {})["step_size"] or 1.0
+        return {"step_size": [step for step in cls._steps_to_try(problem) if step <= usual * (1 + 1e-5)]}
+
+
+def lipschitz(constants: Constants) -> float | None:
+    """A Lipschitz constant, if one is known: M, or else L."""
+    return constants.L if constants.M is None else constants.M
