@@ -16,6 +16,7 @@ from dualanchor.core.types import Array, Rows
 
 LARGE = 1 << 21  # the size of an array from which on avoidable copies are avoided
 _PIECE = 1 << 16
+_ONE_CORE = 8192  # numbers; OpenBLAS cuts products of vectors longer than 10,000 among all cores, busy or not
 _vecdot = getattr(np, "vecdot", None) or (lambda x, y: np.einsum("ij,ij->i", x, y))  # NumPy 1 has none
 _NAMESPACES: dict[type, Any] = {np.ndarray: np}
 
@@ -167,8 +168,10 @@ def assign(x: Array, value: Any) -> Array:
 
 
 def row_squares(x: Array) -> Array:
-    """The squared norm of each row."""
-    return _vecdot(x, x) if isinstance(x, np.ndarray) else namespace(x).vecdot(x, x)
+    """The squared norm of each row, to the last bit the same on any number of cores."""
+    if not isinstance(x, np.ndarray):
+        return namespace(x).vecdot(x, x)
+    return _vecdot(x, x) if x.shape[1] <= _ONE_CORE else sum(_vecdot(piece, piece) for piece in _pieces(x))
 
 
 def add_multiple(target: Array, scale: Any, source: Array) -> None:
@@ -207,8 +210,11 @@ def row_norms(x: Array) -> Array:
 
 
 def _long_norms(x: Array) -> Array:
-    pieces = (x[:, start : start + _PIECE] for start in range(0, x.shape[1], _PIECE))
-    return np.sqrt(sum(row_squares(piece).astype(np.float64) for piece in pieces)).astype(x.dtype)
+    return np.sqrt(sum(_vecdot(piece, piece).astype(np.float64) for piece in _pieces(x))).astype(x.dtype)
+
+
+def _pieces(x: Array) -> list[Array]:
+    return [x[:, start : start + _ONE_CORE] for start in range(0, x.shape[1], _ONE_CORE)]
 
 
 def finite_rows(x: Array) -> Array:
@@ -227,10 +233,10 @@ def same(x: Array, y: Array) -> bool:
 
 
 def has_nan(x: Array) -> bool:
-    """Whether there is NaN among the numbers; one pass, since squares are never minus infinity."""
+    """Whether there is NaN among the numbers; one pass on one core, since squares are never minus infinity."""
     if isinstance(x, np.ndarray):
         flat = x.ravel()
-        return isnan(flat.dot(flat))
+        return isnan(flat.min() if flat.size > _ONE_CORE else flat.dot(flat))
     xp = namespace(x)
     return bool(xp.isnan(xp.sum(x * x)))
 
