@@ -37,6 +37,12 @@ def interrupt_at(step):
     return callback
 
 
+def active_rows(path):
+    """The groups of rows in a checkpoint that may go on; none before the run has begun."""
+    run = files.read_arrays(path)[0]["run"]
+    return [] if run is None else run["active"]
+
+
 @pytest.fixture(autouse=True)
 def _no_waiting_for_the_disk(monkeypatch):
     """Whether a file reaches the disk before a power failure is not what these tests are about."""
@@ -102,7 +108,7 @@ def test_a_run_in_stages_resumes_from_every_checkpoint(name, copies, tmp_path, m
     options = {"budget": 700, "seed": SEED, "reps": 4, "record": 5, "check": False}
     whole = da.solve(problem, IN_STAGES[name], **options)
     da.solve(problem, IN_STAGES[name], checkpoint=da.Checkpoint(tmp_path / "run", seconds=0), **options)
-    stages = [rows["stages"] for copy in copies for rows in files.read_arrays(copy)[0]["active"]]
+    stages = [rows["stages"] for copy in copies for rows in active_rows(copy)]
     assert len({str(levels) for levels in stages}) >= 2
     for copy in list(copies):  # each run that resumes makes more of them
         assert_same_result(whole, da.solve(problem, IN_STAGES[name], checkpoint=copy, **options))
@@ -120,7 +126,7 @@ def test_a_request_for_an_accuracy_resumes_from_every_checkpoint(copies, tmp_pat
     options = {"x0": np.zeros(3), "eps": 0.2, "L": 1.0, "reps": 2}
     whole, spent = da.root(sample, **options), sum(asked)
     da.root(sample, checkpoint=da.Checkpoint(tmp_path / "run", seconds=0), **options)
-    assert {len(rows["stages"]) for copy in copies for rows in files.read_arrays(copy)[0]["active"]} == {2}
+    assert {len(rows["stages"]) for copy in copies for rows in active_rows(copy)} == {2}
     for copy in list(copies):  # each run that resumes makes more of them
         asked.clear()
         resumed = da.root(sample, checkpoint=copy, **options)
@@ -232,7 +238,7 @@ def test_a_finished_run_is_not_run_again(tmp_path):
     first = da.solve(problem, "s-dual-ohm", **options)
     spent = len(calls)
     assert_same_result(first, da.solve(problem, "s-dual-ohm", **options))
-    assert len(calls) == spent
+    assert len(calls) <= spent + 1, "one sample shows whether F has changed"
 
 
 @pytest.mark.parametrize("seconds", [0.0, 30.0])
@@ -332,7 +338,7 @@ def test_resume_after_the_process_was_killed(tmp_path):
     scope = {"__name__": "run"}
     exec(compile(RUN, "run.py", "exec"), scope)
     problem, methods, options = scope["problem"](), scope["METHODS"], scope["OPTIONS"]
-    (saved,) = files.read_arrays(path)[0]["active"]
+    (saved,) = active_rows(path)
     resumed = da.solve(problem, methods, checkpoint=path, **options)
     assert_same_result(da.solve(problem, methods, **options), resumed)
     assert (resumed.nit > saved["k"]).any()
@@ -358,14 +364,14 @@ def test_a_checkpoint_of_another_run_is_refused(case, tmp_path):
         (method.with_changes(step_size=method.step_size / 2), options),
         (method, {**options, "seed": SEED + 1}),
         (method, {**options, "reps": 3}),
-        (method, {**options, "budget": 61}),
-        (method, {**options, "stop": da.Steps(5)}),
         (method, {**options, "x0": np.ones(8)}),
         ([method], options),
     ]
     for other, changed in others:
         with pytest.raises(da.errors.CheckpointError, match="must belong to the run"):
             da.solve(case.problem, other, checkpoint=path, **changed)
+    with pytest.raises(da.errors.CheckpointError, match="not with fewer"):
+        da.solve(case.problem, method, checkpoint=path, **{**options, "stop": da.Steps(1)})
     assert path.read_bytes() == before
 
 

@@ -1,9 +1,12 @@
 """What a calibration found: numbers, and findings made of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from types import UnionType
+from typing import Any, Self, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from dualanchor.core.files import jsonable
 from dualanchor.core.finding import Finding, Severity
@@ -103,6 +106,16 @@ class Calibration:
         names = (*self.__dataclass_fields__, "largest_step", "D_at_least")
         return {name: jsonable(getattr(self, name)) for name in names}
 
+    def facts(self) -> dict[str, Any]:
+        """The attributes as plain values, infinite numbers included, for `from_facts`."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "findings"}
+        return {**{name: _plain(value) for name, value in values.items()}, "findings": jsonable(self.findings)}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Self:
+        """The calibration whose `facts` these are; an error if they cannot be those of one."""
+        return cls(**{name: _typed(facts[name], kind) for name, kind in get_type_hints(cls).items()})
+
     def __repr__(self) -> str:
         step = self.largest_step
         guess = "unknown" if self.D_guess is None else f"{self.D_guess:.4g}"
@@ -144,6 +157,29 @@ def judged(seen: Calibration) -> Iterator[Finding]:
     ):
         if found:
             yield Finding(code, values=values)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    """The value as the type says: a number, None, a finding or a tuple of such."""
+    kinds = get_args(kind)
+    if get_origin(kind) is UnionType:
+        return None if value is None else _typed(value, kinds[0])
+    if get_origin(kind) is tuple:
+        kinds = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
+        return tuple(_typed(one, each) for one, each in zip(value, kinds, strict=True))
+    if kind is Finding:
+        return Finding.from_dict(value)
+    if kind is float and type(value) in (int, float) and value == value:
+        return float(value)
+    if kind is float or type(value) is not kind:
+        raise TypeError(f"{value!r} in place of a {kind.__name__}")
+    return value
 
 
 def _with_interval(value: float | None, interval: Interval | None) -> str:

@@ -197,6 +197,7 @@ _WARNINGS: Texts = {
     "not-replayable": "samples cannot be repeated at a second point: L of single samples is not known, other estimates "
     "are rougher, and methods that evaluate one batch at two points cannot run",
     "nan-from-sample": _nan_from_sample,
+    "checkpoint-not-written": "the checkpoint could not be written, so the run cannot be resumed from here: {error}",
     "residual-grew": _residual_grew,
     "residual-did-not-fall": "the residual did not fall: {start:.3g} or more at x0, about {end:.3g} now; has F a root?",
     "stalled": "the residual has stayed near {residual:.2g} for most of the samples, so more may not help: is there a "
@@ -207,7 +208,7 @@ _RUN_NOTES: Texts = {
     "target-not-last-iterate": "stopped when the residual was small enough: the last-iterate theorem does not apply",
     "batches-of-one": _batches_of_one,
     "idle-workers": "rounds of 1 sample keep one of {workers} workers busy; use larger batches",
-    "resumed": "resumed from a checkpoint of step {step}; it does not show whether a function has changed",
+    "resumed": "resumed from a checkpoint of step {step}",
     "max-samples": "max_samples is {limit:,}: allow more, or ask for a larger eps",
     "more-samples": "eps may take {factor:.2g} times the samples",
     "no-L": "no L given: the step was found on the way and no theorem applies; see the certificate",
@@ -215,6 +216,7 @@ _RUN_NOTES: Texts = {
     "composite-residual": "residual and certificate are those of F(x) + g with g in G(x), at x = prox(z)",
     "longer-steps": "batches of at least {size:,} admit steps of {step:.4g} and save {saved:,} of {rounds:,} rounds",
     "no-certificate": "no certificate: that takes a budget of {least} samples or more",
+    "interrupted-before-run": "interrupted before the run had begun: x is x0",
     "certificate-interrupted": "interrupted while the certificate was being made, so there is none",
     "no-residual": "for a bound on the residual: {command}",
     "samples-rounded-down": "{used:,} of {given:,} samples were used: {groups} groups of {size:,}",

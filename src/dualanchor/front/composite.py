@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core import arrays
+from dualanchor.core import arrays, check
 from dualanchor.core.errors import OracleError
 from dualanchor.core.finding import Finding
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
+from dualanchor.front.before import watched
 from dualanchor.front.evidence import CompositeInfo
 from dualanchor.front.request import Request
 from dualanchor.front.route import Route
@@ -34,7 +35,12 @@ def solve_composite(request: Request, oracle: Oracle, prox: Callable[[Array, Any
         raise request.error("two samples are needed, one of them for the start", request.limit, "Use a larger budget")
     first = int(np.clip(request.limit // 50, 1, 64 if request.budget is None else 4096))
     streams = Streams(request.seed, np.arange(request.reps), Purpose.FIRST_BATCH, x0.shape[0], x0.dtype)
-    z0 = composite.start(arrays.tile(x0, request.reps), streams, first)
+
+    def start() -> Array:
+        with watched(oracle, request) as shown:
+            return Composite(shown, prox, step).start(arrays.tile(x0, request.reps), streams, first)
+
+    z0 = request.once("z0", start, arrays.to_host, lambda z: _like(z, arrays.tile(x0, request.reps)))
 
     def primal(z: Array) -> Array:
         return composite.primal(z.reshape(-1, z.shape[-1])).reshape(z.shape)
@@ -54,3 +60,9 @@ def solve_composite(request: Request, oracle: Oracle, prox: Callable[[Array, Any
     findings = (*found.findings, Finding.of("start-point-samples", samples=first), Finding.of("composite-residual"))
     found = replace(found, nfev=found.nfev + first, draws=found.draws + first)
     return replace(found, x=primal(found.x), claim=claim, state=state, findings=findings)
+
+
+def _like(saved: Array, x: Array) -> Array:
+    """A start that was saved, like x: of its shape, dtype and library."""
+    check.array(saved, "z0", "f", tuple(x.shape))
+    return arrays.like(saved, x)

@@ -13,6 +13,7 @@ from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result
 from dualanchor.core.types import Array
 from dualanchor.engines import Engine, attach, opened
+from dualanchor.front.before import InterruptedBeforeRun, result_at_start, with_saver
 from dualanchor.front.composite import solve_composite
 from dualanchor.front.layout import Layout, saddle_sampled, sampled
 from dualanchor.front.request import Request
@@ -190,12 +191,16 @@ def _solved(request: Request, operator: tuple[Oracle, Layout, Array], prox: Call
     try:
         with opened(request.engine) as engine:
             oracle = oracle if engine is None else attach(oracle, engine)
+            request = with_saver(request, oracle, x0, prox)
             result = Route(request, oracle, x0).result() if prox is None else solve_composite(request, oracle, prox, x0)
+    except InterruptedBeforeRun as interrupt:
+        result = result_at_start(request, x0, interrupt.samples)
     except OracleError as error:
         if error.result is not None:
             error.result = replace(error.result, x=layout.split(error.result.x))
         raise
-    return replace(result, x=layout.split(result.x))
+    late = [one for one in request.checkpoint_findings if one not in result.findings]  # after the run
+    return replace(result, x=layout.split(result.x), findings=(*result.findings, *late))
 
 
 def _flat_prox(prox: Callable[..., Any], layout: Layout) -> Callable[..., Any]:

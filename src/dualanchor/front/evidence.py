@@ -24,7 +24,9 @@ from dualanchor.core.result import Result, Status
 from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
+from dualanchor.front.before import watched
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request
+from dualanchor.run.checkpoint import digest_of
 
 _PACKAGE = str(Path(__file__).parents[1])
 _SLACK = 1.25  # by how much samples must exceed a constant before they contradict it
@@ -64,7 +66,12 @@ class Evidence:
         samples = max(samples, MIN_PILOT_SAMPLES) if needed else samples
         if not samples or not (self.request.check or needed):
             return
-        seen = calibrate(self.oracle.take(np.arange(1)), self.one_x0, samples, seed=self.request.seed)
+
+        def make() -> Calibration:
+            with watched(self.oracle.take(np.arange(1)), self.request) as oracle:
+                return calibrate(oracle, self.one_x0, samples, seed=self.request.seed)
+
+        seen = self.request.once("calibration", make, Calibration.facts, Calibration.from_facts)
         self.calibration, self._start_residual = seen, seen.residual_interval
         self.charge(seen.evals, seen.draws)
         found = [*seen.warnings, *contradictions(self.request, seen, self.composite is None)]
@@ -118,7 +125,7 @@ class Evidence:
         options: dict[str, Any] = {"confidence": self.request.level, "single": not result.shape}
         try:
             samples -= self._bound_start_residual(samples)
-            made = certificate_from_session(F if sound.all() else F.take(sound), x, samples, **options)
+            made = self._certificate("certificate", F if sound.all() else F.take(sound), x, samples, **options)
         except KeyboardInterrupt:
             self.add("certificate-interrupted")
             return None, result
@@ -132,11 +139,21 @@ class Evidence:
         if self.calibration is not None or not self.request.check or samples < 2 * MIN_SAMPLES:
             return 0
         x = self.one_x0[None]
-        made = certificate_from_session(self.session(np.zeros(1, int), Purpose.PILOT, x), x, MIN_SAMPLES)
+        made = self._certificate("start", self.session(np.zeros(1, int), Purpose.PILOT, x), x, MIN_SAMPLES)
         self.charge(made.samples, made.samples)
         self.add("start-residual-samples", samples=made.samples)
         self._start_residual = (0.0, float(made.upper[0]))
         return int(made.samples)
+
+    def _certificate(self, name: str, F: Session, x: Array, samples: int, **options: Any) -> Certificate:
+        """A certificate at points (rows, d); once, however often a call is resumed."""
+        return self.request.once(
+            name,
+            lambda: certificate_from_session(F, x, samples, **options),
+            Certificate.to_dict,
+            Certificate.from_dict,
+            [samples, digest_of(x)],
+        )
 
     def session(self, rows: Array, purpose: Purpose, x: Array) -> Session:
         """Fresh samples for a purpose, at points of the shape of x."""

@@ -10,12 +10,13 @@ from typing import Any
 from dualanchor.core import check as require
 from dualanchor.core.callbacks import as_callback, as_progress
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
+from dualanchor.core.finding import Finding
 from dualanchor.core.method import Method
 from dualanchor.core.result import Result
 from dualanchor.core.types import Array
 from dualanchor.engines import Engine
 from dualanchor.methods import registry
-from dualanchor.run.checkpoint import Checkpoint
+from dualanchor.run.checkpoint import Checkpoint, Saver
 
 MIN_PILOT_SAMPLES = 64  # below, nothing is set aside for a certificate, and nothing spent on calibration
 DEFAULT_MAX_SAMPLES = 10_000_000  # that an eps may take, unless `max_samples` is given
@@ -47,7 +48,7 @@ class Request:
     reps: int = 1
     callback: Callable[..., Any] | None = None
     progress: Any = None
-    checkpoint: Checkpoint | str | Path | None = None
+    checkpoint: Checkpoint | Saver | str | Path | None = None
     engine: Engine | str | None = None
 
     @classmethod
@@ -117,6 +118,22 @@ class Request:
             return call(replace(intermediate_result, x=view(intermediate_result.x)))
 
         return replace(self, callback=shown)
+
+    def once(
+        self,
+        name: str,
+        make: Callable[[], Any],
+        facts: Callable[[Any], Any],
+        read: Callable[[Any], Any],
+        key: Any = None,
+    ) -> Any:
+        """What `make` returns or, where a call is resumed, what it returned then; see `Saver.once`."""
+        return make() if not isinstance(self.checkpoint, Saver) else self.checkpoint.once(name, make, facts, read, key)
+
+    @property
+    def checkpoint_findings(self) -> list[Finding]:
+        """What is to be said about the checkpoint."""
+        return self.checkpoint.findings if isinstance(self.checkpoint, Saver) else []
 
     def error(self, rule: str, received: Any, remedy: str) -> ArgumentError:
         """An error that names the door."""

@@ -25,6 +25,7 @@ from dualanchor.methods import make
 from dualanchor.methods.auto import LONG, Auto
 from dualanchor.methods.averaged import averaged
 from dualanchor.methods.seg import SEG
+from dualanchor.run.checkpoint import digest_of
 from dualanchor.run.solve import solve
 from dualanchor.run.stop import Steps
 
@@ -106,14 +107,20 @@ class Route:
         result = self._run_plan(each, reps=list(range(runs)))
         best = selection = 0
         if Status.INTERRUPTED not in result.status:
-            F = evidence.session(np.arange(runs), Purpose.SELECTION, result.x)
-            with np.errstate(over="ignore", invalid="ignore"):
-                norms = arrays.row_norms(F(result.x, F.draw(judged)))
-            best, selection = int(np.argmin(np.where(np.isfinite(norms), norms, np.inf))), runs * judged
+            key = [judged, digest_of(result.x)]
+            best = request.once("selection", lambda: self._best(result.x, judged), int, int, key)
+            selection = runs * judged
         evals, draws = (int(spent.sum() - spent[best]) + selection for spent in (result.nfev, result.draws))
         evidence.charge(evals, draws)
         evidence.add("selection-samples", samples=draws)
         return evidence.conclude(result.row(best), last, each, claim)
+
+    def _best(self, x: Array, samples: int) -> int:
+        """The row of x with the smallest residual on fresh samples."""
+        F = self.evidence.session(np.arange(len(x)), Purpose.SELECTION, x)
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms = arrays.row_norms(F(x, F.draw(samples)))
+        return int(np.argmin(np.where(np.isfinite(norms), norms, np.inf)))
 
     def _planned_for_budget(self) -> Result:
         """A budget to be spent by a theorem."""

@@ -1,9 +1,15 @@
-"""Saving a run on its way and resuming it, bit for bit."""
+"""The checkpoint of a call: a file that holds its run on the way, and what was found before and after it."""
 
 from __future__ import annotations
 
+import glob
+import hashlib
+import json
+import tempfile
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -12,34 +18,40 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dualanchor.core import arrays, check
+from dualanchor.core.code import VERSION, code_digest
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CheckpointError
-from dualanchor.core.files import read_arrays, write_arrays
+from dualanchor.core.files import decoding, destination, jsonable, read_arrays, write_arrays
 from dualanchor.core.finding import Finding
-from dualanchor.core.method import State
-from dualanchor.core.result import History, Status
-from dualanchor.core.session import Mark
-from dualanchor.core.streams import per_row, shared
+from dualanchor.core.oracle import Oracle
+from dualanchor.core.session import Session
+from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
-from dualanchor.run.rows import ActiveRows, Ended, Level
+from dualanchor.engines import engine_of
+from dualanchor.engines.mpi import MPI
+from dualanchor.run.resume import restore, saved_run
 
 if TYPE_CHECKING:
     from dualanchor.run.driver import Driver
 
-_FORMAT = "dualanchor-checkpoint-2"
-_COUNTS = ("rows", "k", "draws", "evals")
-_PLACE = ("k", "before", "recorded", "diverged_by")
+_FORMAT = "dualanchor-checkpoint-3"
+_SAMPLE, _NOTE = "sample", "note/"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """Where a run saves itself, and how often.
 
-    A run whose file exists is resumed from it; the file of another run is refused. It is written at most every
-    `seconds`, when the run ends, is interrupted or fails.
+    A run whose file exists is resumed from it; the file of another run is refused. It is written once a calibration is
+    made, then at most every `seconds`, and when the run ends, is interrupted or fails. When to stop may change from
+    call to call, as long as the method does not depend on it.
+
+    Whether a function has changed is seen by one sample at the start, free of charge (two of them where it is not known
+    whether samples repeat), and by its code, unless the run has failed. `check_code=False` leaves the code out.
     """
 
     path: str | Path
     seconds: float = 30.0
+    check_code: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, (str, PathLike)):
@@ -53,123 +65,213 @@ class Checkpoint:
 
 
 class Saver:
-    """Writes and reads the checkpoints of one run, recognised by its `fingerprint`."""
+    """Reads and writes the checkpoint of one call, on rank 0 of an MPI job.
 
-    def __init__(self, checkpoint: Checkpoint | str | Path, fingerprint: dict[str, Any]) -> None:
-        self._checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-        self._fingerprint = fingerprint
-        self._last = time.monotonic()
+    `identity` says which call it is: everything that its numbers depend on, as plain JSON values. `limits` say when to
+    stop; they may differ. One sample of the oracle at `x0` (d,) shows whether F has changed. Raises before
+    anything is spent if the file is of another call, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint | str | Path,
+        identity: dict[str, Any],
+        limits: dict[str, Any],
+        oracle: Oracle,
+        x0: Array,
+        seed: int,
+        *functions: Any,
+    ) -> None:
+        self._place = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        self._path, engine = destination(self._place.path), engine_of(oracle)
+        self._agree: Callable[..., Any] = engine.agree if isinstance(engine, MPI) else lambda function: function()
+        described = {"oracle": jsonable(oracle.describe()), "seed": int(seed), "start": digest_of(x0)}
+        self._identity = {**identity, **described}
+        self._code, self._limits = {VERSION: code_digest(oracle, *functions)}, limits
+        self._notes, self._note_arrays = dict[str, Any](), dict[str, Array]()
+        self._run: tuple[dict[str, Any], dict[str, Any]] | None = None
+        self._last, self._failed = time.monotonic(), False
+        self.findings: list[Finding] = []
+        self._sample: Array | None = None
+        self._there: Any = limits  # the limits in the file
+        found = self._agree(self._read)
+        if found is None:
+            self._sample = _one_sample(oracle, x0, seed, 1 if oracle.replayable else 2)
+        else:
+            self._take_up(*found)
+            if self._sample is not None:
+                self._compare_samples(_one_sample(oracle, x0, seed, 1))
 
     @property
     def due(self) -> bool:
         """Whether it is time to save again."""
-        return time.monotonic() - self._last >= self._checkpoint.seconds
+        return time.monotonic() - self._last >= self._place.seconds
 
-    def save(self, run: Driver) -> None:
+    def identify(self, identity: dict[str, Any]) -> None:
+        """Say what the run depends on, beyond what the call does; a saved run must depend on the same."""
+        self._run_identity = identity
+        if self._run is not None:
+            self._compare(self._run[0].get("identity"), identity)
+
+    def resume(self, run: Driver) -> None:
+        """Put a run that has not begun into the state that was saved, if one was."""
+        if self._run is not None:
+            with self._decoding():
+                restore(run, *self._run)
+
+    def save(self, run: Driver, failed: bool = False) -> None:
         """Write the run as it stands."""
-        saved: dict[str, Any] = {f"history/{name}": value for name, value in vars(run.recorder.history()).items()}
-        for i, piece in enumerate(run.ended):
-            saved |= _saved_rows(f"ended/{i}", piece, {"state": piece.state})
-        groups = []
-        for i, rows in enumerate(run.active):
-            memories = {f"memory/{j}": level.memory for j, level in enumerate(rows.levels)}
-            spent = (rows.steps, rows.session.draws, rows.session.evals)
-            k, draws, evals = (per_row(value, rows.rows.size) for value in spent)
-            present = Ended(rows.rows, rows.state, k, draws, evals, [], None)  # no residual: under MPI one rank saves
-            saved |= _saved_rows(f"active/{i}", present, {"state": rows.state, **memories})
-            saved[f"active/{i}/position"] = per_row(rows.session.mark().position, rows.rows.size)
-            stages = [(level.number, None if level.end == np.inf else int(level.end)) for level in rows.levels]
-            groups.append({"stages": stages, **{name: getattr(rows, name) for name in _PLACE}})
-        header = {
-            "format": _FORMAT,
-            "run": self._fingerprint,
-            "active": groups,
-            "status": [[one.name for one in piece.status] for piece in run.ended],
-            "arrays": list(saved),
-            "foreign": [name for name, value in saved.items() if arrays.is_foreign(value)],
-        }
-        write_arrays(self._checkpoint.path, header, {name: arrays.to_host(value) for name, value in saved.items()})
+        header, saved = saved_run(run)
+        self._run, self._failed = ({"identity": self._run_identity, **header}, saved), failed
+        self._write()
+
+    def once(
+        self,
+        name: str,
+        make: Callable[[], Any],
+        facts: Callable[[Any], Any],
+        read: Callable[[Any], Any],
+        key: Any = None,
+    ) -> Any:
+        """What `make` returned in this call or, with the same key, in one that it resumes.
+
+        `facts` turns it into plain JSON values, or into one array, and `read` turns these back.
+        """
+        if (kept := self._notes.get(name)) is not None and kept.get("key") == key:
+            with self._decoding():
+                return read(self._note_arrays.get(name, kept.get("value")))
+        made = make()
+        value = facts(made)
+        self._note_arrays.pop(name, None)
+        if isinstance(value, np.ndarray):
+            self._note_arrays[name], value = value, None
+        self._notes[name] = {"key": key, "value": value}
+        self._write()
+        return made
+
+    def _write(self) -> None:
+        """Write the file; where that fails, the run goes on."""
+        if (failure := self._agree(self._written)) is not None and not self.findings:
+            self.findings.append(Finding.of("checkpoint-not-written", error=failure))
+            if not self._failed:  # the user's own error comes first
+                warnings.warn(str(self.findings[0]), RuntimeWarning, stacklevel=2)
         self._last = time.monotonic()
 
-    def load(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        """The run as it was saved, or None if it was not."""
-        path = Path(self._checkpoint.path)
-        if not path.exists():
-            return None
-        header, saved = read_arrays(path)
+    def _written(self) -> str | None:
+        run, saved = self._run or (None, {})
+        content = {name: arrays.to_host(value) for name, value in saved.items()}
+        content |= {_NOTE + name: value for name, value in self._note_arrays.items()}
+        header = {
+            "format": _FORMAT,
+            "identity": self._identity,
+            "code": self._code,
+            "limits": self._limits,
+            "failed": self._failed,
+            "notes": self._notes,
+            "run": run,
+        }
+        if self._sample is not None:
+            content[_SAMPLE] = self._sample
+        try:
+            write_arrays(self._path, {**header, "digest": digest(header, content)}, content)
+        except (OSError, ArgumentError) as error:  # a full disk, a folder that is gone
+            return str(error)
+        return None
+
+    def _read(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
+        """The file's content, if there is a file; tries whether one can be written."""
+        try:
+            for left in self._path.parent.glob(f".{glob.escape(self._path.name)}.*.part"):  # by a killed process
+                left.unlink(missing_ok=True)
+            with tempfile.TemporaryFile(dir=self._path.parent) as file:
+                file.write(bytes(1 << 12))
+        except OSError as error:
+            rule = "Checkpoint: path must lie in a folder that can be written to"
+            raise ArgumentError(rule, error, "Choose another folder, or free some space") from error
+        return read_arrays(self._path) if self._path.exists() else None
+
+    def _take_up(self, header: dict[str, Any], saved: dict[str, Array]) -> None:
         if header.get("format") != _FORMAT:
             raise CheckpointError(
                 "A checkpoint must be a file written by a run of this version",
-                f"{path} with format {header.get('format')!r}",
+                f"{self._path} with format {header.get('format')!r}",
                 "Give another path, or delete the file",
             )
-        theirs = header.get("run", {})
-        differ = [
-            line for key, value in self._fingerprint.items() for line in _differences(key, theirs.get(key), value)
-        ]
-        if differ:
-            same = ", or pass the same stop and budget" if theirs.get("stop") != self._fingerprint.get("stop") else ""
-            raise CheckpointError(
-                f"A checkpoint must belong to the run that is resumed from it: {path}",
-                ", ".join(differ),
-                f"Give another path, or delete the file{same}",
+        self._there = header.get("limits")
+        self._compare(header.get("identity"), self._identity)
+        code = header.get("code")
+        comparable = self._place.check_code and not header.get("failed") and isinstance(code, dict) and VERSION in code
+        if comparable and code != self._code:
+            raise self._changed(
+                "whose code was another when the file was written", "; Checkpoint(path, check_code=False) takes it"
             )
-        return header, saved
+        with self._decoding():
+            if header["digest"] != digest({name: header[name] for name in header if name != "digest"}, saved):
+                raise ValueError("the content has been changed since")
+            notes, run = header["notes"], header["run"]
+            if not isinstance(notes, dict) or not all(isinstance(one, dict) for one in (*notes.values(), run or {})):
+                raise ValueError("notes and run must be tables")
+            self._sample, self._notes = saved.pop(_SAMPLE, None), notes
+            self._note_arrays = {name: saved.pop(_NOTE + name) for name in notes if _NOTE + name in saved}
+            self._run = None if run is None else (run, saved)
 
-
-def restore(run: Driver, header: dict[str, Any], saved: dict[str, Array]) -> None:
-    """Put a run that has not begun into the state that was saved."""
-    try:
-        if missing := set(header["arrays"]) - saved.keys():
-            raise KeyError(min(missing))
-        like = run.active[0].state.x
-        saved |= {name: arrays.like(saved[name], like) for name in header["foreign"]}
-        run.recorder.restore(History(**_named("history/", saved)))
-        for i, names in enumerate(header["status"]):
-            run.ended.append(
-                Ended(
-                    state=State(**_named(f"ended/{i}/state/", saved)),
-                    status=[Status[name] for name in names],
-                    residual=saved.get(f"ended/{i}/residual"),
-                    **{name: saved[f"ended/{i}/{name}"] for name in _COUNTS},
-                )
-            )
-        starts = run.active
-        run.active = [_restored_rows(starts, f"active/{i}", group, saved) for i, group in enumerate(header["active"])]
-        steps = [rows.steps for rows in run.active] or [int(piece.k.max()) for piece in run.ended]
-        run.findings.append(Finding.of("resumed", step=max(steps)))
-    except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
+    def _decoding(self) -> AbstractContextManager[None]:
         rule = "A checkpoint must hold everything that the run had written"
-        raise CheckpointError(rule, f"a file without {error}", "Delete it to start anew") from error
+        return decoding(self._path, rule, "Delete it to start anew")
+
+    def _compare(self, theirs: Any, ours: dict[str, Any]) -> None:
+        theirs = theirs if isinstance(theirs, dict) else {}
+        differ = [line for key, value in ours.items() for line in _differences(key, theirs.get(key), value)]
+        if not differ:
+            return
+        remedy = "Give another path, or delete the file"
+        changed = ", ".join(_differences("", self._there, self._limits))
+        if changed and any(line.startswith("method") for line in differ):
+            remedy = f"The method depends on when to stop ({changed}): pass the same, or give another path"
+        rule = f"A checkpoint must belong to the run that is resumed from it: {self._path}"
+        raise CheckpointError(rule, ", ".join(differ), remedy)
+
+    def _compare_samples(self, here: Array | None) -> None:
+        there = self._sample
+        if here is None or there is None:
+            return
+        tolerance = float(np.sqrt(np.finfo(here.dtype).eps))  # another engine or library may round otherwise
+        if (here.shape, here.dtype) != (there.shape, there.dtype) or not np.allclose(
+            here, there, tolerance, tolerance, equal_nan=True
+        ):
+            raise self._changed("that gives another sample at the start than when the file was written")
+
+    def _changed(self, received: str, more: str = "") -> CheckpointError:
+        rule = f"A checkpoint must be resumed with the functions that it was made with: {self._path}"
+        return CheckpointError(rule, f"a function {received}", f"Give another path, or delete the file{more}")
 
 
-def _restored_rows(starts: list[ActiveRows], prefix: str, group: dict[str, Any], saved: dict[str, Array]) -> ActiveRows:
-    numbers = saved[f"{prefix}/rows"]
-    start = next(rows for rows in starts if numbers[0] in rows.rows)
-    rows = start.take(np.isin(start.rows, numbers))
-    method: Any = start.levels[0].method if start.levels else rows.method
-    levels = []
-    for j, (number, end) in enumerate(group["stages"]):
-        memory = State(**_named(f"{prefix}/memory/{j}/", saved))
-        levels.append(Level(method, number, np.inf if end is None else end, memory))
-        method = method.stage(number, memory).method
-    rows.method, rows.levels, rows.state = method, tuple(levels), State(**_named(f"{prefix}/state/", saved))
-    for name in _PLACE:
-        setattr(rows, name, group[name])
-    rows.checked_until = max(rows.k + 1, rows.diverged_by or 0)
-    rows.session.reset(Mark(*(shared(saved[f"{prefix}/{name}"]) for name in ("draws", "evals", "position"))))
-    return rows
+def digest(header: dict[str, Any], content: dict[str, Array]) -> str:
+    """What tells a file as it was written from one that was changed by hand."""
+    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name, value in sorted(content.items()):
+        found.update(f"{name} {value.dtype.str} {value.shape}".encode() + value.tobytes())
+    return found.hexdigest()
 
 
-def _saved_rows(prefix: str, piece: Ended, states: dict[str, State]) -> dict[str, Any]:
-    saved = {f"{prefix}/{name}": getattr(piece, name) for name in _COUNTS}
-    for kind, state in states.items():
-        saved |= {f"{prefix}/{kind}/{name}": value for name, value in vars(state).items()}
-    return saved if piece.residual is None else {**saved, f"{prefix}/residual": piece.residual}
+def digest_of(x: Array) -> str:
+    """What tells an array from another: its numbers and its dtype."""
+    host = arrays.to_host(x)
+    return f"{hashlib.sha256(host.tobytes()).hexdigest()[:16]} ({host.dtype})"
 
 
-def _named(prefix: str, saved: dict[str, Array]) -> dict[str, Array]:
-    return {name[len(prefix) :]: value for name, value in saved.items() if name.startswith(prefix)}
+def _one_sample(oracle: Oracle, x0: Array, seed: int, times: int) -> Array | None:
+    """One sample at x0, shape (d,), from a fixed stream; None if it is not the same each time, or fails."""
+    if oracle.replayable is False:
+        return None
+    F = Session(oracle.take(np.arange(1)), Streams(seed, np.zeros(1, int), Purpose.PILOT, x0.shape[0], x0.dtype))
+    try:
+        with arrays.quiet():
+            batch = F.draw(1)
+            values = [arrays.to_host(F(x0[None], batch))[0] for _ in range(times)]
+    except Exception:  # the run will meet it, and say where
+        return None
+    return values[0] if np.array_equal(values[0], values[-1], equal_nan=True) else None
 
 
 def _differences(name: str, there: Any, here: Any) -> Iterator[str]:
@@ -183,4 +285,5 @@ def _differences(name: str, there: Any, here: Any) -> Iterator[str]:
         return
     named = next((key for key in ("id", "name") if there.get(key) != here.get(key)), None)
     for key in here if named is None else [named]:
-        yield from _differences(f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}", there[key], here[key])
+        path = f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}".lstrip(".")
+        yield from _differences(path, there[key], here[key])

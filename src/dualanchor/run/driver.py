@@ -17,12 +17,11 @@ import numpy as np
 
 from dualanchor.core import arrays
 from dualanchor.core.callbacks import Progress
-from dualanchor.core.errors import OracleError
+from dualanchor.core.errors import CheckpointError, OracleError
 from dualanchor.core.finding import Finding
 from dualanchor.core.result import Result, Status
 from dualanchor.core.session import Mark
 from dualanchor.core.types import Array
-from dualanchor.run.checkpoint import restore
 from dualanchor.run.observe import Observer
 from dualanchor.run.record import Recorder
 from dualanchor.run.rows import ActiveRows, Ended
@@ -56,12 +55,11 @@ class Driver:
         self._total = sum(rows.rows.size for rows in active)
         self._seconds_per_eval = 0.0
         self._before_failure: Mark | None = None
-        self._continues = False  # ended for now, but its checkpoint goes on
 
     def run(self) -> Result:
         """Go on until every row has ended."""
-        if (saved := self._observer.load()) is not None:
-            restore(self, *saved)
+        self._observer.resume(self)
+        self._require_no_more_than_allowed()
         with arrays.quiet(), self._observer:
             try:
                 while self.active:
@@ -70,8 +68,7 @@ class Driver:
                         self._report()
             except OracleError as error:
                 raise self._failed(error) from error
-        if not self._continues:
-            self._save()
+        self._observer.save(self)
         return self._result(self.ended)
 
     def _round(self, rows: ActiveRows) -> bool:
@@ -166,9 +163,10 @@ class Driver:
         if rows.levels and at_end.any():
             self._next_stage(rows, at_end)
             return
-        reasons = [None] * count if self._rule is None else self._rule.reasons(outlook)
-        status = [Status.HORIZON if end else reason for end, reason in zip(at_end, reasons, strict=True)]
-        self._retire(rows, stopped | at_end, [one for one in status if one is not None])
+        if at_end.any():
+            self._retire(rows, at_end, [Status.HORIZON] * int(np.count_nonzero(at_end)), final=True)
+        elif self._rule is not None:
+            self._retire(rows, stopped, [one for one in self._rule.reasons(outlook) if one is not None])
 
     def _end_stage(self) -> None:
         """Let rows whose stage has ended with the last step go on with their next one."""
@@ -199,15 +197,16 @@ class Driver:
         self.active += following
         for last in finished:
             self.active.append(last)
-            self._retire(last, np.ones(last.rows.size, bool), last.levels[0].method.outcome(last.levels[0].memory))
+            level = last.levels[0]
+            self._retire(last, np.ones(last.rows.size, bool), level.method.outcome(level.memory), final=True)
 
-    def _retire(self, rows: ActiveRows, stopped: Array, status: list[Status]) -> None:
-        if Status.WALL_TIME in status:
-            self._leave_checkpoint()
+    def _retire(self, rows: ActiveRows, stopped: Array, status: list[Status], final: bool = False) -> None:
+        """Write down rows (a mask) that have ended: by themselves (`final`), or so that they may go on later."""
         ending = rows if stopped.all() else rows.take(stopped)
+        frozen = None if final else ending.frozen()  # before the end is recorded, which may not be the end
         if ending.recorded != ending.steps:
             self._record(ending)
-        self._replace(rows, ending.ended(status), ~stopped)
+        self._replace(rows, replace(ending.ended(status), frozen=frozen), ~stopped)
 
     def _replace(self, rows: ActiveRows, ended: Ended, others: Array) -> None:
         """Write down rows that have ended; the others (a mask) go on."""
@@ -227,7 +226,7 @@ class Driver:
         located = error.located(rows.steps, row, self._place(row))
         spent = rows.session.mark()
         rows.session.reset(self._before_failure or spent)  # a resumed run takes the failed step again
-        self._save()
+        self._observer.save(self, failed=True)
         rows.session.reset(spent)
         last = [one.ended([Status.FAILED] * one.rows.size) for one in self.active]
         located.result = self._result([*self.ended, *last])
@@ -235,9 +234,19 @@ class Driver:
 
     # -- the world -------------------------------------------------------------------------------------------
 
+    def _require_no_more_than_allowed(self) -> None:
+        """Raise where the run that is resumed has gone further than its rule now says."""
+        spent: list[tuple[Any, ...]] = [(rows.steps, rows.session.draws, rows.session.evals) for rows in self.active]
+        for k, draws, evals in [*spent, *((piece.k, piece.draws, piece.evals) for piece in self.ended)]:
+            if self._rule is not None and np.any(self._rule.exceeded(k, draws, evals)):
+                rule = "A run can be resumed with more steps or samples, not with fewer"
+                received = f"a checkpoint of step {np.max(k)} with {np.max(evals)} evaluations, and {self._rule}"
+                raise CheckpointError(rule, received, "Allow as many, or give another path to start anew")
+
     def _result(self, ended: list[Ended]) -> Result:
         result = self._assemble(ended)
-        return replace(result, findings=(*result.findings, *self.findings)) if self.findings else result
+        findings = (*result.findings, *self.findings, *self._observer.findings)
+        return replace(result, findings=findings) if findings else result
 
     def _record(self, rows: ActiveRows) -> None:
         if rows.levels and rows.levels[0].method.observed(rows.levels[0].memory) is not None:
@@ -251,12 +260,12 @@ class Driver:
         if self.active and observer.callback(self._present):
             self._retire_all(Status.CALLBACK)
         if observer.interrupted:
-            self._leave_checkpoint()
+            observer.save(self)  # before the residual at the end, which may take long
             self._retire_all(Status.INTERRUPTED)
         if self.active:
             observer.progress(lambda: self._progress(self.active[-1]))
         if observer.save_is_due:
-            self._save()
+            observer.save(self)
 
     def _present(self) -> Result:
         """The run as it stands, in arrays of its own."""
@@ -272,12 +281,3 @@ class Driver:
         active = sum(one.rows.size for one in self.active)
         fraction = min(1.0, max(parts)) if parts else None
         return Progress(rows.steps, fraction, active, self._total, evals, self._observer.elapsed)
-
-    def _save(self) -> None:
-        if not self._continues:
-            self._observer.save(self)
-
-    def _leave_checkpoint(self) -> None:
-        """Save the run as it stands; what ends now goes on when it is resumed."""
-        self._save()
-        self._continues = True

@@ -10,8 +10,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from dualanchor.core.callbacks import Progress
+from dualanchor.core.finding import Finding
+from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result
 from dualanchor.core.types import Array
+from dualanchor.engines import engine_of
 from dualanchor.engines.mpi import MPI
 
 if TYPE_CHECKING:
@@ -84,14 +87,20 @@ class Observer:
         """Whether it is time to save a checkpoint."""
         return self._saver is not None and self._saver.due
 
-    def save(self, run: Driver) -> None:
+    def save(self, run: Driver, failed: bool = False) -> None:
         """Save a checkpoint, if one is wanted."""
         if self._saver is not None:
-            self._saver.save(run)
+            self._saver.save(run, failed)
 
-    def load(self) -> Any:
-        """Read the checkpoint, if there is one."""
-        return None if self._saver is None else self._saver.load()
+    def resume(self, run: Driver) -> None:
+        """Put a run that has not begun into the state of its checkpoint, if there is one."""
+        if self._saver is not None:
+            self._saver.resume(run)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is to be said about the checkpoint."""
+        return [] if self._saver is None else self._saver.findings
 
 
 class CollectiveObserver(Observer):
@@ -148,8 +157,15 @@ class CollectiveObserver(Observer):
     def save_is_due(self) -> bool:
         return self._due
 
-    def save(self, run: Driver) -> None:
-        self._engine.agree(lambda: super(CollectiveObserver, self).save(run))
 
-    def load(self) -> Any:
-        return self._engine.agree(super().load)
+def observer_of(
+    oracle: Oracle,
+    callback: Callable[[Result], bool] | None,
+    progress: Callable[[Progress], Any] | None,
+    saver: Saver | None = None,
+) -> Observer:
+    """The observer of a run on this oracle."""
+    engine = engine_of(oracle)
+    if isinstance(engine, MPI):
+        return CollectiveObserver(engine, callback, progress, saver)
+    return Observer(callback, progress, saver)

@@ -35,9 +35,23 @@ class Level(NamedTuple):
     memory: State
 
 
+PLACE = ("k", "before", "recorded", "diverged_by")
+"""Where rows stand, beyond what their arrays and counts say."""
+
+
+class Frozen(NamedTuple):
+    """Rows as plain values and arrays, one entry per row: enough to go on from there."""
+
+    facts: dict[str, Any]
+    arrays: dict[str, Any]
+
+
 @dataclass
 class Ended:
-    """Rows that have stopped, as they were then; one entry per row in each array."""
+    """Rows that have stopped, as they were then; one entry per row in each array.
+
+    `frozen` where something outside of the method has stopped them, so that they may go on in another call.
+    """
 
     rows: IntArray
     state: State
@@ -46,6 +60,7 @@ class Ended:
     evals: IntArray
     status: list[Status]
     residual: Array | None
+    frozen: Frozen | None = None
 
 
 @dataclass
@@ -177,6 +192,15 @@ class ActiveRows:
         """Go back to a snapshot."""
         self.k, self.state = snapshot.k, snapshot.state
         self.session.reset(snapshot.mark)
+
+    def frozen(self) -> Frozen:
+        """The present, for a checkpoint."""
+        stages = [(level.number, None if level.end == np.inf else int(level.end)) for level in self.levels]
+        facts = {"stages": stages, **{name: getattr(self, name) for name in PLACE}}
+        counts = {name: per_row(value, self.rows.size) for name, value in self.session.mark()._asdict().items()}
+        states = {"state": self.state} | {f"memory/{j}": level.memory for j, level in enumerate(self.levels)}
+        saved = {f"{kind}/{name}": value for kind, state in states.items() for name, value in vars(state).items()}
+        return Frozen(facts, {"rows": self.rows, **counts, **saved})
 
     def restored(self, snapshot: Snapshot, rows: Rows, until: int) -> ActiveRows:
         """Rows (a mask) that have diverged by step `until`, as they were before: to take the steps one by one."""

@@ -1,6 +1,5 @@
 """`solve`: one method on one problem, the bare loop with everything checked before it starts."""
 
-import hashlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -22,16 +21,15 @@ from dualanchor.core.session import Session
 from dualanchor.core.staged import Staged
 from dualanchor.core.streams import Purpose, Streams, per_row
 from dualanchor.core.types import Array, IntArray
-from dualanchor.engines import Engine, attach, engine_of, opened
-from dualanchor.engines.mpi import MPI
+from dualanchor.engines import Engine, attach, opened
 from dualanchor.methods import make
-from dualanchor.run.checkpoint import Checkpoint, Saver
+from dualanchor.run.checkpoint import Checkpoint, Saver, digest_of
 from dualanchor.run.driver import Driver
-from dualanchor.run.observe import CollectiveObserver, Observer
+from dualanchor.run.observe import observer_of
 from dualanchor.run.outcome import assemble
 from dualanchor.run.record import DEFAULT_POINTS, Recorder
 from dualanchor.run.rows import ActiveRows
-from dualanchor.run.stop import Budget, Rule, Steps, Target, fingerprint
+from dualanchor.run.stop import Budget, Rule, Steps, Target
 
 DEFAULT_METHOD = "s-dual-ohm"
 
@@ -50,7 +48,7 @@ def solve(
     callback: Callable[..., Any] | None = None,
     progress: Callable[[Progress], Any] | bool | None = None,
     fast: bool | None = None,
-    checkpoint: Checkpoint | str | Path | None = None,
+    checkpoint: Checkpoint | Saver | str | Path | None = None,
     engine: Engine | str | None = None,
 ) -> Result:
     """Run a method on a problem.
@@ -85,8 +83,8 @@ def solve(
     fast : bool, optional
         Deprecated and without effect.
     checkpoint : path or Checkpoint, optional
-        Where the run saves itself; if the file exists and is of this run, the run is resumed from it. Whether a
-        function has changed cannot be seen.
+        Where the run saves itself; if the file exists and is of this run, the run is resumed from it. When to stop may
+        have changed, unless the method depends on it.
     engine : {"local", "mpi", "ray"} or Engine, optional
         Where batches are computed, by several workers; their number does not change the result.
 
@@ -138,27 +136,21 @@ def solve(
         described = jsonable(stacked.describe())
         if several:
             described["parameters"] = jsonable([one.parameters() for one in configurations])
-        saver = None
-        if checkpoint is not None:
-            identity = {
-                "problem": jsonable({**problem.describe(), **asdict(problem.constants)}),
+        saver = checkpoint if isinstance(checkpoint, Saver) else None
+        if checkpoint is not None and not isinstance(checkpoint, Saver):
+            limits, constants = {"budget": budget, "stop": repr(stop)}, jsonable(asdict(problem.constants))
+            saver = Saver(checkpoint, {"constants": constants}, limits, oracle, start[0], seed)
+        if saver is not None:
+            every = {
+                "problem": jsonable(problem.describe()),
                 "oracle": jsonable(oracle.describe()),
                 "method": described,
-                "seed": int(seed),
-                "reps": replications.tolist(),
-                "stop": fingerprint(rule),
-                "start": hashlib.sha256(arrays.to_host(start).tobytes()).hexdigest(),
-                "dtype": str(arrays.numpy_dtype(start.dtype)),
             }
-            saver = Saver(checkpoint, identity)
+            saver.identify({**every, "reps": replications.tolist(), "starts": digest_of(start)})
         points, lengths = _recording(record, active, rule, oracle)
         stacked.check_rounds(max(lengths, default=None))
         recorder = Recorder(points, lengths)
-        collective = engine_of(oracle)
-        if isinstance(collective, MPI):
-            observer: Observer = CollectiveObserver(collective, called, shown, saver)
-        else:
-            observer = Observer(called, shown, saver)
+        observer = observer_of(oracle, called, shown, saver)
         about = {"problem": jsonable(problem.describe()), "method": described, "seed": int(seed)}
         target = min((leaf.eps for leaf in _leaves(rule) if isinstance(leaf, Target)), default=None)
         result = Driver(

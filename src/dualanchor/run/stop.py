@@ -53,6 +53,10 @@ class Rule(ABC):
         stopped = np.broadcast_to(np.asarray(self.allowance(outlook)) <= 0, (outlook.rows,))
         return [self.status if stop else None for stop in stopped]
 
+    def exceeded(self, k: Any, draws: Any, evals: Any) -> Any:
+        """Whether rows have gone further than they may; never within one run, but one may be resumed with less."""
+        return False
+
     def leaves(self) -> list[Rule]:
         """The simple rules it consists of."""
         return [self]
@@ -77,6 +81,9 @@ class Budget(Rule):
     def allowance(self, outlook: Outlook) -> int | IntArray:
         return _affordable(self.evals, outlook.evals, outlook.ahead.evals)
 
+    def exceeded(self, k: Any, draws: Any, evals: Any) -> Any:
+        return evals > self.evals
+
 
 @dataclass(frozen=True)
 class Draws(Rule):
@@ -91,6 +98,9 @@ class Draws(Rule):
     def allowance(self, outlook: Outlook) -> int | IntArray:
         return _affordable(self.samples, outlook.draws, outlook.ahead.draws)
 
+    def exceeded(self, k: Any, draws: Any, evals: Any) -> Any:
+        return draws > self.samples
+
 
 @dataclass(frozen=True)
 class Steps(Rule):
@@ -104,6 +114,9 @@ class Steps(Rule):
 
     def allowance(self, outlook: Outlook) -> int | IntArray:
         return self.count - outlook.k
+
+    def exceeded(self, k: Any, draws: Any, evals: Any) -> Any:
+        return k > self.count
 
 
 @dataclass(frozen=True)
@@ -170,6 +183,9 @@ class _Any(_Pair):
     def reasons(self, outlook: Outlook) -> list[Status | None]:
         return [a or b for a, b in zip(self.first.reasons(outlook), self.second.reasons(outlook), strict=True)]
 
+    def exceeded(self, *spent: Any) -> Any:
+        return np.logical_or(*(rule.exceeded(*spent) for rule in (self.first, self.second)))
+
 
 class _All(_Pair):
     def allowance(self, outlook: Outlook) -> int | IntArray:
@@ -178,12 +194,8 @@ class _All(_Pair):
     def reasons(self, outlook: Outlook) -> list[Status | None]:
         return [a and b for a, b in zip(self.first.reasons(outlook), self.second.reasons(outlook), strict=True)]
 
-
-def fingerprint(rule: Rule | None) -> str:
-    """What tells one rule from another; not the seconds, which say how long a run goes on now, not which run it is."""
-    if isinstance(rule, _Pair):
-        return f"{type(rule).__name__}({fingerprint(rule.first)}, {fingerprint(rule.second)})"
-    return "WallTime" if isinstance(rule, WallTime) else repr(rule)
+    def exceeded(self, *spent: Any) -> Any:
+        return np.logical_and(*(rule.exceeded(*spent) for rule in (self.first, self.second)))
 
 
 def _affordable(limit: int, spent: Any, ahead: Array) -> IntArray:

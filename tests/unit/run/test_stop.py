@@ -5,7 +5,7 @@ import pytest
 
 import dualanchor as da
 from dualanchor.core.method import Cost
-from dualanchor.run.stop import UNLIMITED, Outlook, Rule, fingerprint
+from dualanchor.run.stop import UNLIMITED, Outlook, Rule
 
 
 def outlook(k=0, rows=2, evals=0, draws=0, ahead=(1, 2, 3, 4), samples=(0, 1, 1, 2), elapsed=0.0, residual=(1.0, 2.0)):
@@ -96,8 +96,18 @@ def test_a_rule_combines_with_rules_only(combine):
         combine(da.Steps(3))
 
 
-def test_a_fingerprint_tells_rules_apart_but_not_how_long_they_may_take():
-    rules = [None, da.Steps(3), da.Steps(4), da.Budget(3), da.Draws(3), da.Target(0.1), da.Target(0.1, every=2)]
-    rules += [da.WallTime(1), da.Steps(3) | da.WallTime(1), da.Steps(3) & da.WallTime(1), da.Steps(3) | da.Budget(3)]
-    assert len({fingerprint(rule) for rule in rules}) == len(rules)
-    assert fingerprint(da.Steps(3) | da.WallTime(1)) == fingerprint(da.Steps(3) | da.WallTime(9))
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (da.Steps(3), [False, True]),
+        (da.Budget(7), [False, True]),
+        (da.Draws(5), [False, True]),
+        (da.Budget(7) | da.Steps(99), [False, True]),
+        (da.Budget(7) & da.Steps(99), [False, False]),
+        (da.Target(0.1) | da.WallTime(0), [False, False]),
+    ],
+    ids=str,
+)
+def test_a_rule_says_which_rows_have_gone_further_than_it_allows(rule, expected):
+    exceeded = rule.exceeded(np.array([3, 4]), np.array([5, 6]), np.array([7, 8]))
+    assert np.broadcast_to(exceeded, (2,)).tolist() == expected

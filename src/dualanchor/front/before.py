@@ -1,0 +1,98 @@
+"""What a call spends before its run: shown to progress, ended by Ctrl-C, and once only where there is a checkpoint."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core import arrays
+from dualanchor.core.callbacks import Progress
+from dualanchor.core.finding import Finding
+from dualanchor.core.oracle import Batch, Oracle, WrappedOracle
+from dualanchor.core.result import Result, Status, jsonable
+from dualanchor.core.types import Array
+from dualanchor.front.request import Request
+from dualanchor.run.checkpoint import Saver
+from dualanchor.run.observe import Observer, observer_of
+from dualanchor.run.record import Recorder
+
+_IDENTITY = ("door", "L", "L_mean", "M", "mu", "sigma", "D", "guarantee", "confidence", "certificate", "check", "reps")
+_LIMITS = ("eps", "budget", "max_samples")
+
+
+class InterruptedBeforeRun(KeyboardInterrupt):
+    """Ctrl-C came before the run had begun; `samples` were spent."""
+
+    def __init__(self, samples: int) -> None:
+        super().__init__()
+        self.samples = samples
+
+
+class _Watched(WrappedOracle):
+    """An oracle whose samples are shown to an observer, and after any of which an interrupt ends the call."""
+
+    def __init__(self, inner: Oracle, observer: Observer, request: Request) -> None:
+        super().__init__(inner)
+        self._observer, self._request, self._samples = observer, request, 0
+
+    def mean(self, x: Array, batch: Batch) -> Array:
+        value = self.inner.mean(x, batch)
+        self._samples += int(np.max(batch.size))
+        self._observer.progress(self._progress)
+        if self._observer.interrupted:
+            raise InterruptedBeforeRun(self._samples)
+        return value
+
+    def _progress(self) -> Progress:
+        rows, fraction = self._request.reps, min(1.0, self._samples / self._request.limit)
+        return Progress(0, fraction, rows, rows, self._samples, self._observer.elapsed)
+
+
+@contextmanager
+def watched(oracle: Oracle, request: Request) -> Iterator[Oracle]:
+    """The oracle, for samples that are spent before the run."""
+    observer = observer_of(oracle, None, request.progress)
+    with observer:
+        yield _Watched(oracle, observer, request)
+
+
+def with_saver(request: Request, oracle: Oracle, x0: Array, prox: Callable[..., Any] | None) -> Request:
+    """The request with its checkpoint opened: compared with this call, and tried."""
+    if request.checkpoint is None or isinstance(request.checkpoint, Saver):
+        return request
+    method = request.method if isinstance(request.method, str) else request.method.describe()
+    identity = {name: getattr(request, name) for name in _IDENTITY}
+    identity = jsonable({**identity, "method": method, "dimension": x0.shape[0]})
+    limits = {name: getattr(request, name) for name in _LIMITS}
+    try:
+        saver = Saver(request.checkpoint, identity, limits, oracle, x0, request.seed, prox)
+    except KeyboardInterrupt:
+        raise InterruptedBeforeRun(0) from None
+    return replace(request, checkpoint=saver)
+
+
+def result_at_start(request: Request, x0: Array, samples: int) -> Result:
+    """The result of a call that was interrupted before its run: x0, after this number of samples."""
+    rows, shape = arrays.tile(x0, request.reps), () if request.reps == 1 else (request.reps,)
+    values: dict[str, Any] = {"success": False, "nit": 0, "nfev": samples, "draws": samples}
+    status: Any = Status.INTERRUPTED
+    if shape:
+        values = {name: np.full(shape, value) for name, value in values.items()}
+        status = np.full(shape, status, dtype=object)
+    name = request.method if isinstance(request.method, str) else type(request.method).__name__
+    about = {"id": name, "title": name, "citation": "dualanchor", "anytime": False, "parameters": {}}
+    return Result(
+        x=rows.reshape(*shape, -1),
+        status=status,
+        **values,
+        residual=None,
+        residual_kind=None,
+        history=Recorder(0, ()).history(),
+        state={"x": rows},
+        problem={"name": request.door, "dimension": x0.shape[0]},
+        method=about if isinstance(request.method, str) else jsonable(request.method.describe()),
+        seed=request.seed,
+        findings=(Finding.of("interrupted-before-run"),),
+    )
