@@ -3,10 +3,13 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -97,9 +100,13 @@ def die(i):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def note_late(i, folder):
-    time.sleep(0.2)
+def note(i, folder):
+    """Leave a word, and wait for one: the second call and those after it do not end by themselves."""
     (folder / str(i)).touch()
+    end = time.monotonic() + 60
+    while i and not (folder / "go").exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def own():
@@ -194,8 +201,81 @@ def test_a_value_that_dask_cannot_send_is_an_error(backend):
 
 @pytest.mark.parametrize("cluster", ["loky", "dask"], indirect=True)
 def test_calls_that_are_given_up_are_not_begun(backend, tmp_path):
-    found = in_parallel(note_late, [(i, tmp_path) for i in range(20)], 2)
+    found = in_parallel(note, [(i, tmp_path) for i in range(40)], 2)
     next(found)
     found.close()
-    time.sleep(1)
-    assert len(list(tmp_path.iterdir())) < 8
+    (tmp_path / "go").touch()
+    assert len(list(in_parallel(square, CALLS, 2))) == 5  # behind what had begun
+    assert len(list(tmp_path.iterdir())) < 20
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import numpy as np, dualanchor as da
+
+folder = Path(sys.argv[1])
+
+def sample(x, n, rng):
+    import os, threading
+    (folder / f"worker-{os.getpid()}").touch()
+    threading.Event().wait()  # never ends
+
+problem = da.Problem(da.Sampler(sample), [3.0, 1.0], constants=da.Constants(L=5.0))
+da.compare(problem, ["sgda", "seg", "s-dual-ohm"], budget=200, seeds=2, jobs=3)
+"""
+
+
+def family(ancestor):
+    """The processes started by this one, and by those."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rsplit(")", 1)[1].split()[1])
+    found = [ancestor]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_study_leaves_nothing_behind(tmp_path, sent):
+    script, folder, temporary = tmp_path / "program.py", tmp_path / "folder", tmp_path / "temporary"
+    script.write_text(PROGRAM)
+    folder.mkdir(), temporary.mkdir()
+    for name in ("random", "mmap", "socket"):
+        (folder / f"{name}.py").write_text("open('imported', 'w').close()\n")
+    before = set(Path("/dev/shm").iterdir())
+    words = [sys.executable, str(script), str(folder)]
+    with subprocess.Popen(words, cwd=folder, env={**os.environ, "TMPDIR": str(temporary)}, stderr=-1) as program:
+        wait_for(lambda: len(list(folder.glob("worker-*"))) == 3)
+        workers = family(program.pid)
+        assert {f"worker-{pid}" for pid in workers} >= {path.name for path in folder.glob("worker-*")}
+        program.send_signal(sent)
+        program.communicate()
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    mine = f"-{program.pid}-"
+    wait_for(lambda: not [path for path in set(Path("/dev/shm").iterdir()) - before if mine in path.name])
+    wait_for(lambda: not list(temporary.iterdir()))
+    assert not (folder / "imported").exists()
+
+
+def test_pieces_do_not_repeat_randomness_from_outside(tmp_path):
+    outside = np.random.default_rng(0)
+
+    def sample(x, n, rng):
+        np.save(tmp_path / f"{os.getpid()}-{time.monotonic_ns()}.npy", outside.random())
+        return x
+
+    problem = da.Problem(da.Sampler(sample), [3.0, 1.0], constants=da.Constants(L=5.0))
+    da.compare(problem, ["sgda", "seg"], budget=10, seeds=2, jobs=2)
+    drawn = [float(np.load(path)) for path in tmp_path.iterdir()]
+    assert len(drawn) >= 20
+    assert len(set(drawn)) == len(drawn)

@@ -193,7 +193,7 @@ _WARNINGS: Texts = {
     "holds only locally with the sigma found at x0",
     "start-not-visible": "|F(x0)| is not visible above the noise: x0 may be a root already, or more samples are needed",
     "own-randomness": "sample gives different values for the same rng: it takes randomness from elsewhere (np.random, "
-    "torch.randn?), so results do not depend on the seed alone",
+    "torch.randn?), so results do not depend on the seed alone; draw from the rng that is passed",
     "not-replayable": "samples cannot be repeated at a second point: L of single samples is not known, other estimates "
     "are rougher, and methods that evaluate one batch at two points cannot run",
     "nan-from-sample": _nan_from_sample,

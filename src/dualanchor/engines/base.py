@@ -1,5 +1,6 @@
 """What engines have in common: one at a time, rounds are computed by all workers together."""
 
+import os
 import threading
 import time
 import weakref
@@ -61,6 +62,7 @@ class Engine(ABC):
         if timeout is not None:
             check.number(timeout, f"{type(self).__name__}: timeout", positive=True, remedy="Use timeout=60")
         self.timeout = timeout
+        self._process = os.getpid()
         self._lock = threading.RLock()  # held during a round
         self._keys = count(1)
         self._stale: list[int] = []  # keys of oracles that workers may drop
@@ -81,7 +83,11 @@ class Engine(ABC):
             return self.total(loaded, x, spec, batch)
 
     def _exclusive(self) -> AbstractContextManager[Any]:
-        """The lock; raises in a thread that must not use the engine, before it waits and deadlocks."""
+        """The lock; raises in a process or thread that must not use the engine, before it waits and deadlocks."""
+        if os.getpid() != self._process:
+            rule = "An engine must be used in the process that made it"
+            received = f"a call in process {os.getpid()}, forked from {self._process}"
+            raise CapabilityError(rule, received, "Make another engine after the fork")
         return self._lock
 
     @abstractmethod
@@ -105,8 +111,14 @@ class Engine(ABC):
         small_time, large_time = np.median(times, axis=1).tolist()
         return Latency(small_time, max(0.0, large_time - small_time) / large)
 
-    def close(self) -> None:  # noqa: B027 - not every engine has workers to stop
+    def close(self) -> None:
         """Stop the workers. The engine can be used again: they are started when needed."""
+        if os.getpid() == self._process:  # after a fork they belong to the parent
+            with self._exclusive():
+                self._stop()
+
+    def _stop(self) -> None:  # noqa: B027 - not every engine has workers to stop
+        """Stop the workers; the lock is held."""
 
     def __repr__(self) -> str:
         facts = ((name, getattr(self, name, None)) for name in ("workers", "kind", "rank", "timeout"))

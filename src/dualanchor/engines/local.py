@@ -3,9 +3,8 @@
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from dualanchor.core import check
@@ -13,11 +12,11 @@ from dualanchor.core.errors import CapabilityError
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Engine, LoadedOracle
+from dualanchor.engines.contention import TimedOracle, run_in_parallel
 from dualanchor.engines.pool import Pool
 from dualanchor.engines.protocol import Assignment, BatchSpec, assign, combine
 
 _LONG_ENOUGH = 0.005  # seconds of work that show whether threads run in parallel
-_PARALLEL = 0.75  # of the time of one thread, at most, for two that do
 
 
 class Local(Engine):
@@ -29,9 +28,8 @@ class Local(Engine):
     kind : {"auto", "threads", "processes"}
         Threads run in parallel as far as the sampler releases the interpreter's lock, as most of NumPy does for large
         arrays. Processes get the sampler pickled (functions of the main program too, where joblib or cloudpickle is
-        installed), except on Windows. "auto" takes processes if two threads are measured not to be faster than one.
+        installed), except on Windows. "auto" takes processes unless two threads are seen to be faster than one.
     timeout : float, seconds after which a worker that has not replied is reported; a process is ended, a thread is not
-    clock : callable, the seconds by which "auto" measures
 
     Examples
     --------
@@ -49,8 +47,6 @@ class Local(Engine):
         workers: int | None = None,
         kind: str = "auto",
         timeout: float | None = None,
-        *,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(timeout)
         self.workers = cores() if workers is None else check.count(workers, "Local: workers")
@@ -58,7 +54,6 @@ class Local(Engine):
         if (windows := sys.platform == "win32") and kind == "processes":
             rule = "Local: processes need a system other than Windows"
             raise CapabilityError(rule, sys.platform, "Use kind='threads'")
-        self._clock = clock
         self._pool: Pool | None = None
         self._decided = kind != "auto" or self.workers == 1 or windows
 
@@ -85,11 +80,10 @@ class Local(Engine):
             pool = self._started()
             return [worker.process.pid for worker in pool.workers] if pool.kind == "processes" else []
 
-    def close(self) -> None:
-        with self._exclusive():
-            if self._pool is not None:
-                self._pool.close()
-                self._pool = None
+    def _stop(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
 
     def _exclusive(self) -> AbstractContextManager[Any]:
         thread, pool = threading.current_thread(), self._pool
@@ -104,19 +98,20 @@ class Local(Engine):
         return self._pool
 
     def _decide(self, loaded: LoadedOracle, x: Array, spec: BatchSpec) -> None:
-        pool = self._started()
+        pool, timed = self._started(), TimedOracle(spec.selected(loaded.oracle))
+        shards: Any = LoadedOracle(0, timed)  # type: ignore[arg-type]
 
         def seconds(assignment: Assignment) -> float:
-            began = self._clock()
-            pool.sums(loaded, x, spec, assignment, self.timeout)
-            return self._clock() - began
+            timed.expect(len(assignment))
+            pool.sums(shards, x, spec._replace(rows=None), assignment, self.timeout)
+            began, ended, waited = zip(*timed.times, strict=True) if timed.times else ([0.0], [0.0], [0.0])
+            return max(ended) - (max(began) if len(assignment) > 1 else min(began) + sum(waited))
 
         one, two = [[(0, 1), (1, 2)]], [[(0, 1)], [(1, 2)]]
-        if (first := seconds(one)) < _LONG_ENOUGH:
-            return  # too short to tell; threads for now
+        if seconds(one) < _LONG_ENOUGH:
+            return  # too short to tell, or it failed; threads for now
         self._decided = True
-        alone, together = min(first, seconds(one)), min(seconds(two), seconds(two))
-        if together > _PARALLEL * alone:
+        if not run_in_parallel(partial(seconds, one), partial(seconds, two)):
             try:
                 processes = Pool("processes", self.workers)
             except CapabilityError:  # they do not start here

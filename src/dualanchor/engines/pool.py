@@ -22,7 +22,16 @@ from dualanchor.core import arrays
 from dualanchor.core.errors import CapabilityError, install_command
 from dualanchor.core.types import Array
 from dualanchor.engines.base import LoadedOracle
-from dualanchor.engines.protocol import WORKER, Assignment, BatchSpec, Failure, WorkerState, not_picklable
+from dualanchor.engines.isolation import module_path
+from dualanchor.engines.protocol import (
+    START_SECONDS,
+    WORKER,
+    Assignment,
+    BatchSpec,
+    Failure,
+    WorkerState,
+    not_picklable,
+)
 from dualanchor.engines.worker import DONE, MESSAGE, PAGE, ROUND, RoundMemory
 
 _ATTEMPTS = 2  # a worker that exits is replaced once in a round
@@ -40,10 +49,14 @@ class Pool:
             self._memory = RoundMemory(self._file.fileno())
             self._layout: Any = None
         self.workers = [self._started(number) for number in range(workers)]
-        self._finalizer = weakref.finalize(self, lambda workers: [worker.end() for worker in workers], self.workers)
-        for worker in self.workers:
-            _wait_until_ready(worker)
+        self._finalizer = weakref.finalize(self, _end, self.workers, os.getpid())
         self._pickles: dict[int, bytes] = {}
+        if kind == "processes":
+            for reply in self._start(range(workers), None).values():
+                if reply is not None:
+                    self.close()
+                    received = reply.parts[1] if isinstance(reply, Failure) else f"an exit with code {reply}"
+                    raise CapabilityError("Worker processes must start", received, "Use Local(kind='threads')")
 
     def name(self, number: int) -> str:
         return f"worker {number} ({self.workers[number].label})"
@@ -72,7 +85,7 @@ class Pool:
     def accepts(self, loaded: LoadedOracle) -> bool:
         with contextlib.suppress(CapabilityError):
             self._pickle(loaded)
-            return self._load(loaded, [0], None).get(0) is None
+            return self._prepare(loaded, [0], None).get(0) is None
         return False
 
     def drop(self, key: int) -> None:
@@ -84,14 +97,26 @@ class Pool:
         if loaded.key not in self._pickles:
             self._pickles[loaded.key] = pickled(loaded.oracle)
 
-    def _load(self, loaded: LoadedOracle, numbers: Iterable[int], timeout: float | None) -> dict[int, Any]:
-        numbers = [number for number in numbers if loaded.key not in self.workers[number].loaded]
-        if not numbers:
+    def _start(self, numbers: Iterable[int], timeout: float | None) -> dict[int, Any]:
+        """Wait until processes have started; replies as of `_exchange`."""
+        new = [number for number in numbers if not self.workers[number].started]
+        replies = self._exchange(dict.fromkeys(new), _start_seconds(timeout), "See its stderr", "start within")
+        for number in new:
+            self.workers[number].started = replies[number] is None
+        return replies
+
+    def _prepare(self, loaded: LoadedOracle, numbers: Iterable[int], timeout: float | None) -> dict[int, Any]:
+        """Wait until processes have started and loaded the oracle; replies as of `_exchange`, where there are any."""
+        new = [number for number in numbers if loaded.key not in self.workers[number].loaded]
+        if not new:
             return {}
-        message = ("load", loaded.key, self._pickles[loaded.key], sys.path)
-        remedy = "Make the oracle quicker to load, or allow more time"
-        replies = self._exchange(dict.fromkeys(numbers, message), timeout, remedy, "load the oracle")
-        for number in (number for number in numbers if replies[number] is None):
+        replies = self._start(new, timeout)
+        new = [number for number in new if replies.get(number) is None]
+        message, remedy = ("load", loaded.key, self._pickles[loaded.key], module_path()), "Make it quicker to load"
+        replies |= self._exchange(
+            dict.fromkeys(new, message), _start_seconds(timeout), remedy, "load the oracle within"
+        )
+        for number in (number for number in new if replies[number] is None):
             self.workers[number].loaded.add(loaded.key)
         return replies
 
@@ -104,7 +129,7 @@ class Pool:
         replies: dict[int, Any] = {}
         for _ in range(_ATTEMPTS):
             ready = tasks
-            if self.kind == "processes" and (replies := replies | self._load(loaded, tasks, timeout)):
+            if self.kind == "processes" and (replies := replies | self._prepare(loaded, tasks, timeout)):
                 ready = {number: task for number, task in tasks.items() if replies.get(number) is None}
             replies |= self._exchange(ready, timeout, "Fix the sampler, or allow more time")
             tasks = {number: task for number, task in tasks.items() if isinstance(replies[number], int)}
@@ -117,9 +142,12 @@ class Pool:
         return replies
 
     def _exchange(
-        self, messages: dict[int, Any], timeout: float | None, remedy: str, doing: str = "reply"
+        self, messages: dict[int, Any], timeout: float | None, remedy: str, doing: str = "reply within timeout ="
     ) -> dict[int, Any]:
-        """The replies to messages; the exit code or a Failure for workers that exit or are late, which are replaced."""
+        """The replies to messages; the exit code or a Failure for workers that exit or are late, which are replaced.
+
+        None is not sent: it waits for the first word of a process.
+        """
         for number, message in messages.items():
             try:  # noqa: SIM105 - `suppress` takes a microsecond
                 self.workers[number].send(message)
@@ -130,7 +158,7 @@ class Pool:
         for number in reversed(messages):  # the last to start ends last: most often one sleep is enough
             worker = self.workers[number]
             try:
-                if deadline is None or worker.poll(max(0.0, deadline - time.monotonic())):
+                if deadline is None or _replied(worker, deadline):
                     replies[number] = worker.receive()
                     continue
                 assert timeout is not None
@@ -146,7 +174,21 @@ class Pool:
     def _replace(self, number: int) -> None:
         self.workers[number].end(patience=0.0)
         self.workers[number] = self._started(number)
-        _wait_until_ready(self.workers[number])
+
+
+def _replied(worker: Any, deadline: float) -> bool:
+    """Whether a worker replies before the deadline, by the monotonic clock."""
+    return worker.poll(max(0.0, deadline - time.monotonic()))
+
+
+def _start_seconds(timeout: float | None) -> float:
+    return max(START_SECONDS, timeout or 0.0)
+
+
+def _end(workers: list[Any], owner: int) -> None:
+    if os.getpid() == owner:  # not in a process forked from it
+        for worker in workers:
+            worker.end()
 
 
 class _Thread:
@@ -155,6 +197,7 @@ class _Thread:
     label = "thread"
 
     def __init__(self, number: int) -> None:
+        self.number = number
         ours, theirs = Pipe()
         self.send, self.receive, self.poll = ours.send, ours.recv, ours.poll
         self.thread = threading.Thread(target=_serve, args=(theirs,), name=f"dualanchor-{number}", daemon=True)
@@ -166,7 +209,6 @@ class _Thread:
 
 def _serve(connection: Any) -> None:
     state = WorkerState()
-    connection.send(None)  # ready
     with arrays.quiet():
         while (task := connection.recv()) is not None:
             try:
@@ -181,24 +223,26 @@ class _Process:
     """A process that does not run the main program again, and ends with it."""
 
     def __init__(self, number: int, memory: int) -> None:
-        self.loaded = set[int]()
+        self.number, self.started, self.loaded = number, False, set[int]()
         self._last: Any = None  # the last message
         self.socket, theirs = socket.socketpair()
         limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        path = os.pathsep.join(one or os.getcwd() for one in sys.path)
-        program = f"from dualanchor.engines.worker import main; main({theirs.fileno()}, {memory}, {number})"
+        arguments = f"{os.getpid()}, {theirs.fileno()}, {memory}, {number}"
+        program = f"import sys; sys.path[:] = {module_path()!r}; from dualanchor.engines.worker import main; "
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", program],
+                [sys.executable, "-P", "-c", f"{program}main({arguments})"],
                 pass_fds=[theirs.fileno(), memory],
                 stdin=subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C in a terminal is for the main program
-                env={**limits, **os.environ, "PYTHONPATH": path, WORKER: str(number)},
+                env={**limits, **os.environ, WORKER: str(number)},
             )
         self.label = f"process {self.process.pid}"
 
-    def send(self, message: tuple[Any, ...]) -> None:
+    def send(self, message: tuple[Any, ...] | None) -> None:
         """Send the name and the arguments of a method of ProcessWorker; the last layout again is but a byte."""
+        if message is None:
+            return
         self.socket.sendall(ROUND if message is self._last else MESSAGE + pickle.dumps(message))
         self._last = message
 
@@ -218,14 +262,6 @@ class _Process:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-
-def _wait_until_ready(worker: Any) -> None:
-    try:
-        worker.receive()
-    except EOFError as error:
-        received = f"an exit with code {worker.process.wait()}"
-        raise CapabilityError("Worker processes must start", received, "Use Local(kind='threads')") from error
 
 
 def pickled(value: Any) -> bytes:

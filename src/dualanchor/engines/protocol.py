@@ -20,6 +20,7 @@ Spans: TypeAlias = "Sequence[Span]"
 Assignment: TypeAlias = "Sequence[Spans]"  # of each worker
 
 WORKER = "DUALANCHOR_WORKER"  # the environment variable with a worker's number, in workers that are processes
+START_SECONDS = 60.0  # in which a worker must start, and must load an oracle, unless rounds are given more time
 _STREAMS = 4  # streams that a worker caches
 
 
@@ -83,8 +84,8 @@ class Failure(NamedTuple):
         return cls(known.parts, known.row, shard, trace)
 
     @classmethod
-    def timed_out(cls, timeout: float, remedy: str, doing: str = "reply") -> Self:
-        return cls((f"A worker must {doing} within timeout = {timeout:g} s", "no reply", remedy))
+    def timed_out(cls, seconds: float, remedy: str, doing: str = "reply within timeout =") -> Self:
+        return cls((f"A worker must {doing} {seconds:g} s", "no reply", remedy))
 
     @classmethod
     def nan(cls, x: Array, value: Array) -> Self | None:

@@ -87,12 +87,12 @@ class Ray(Engine):
 
     def processes(self) -> list[int]:
         """The process of each worker, on its machine."""
-        with self._lock:
+        with self._exclusive():
             self._start()
             return self._ray.get([actor.process.remote() for actor in self._actors])
 
-    def close(self) -> None:
-        with self._lock, self._connection:
+    def _stop(self) -> None:
+        with self._connection:
             self._end_actors()
             if Ray._connected and not self._engines:
                 self._ray.shutdown()

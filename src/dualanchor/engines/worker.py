@@ -1,6 +1,7 @@
 """The program of a worker process, and the memory that it shares with the main program."""
 
 import contextlib
+import gc
 import mmap
 import os
 import pickle
@@ -14,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays
+from dualanchor.core.errors import CapabilityError
 from dualanchor.core.types import Array
+from dualanchor.engines.isolation import end_with_parent, reseed_generators
 from dualanchor.engines.protocol import Assignment, BatchSpec, Failure, WorkerState
 
 ROUND, DONE, MESSAGE = b"+", b".", b"m"  # a round with the same layout; done; a pickled message or Failure follows
@@ -68,6 +71,11 @@ class ProcessWorker:
         try:
             sys.path.extend(one for one in path if one not in sys.path)
             self._state.oracles[key] = pickle.loads(data)
+            reseed_generators()
+        except CapabilityError as error:
+            self.drop(key)
+            gc.collect()  # it would be found again
+            return Failure(error.parts)
         except Exception as error:
             rule, remedy = "The oracle must be known to worker processes", "Put its functions into a module"
             parts = (rule, f"{type(error).__name__}: {error}", f"{remedy}, or use Local(kind='threads')")
@@ -79,8 +87,9 @@ class ProcessWorker:
         self._task = None  # may hold it too; what comes next is arranged anew
 
 
-def main(descriptor: int, memory: int, number: int) -> None:
+def main(parent: int, descriptor: int, memory: int, number: int) -> None:
     """The program of a process: reply to messages until the other end of the socket is closed."""
+    end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main program
     channel, worker = socket.socket(fileno=descriptor), ProcessWorker(memory, number)
     with contextlib.suppress(EOFError, OSError), arrays.quiet():

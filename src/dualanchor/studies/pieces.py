@@ -10,6 +10,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -23,6 +24,7 @@ from dualanchor.core.result import Status
 from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
+from dualanchor.engines.isolation import end_with_parent, reseed_generators
 from dualanchor.estimators.residual import debiased_squared_residual
 from dualanchor.problems.named import NamedProblem
 from dualanchor.run import Draws, solve
@@ -35,6 +37,10 @@ CACHED_NUMBERS = 65_536
 """Numbers in an array of iterates (rows times dimension) that fit the cache together with what is computed from it."""
 
 Arrays = dict[str, Array]
+
+_SAFE_PATH = "PYTHONSAFEPATH"
+_is_worker = False  # whether this process was started by joblib for studies
+_writing = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -168,18 +174,45 @@ def run_pieces(pieces: Sequence[Piece], store: Store | None, jobs: int) -> Itera
         else:
             yield piece, found
     waiting.sort(key=lambda one: one[0].size, reverse=True)  # a large one at the end would keep one process busy
-    calls = [(number, piece, path, os.getpid()) for number, (piece, path) in enumerate(waiting)]
+    calls = [(number, piece, path) for number, (piece, path) in enumerate(waiting)]
     for number, arrays in in_parallel(_computed, calls, jobs):
         yield waiting[number][0], arrays
 
 
-def _computed(number: int, piece: Piece, path: Path | None, main: int) -> tuple[int, Arrays]:
-    if os.getpid() != main and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what an interrupt ends
+def _computed(number: int, piece: Piece, path: Path | None) -> tuple[int, Arrays]:
+    if _is_worker and not isinstance(piece.panel.problem, NamedProblem):
+        reseed_generators()  # those that its functions hold came with it, in the same state for all pieces
     arrays = piece.run()
     if path is not None:
-        write_arrays(path, {"piece": piece.key}, arrays)
+        with _writing:
+            write_arrays(path, {"piece": piece.key}, arrays)
     return number, arrays
+
+
+def _start_worker(parent: int) -> None:
+    """What a process of joblib's does first: it ends with its parent, which decides what an interrupt ends."""
+    global _is_worker
+    _is_worker = True
+    end_with_parent(parent, _writing)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.pop(_SAFE_PATH, None)
+
+
+@contextmanager
+def _guarded() -> Iterator[None]:
+    """While workers may start, no file of the working directory is imported by them; SIGTERM is like Ctrl-C."""
+
+    def interrupt(signum: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    with ExitStack() as undo:
+        if _SAFE_PATH not in os.environ:
+            os.environ[_SAFE_PATH] = "1"
+            undo.callback(os.environ.pop, _SAFE_PATH, None)
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            undo.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, interrupt))
+        yield
 
 
 def in_parallel(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
@@ -199,17 +232,20 @@ def in_parallel(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], 
         yield from _on_dask(backend, function, calls)
         return
     order = "generator_unordered" if backend.supports_return_generator else "list"
-    threads = {"inner_max_num_threads": 1} if backend.supports_inner_max_num_threads else {}
-    pool = joblib.Parallel(jobs, return_as=order, batch_size=1, max_nbytes=None, **threads)
-    values = pool(joblib.delayed(function)(*call) for call in calls)
-    try:
-        for value in values:  # noqa: UP028, which would close the values before the warning is off
-            yield value
-    finally:
-        if order != "list":
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that some values have been computed and are not used
-                values.close()
+    options: dict[str, Any] = {"inner_max_num_threads": 1} if backend.supports_inner_max_num_threads else {}
+    if type(backend).__name__ == "LokyBackend":
+        options |= {"initializer": _start_worker, "initargs": (os.getpid(),)}
+    pool = joblib.Parallel(jobs, return_as=order, batch_size=1, max_nbytes=None, **options)
+    with _guarded():
+        values = pool(joblib.delayed(function)(*call) for call in calls)
+        try:
+            for value in values:  # noqa: UP028, which would close the values before the warning is off
+                yield value
+        finally:
+            if order != "list":
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # that some values have been computed and are not used
+                    values.close()
 
 
 def _on_dask(backend: Any, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
