@@ -28,7 +28,6 @@ autodoc_typehints_format = "short"
 napoleon_google_docstring = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
-napoleon_custom_sections = ["Update", "Guarantee", "Cost"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3

@@ -116,7 +116,9 @@ def test_shards_do_not_change_the_count(shards):
 
 HYPER = {
     "batch_size": st.one_of(
-        st.integers(1, 40), st.floats(0.01, 3.0).map(da.Growing), st.lists(st.integers(1, 30), min_size=60, max_size=60)
+        st.integers(1, 40),
+        st.floats(0.01, 3.0).map(da.Growing),
+        st.lists(st.integers(1, 30), min_size=60, max_size=60).map(lambda sizes: 10 * sizes),  # enough for any horizon
     ),
     "big_batch": st.integers(1, 40),
     "small_batch": st.integers(1, 20),

@@ -10,7 +10,8 @@ from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.method import Cost, Estimator, Method, State
 from dualanchor.core.problem import Constants, Problem
-from dualanchor.core.schedule import Constant, Schedule, as_schedule
+from dualanchor.core.schedule import Constant, as_schedule
+from dualanchor.core.session import Session
 from dualanchor.core.types import Array
 from dualanchor.estimators.minibatch import Minibatch
 
@@ -83,24 +84,19 @@ class TwoCall(Method):
 
     batch_size: Any
 
-    def check_rounds(self, rounds: int | None) -> None:
-        as_schedule(self.batch_size, type(self).__name__, self.horizon, rounds)
-
     @cached_property
-    def schedule(self) -> Schedule:
-        """The rule behind `batch_size`."""
-        return as_schedule(self.batch_size, type(self).__name__, self.horizon)
+    def estimator_in_use(self) -> Estimator:
+        return Minibatch(self.batch_size)
 
-    def batch(self, k: int) -> Any:
-        """Size of each of the two batches of step k; raises if there is no such step."""
+    def fresh(self, k: int, x: Array, F: Session) -> Array:
+        """F_B(x) with a fresh batch of step k; raises if there is no such step."""
         if self.steps is not None and k >= self.steps:
             raise self._past_horizon(k)
-        size = self.schedule.size(k, self.horizon)
-        return size if isinstance(size, int) else np.asarray(size)[:, 0]
+        return self.estimator_in_use.estimate(k, State(x=x), F, self.horizon, None)
 
     def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
-        size = self.schedule.size(k, self.horizon)
-        return Cost(2 * size, 2 * size)
+        once = super().cost(k, s, coin)
+        return Cost(2 * once.draws, 2 * once.evals)
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:

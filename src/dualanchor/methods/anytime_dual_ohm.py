@@ -26,15 +26,11 @@ class AnytimeDualOHM(Staged, Anchored):
     Each stage starts where the one before ended; the end of the last finished stage is returned. Anytime.
     Stages up to j take at most :math:`\frac43 b N_j^2 H_{N_j}^2 + 2N_j` samples.
 
-    Update
-    ------
-    That of `DualOHM`, started anew in stages of horizon :math:`N_j = 2^j N_0` with batches `Tapered(C)`,
+    The update of `DualOHM`, started anew in stages of horizon :math:`N_j = 2^j N_0` with batches `Tapered(C)`,
     :math:`C = b N_j^2 H_{N_j}`, :math:`H_N = \sum_{m=2}^N 1/\sqrt{m(m-1)} \approx \ln N`, b = `batch_scale` and
     :math:`N_0` = `first_stage`.
 
-    Guarantee
-    ---------
-    Assumptions 3.1 and 3.2, :math:`0 < \alpha \le 2/L`, at the end of each stage:
+    Guarantee under Assumptions 3.1 and 3.2, :math:`0 < \alpha \le 2/L`, at the end of each stage:
     :math:`\mathbb E \|F(x)\|^2 \le (P_j + \sqrt{P_j^2 + 2\sigma^2/b})^2 / N_j^2` with :math:`P_j = D_j/\alpha`,
     :math:`D_0 = D` and :math:`D_{j+1}^2 = D_j^2 + \frac{\alpha^2\sigma^2}{2} \sum_k 1/B_k` over the rounds of stage
     j: in the number Q of samples :math:`O(\log^2 Q\,\log\log Q / Q)`, for any b. Not in the paper.

@@ -98,8 +98,6 @@ class Auto(Staged):
     A heuristic: on the paper's panels it ends, untuned, below every tuned baseline. Weak where L is far too large.
     Steps as in Ivgi, Hinder and Carmon 2023, averages as in Polyak and Juditsky 1992.
 
-    Update
-    ------
     In Q = `rounds` rounds, each the mean of `samples_per_round` samples at one point; if Q < 200 only the first item:
 
     1. Q/8 rounds of :math:`y \leftarrow y - a\,g` with the mean :math:`\bar x = \sum k\,y_k / \sum k`, where
@@ -111,9 +109,7 @@ class Auto(Staged):
     4. After a fresh start, or if :math:`\|\sum w g\|^2 > 3 \sum w^2\|g\|^2` (the mean still drifts), the last Q/20
        rounds choose the better of mean and last iterate.
 
-    Guarantee
-    ---------
-    None, by design; see the certificate of the result, or use `dual-ohm`.
+    Guarantee: none, by design; see the certificate of the result, or use `dual-ohm`.
 
     Parameters
     ----------

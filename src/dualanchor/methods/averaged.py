@@ -29,15 +29,12 @@ class AveragedSGDA(SGDA):
     Plain steps; the mean of all iterates is returned. Anytime. Curvature biases the mean, and `DualOHM` is better.
     Polyak and Juditsky 1992; Bach and Moulines 2013.
 
-    Update
-    ------
     .. math:: y_{k+1} = y_k - \alpha F_{B_k}(y_k), \qquad
         x_n = \frac{\sum_{k=1}^n w_k y_k}{\sum_{k=1}^n w_k}, \qquad w_k = k \ \text{or}\ 1
 
-    Guarantee
-    ---------
-    Affine F, :math:`0 < \alpha \le 2/L`, Assumption 3.1, batches of size B, every n: :math:`\mathbb E \|F(x_n)\|^2
-    \le 16D^2/(\alpha^2 n^2) + 16\sigma^2/(nB)`, with equal weights 4 and 4. Not in the paper. None known for other F.
+    Guarantee for affine F, :math:`0 < \alpha \le 2/L`, Assumption 3.1, batches of size B, every n:
+    :math:`\mathbb E \|F(x_n)\|^2 \le 16D^2/(\alpha^2 n^2) + 16\sigma^2/(nB)`, with equal weights 4 and 4. Not in the
+    paper. None known for other F.
 
     Parameters
     ----------

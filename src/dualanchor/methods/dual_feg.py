@@ -17,16 +17,12 @@ class DualFEG(Lipschitz, TwoCall):
 
     To `FEG` what `DualOHM` is to `OHM`. Not anytime. With samples it is experimental. Yoon, Kim, Suh, Ryu 2024.
 
-    Update
-    ------
     .. math::
         z_{k+1/2} &= z_k - \alpha w_k - \alpha F_{B_k}(z_k), \\
         z_{k+1} &= z_{k+1/2} - \tfrac{N-k-1}{N-k}\alpha\bigl(F_{B'_k}(z_{k+1/2}) - F_{B_k}(z_k)\bigr), \\
         w_{k+1} &= \tfrac{N-k-1}{N-k} w_k - \tfrac{1}{N-k} F_{B'_k}(z_{k+1/2}), \qquad w_0 = 0, \quad k = 0, \dots, N-1
 
-    Guarantee
-    ---------
-    Noiseless, :math:`\alpha = 1/M`: :math:`\|F(z_N)\|^2 \le 4M^2D^2/N^2`. None known with samples.
+    Guarantee without noise, :math:`\alpha = 1/M`: :math:`\|F(z_N)\|^2 \le 4M^2D^2/N^2`. None known with samples.
 
     Parameters
     ----------
@@ -59,9 +55,9 @@ class DualFEG(Lipschitz, TwoCall):
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         N, alpha = self.horizon - 1, self.step_size
-        here = F(s.x, F.draw(self.batch(k)))
+        here = self.fresh(k, s.x, F)
         half = s.x - alpha * (s.w + here)
-        there = F(half, F.draw(self.batch(k)))
+        there = self.fresh(k, half, F)
         s.w *= (N - k - 1) / (N - k)
         s.w -= there / (N - k)
         s.x = arrays.assign(s.x, half - (N - k - 1) / (N - k) * alpha * (there - here))

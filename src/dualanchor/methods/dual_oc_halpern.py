@@ -16,15 +16,12 @@ class DualOCHalpern(Contractive, DualOHM):
     To `OCHalpern` what `DualOHM` is to `OHM`. Not anytime. With samples `RestartedDualOHM` is better.
     Yoon, Kim, Suh, Ryu 2024; Park and Ryu 2022.
 
-    Update
-    ------
     .. math:: x_{k+1} = x_k + \Bigl(1 - \frac{1}{\varphi_{N-k-1}}\Bigr) \bigl(T_k - T_{k-1}\bigr), \qquad
         T_k = x_k - \alpha F_{B_k}(x_k), \quad T_{-1} = x_0, \quad \varphi_k = \sum_{i=0}^k \gamma^{-2i}
 
-    Guarantee
-    ---------
-    Noiseless, that of `OCHalpern`. Assumption 3.1, batches of size B: the root mean square is at most that plus
-    :math:`\alpha\sigma\sqrt{(1+\gamma)/((1-\gamma)B)}`, several times too large in experiments. Not in the paper.
+    Guarantee without noise: that of `OCHalpern`. With Assumption 3.1, batches of size B: the root mean square is at
+    most that plus :math:`\alpha\sigma\sqrt{(1+\gamma)/((1-\gamma)B)}`, several times too large in experiments. Not in
+    the paper.
 
     Parameters
     ----------

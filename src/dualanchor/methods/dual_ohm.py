@@ -16,14 +16,10 @@ class DualOHM(Scheduled):
     The H-dual of `OHM`: errors do not accumulate, so a constant batch suffices. Not anytime: N is fixed in advance.
     Yoon and Loizou 2026; without noise Yoon, Kim, Suh, Ryu 2024.
 
-    Update
-    ------
     .. math:: x_{k+1} = x_k + \frac{N-k-1}{N-k} \bigl(T_k - T_{k-1}\bigr), \qquad
         T_k = x_k - \alpha F_{B_k}(x_k), \quad T_{-1} = x_0, \quad k = 0, \dots, N-2
 
-    Guarantee
-    ---------
-    Assumptions 3.1 and 3.2, :math:`0 < \alpha \le 2/L`, batches of size B:
+    Guarantee under Assumptions 3.1 and 3.2, :math:`0 < \alpha \le 2/L`, batches of size B:
     :math:`\mathbb E \|F(x_{N-1})\|^2 \le 4D^2/(\alpha^2 N^2) + 6\sigma^2/B` (Theorem 4.1).
     With :math:`\mu > 0` and :math:`\alpha = 1/L` also for every k < N, without Assumption 3.2:
     :math:`8L^2D^2/N^2 + 64 L^4 \mu^{-2} e^{-k\mu/L} D^2 + 4L\sigma^2/(\mu B)` (Theorem 4.5).

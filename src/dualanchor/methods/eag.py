@@ -16,16 +16,13 @@ class EAG(Lipschitz, RemembersStart, TwoCall):
     Extragradient with both half steps pulled back towards the start. Anytime. With samples it is experimental.
     Yoon and Ryu 2021.
 
-    Update
-    ------
     .. math::
         z_{k+1/2} &= z_k + \tfrac{1}{k+2}(z_0 - z_k) - \alpha F_{B_k}(z_k), \\
         z_{k+1} &= z_k + \tfrac{1}{k+2}(z_0 - z_k) - \alpha F_{B'_k}(z_{k+1/2})
 
-    Guarantee
-    ---------
-    Noiseless, :math:`0 < \alpha \le 1/(8M)`, every k: :math:`\|F(z_k)\|^2 \le \frac{4(1 + \alpha M + \alpha^2M^2)}
-    {\alpha^2(1 + \alpha M)} D^2/(k+1)^2`, with 260M^2 at the largest step. None known with samples.
+    Guarantee without noise, :math:`0 < \alpha \le 1/(8M)`, every k:
+    :math:`\|F(z_k)\|^2 \le \frac{4(1 + \alpha M + \alpha^2M^2)}{\alpha^2(1 + \alpha M)} D^2/(k+1)^2`, with 260M^2 at
+    the largest step. None known with samples.
 
     Parameters
     ----------
@@ -54,8 +51,8 @@ class EAG(Lipschitz, RemembersStart, TwoCall):
         alpha, (beta, first) = self.step_size, self.weights(k)
         pulled = beta * (s.anchor - s.x)
         pulled += s.x
-        half = pulled - first * alpha * F(s.x, F.draw(self.batch(k)))
-        s.x = arrays.assign(s.x, pulled - alpha * F(half, F.draw(self.batch(k))))
+        half = pulled - first * alpha * self.fresh(k, s.x, F)
+        s.x = arrays.assign(s.x, pulled - alpha * self.fresh(k, half, F))
 
     def weights(self, k: int) -> tuple[float, float]:
         """The anchor's weight in step k, and the part of the step that the first half takes."""

@@ -12,15 +12,11 @@ class FEG(EAG):
     Anchored extragradient with a longer step than `EAG`. Anytime. With samples it is experimental.
     The first value of the first step is not used. Lee and Kim 2021.
 
-    Update
-    ------
     .. math::
         z_{k+1/2} &= z_k + \beta_k(z_0 - z_k) - (1 - \beta_k)\alpha F_{B_k}(z_k), \\
         z_{k+1} &= z_k + \beta_k(z_0 - z_k) - \alpha F_{B'_k}(z_{k+1/2}), \qquad \beta_k = \tfrac{1}{k+1}
 
-    Guarantee
-    ---------
-    Noiseless, :math:`\alpha = 1/M`, every k: :math:`\|F(z_k)\|^2 \le 4M^2D^2/k^2`. None known with samples.
+    Guarantee without noise, :math:`\alpha = 1/M`: :math:`\|F(z_k)\|^2 \le 4M^2D^2/k^2`. None known with samples.
 
     Parameters
     ----------

@@ -17,13 +17,9 @@ class HalpernPAGE(HalpernStep):
     `OHM` with the estimator :math:`v_k` of `PAGE(big_batch, small_batch)`, for replayable oracles. Anytime. A round
     takes `big_batch` samples, or `small_batch` evaluated twice. Cai, Song, Guzmán, Diakonikolas 2022.
 
-    Update
-    ------
     .. math:: x_{k+1} = \frac{1}{k+2} x_0 + \frac{k+1}{k+2} (x_k - \alpha v_k)
 
-    Guarantee
-    ---------
-    :math:`O(\epsilon^{-3})` samples for the last iterate with batch sizes that follow
+    Guarantee: :math:`O(\epsilon^{-3})` samples for the last iterate with batch sizes that follow
     :math:`\|x_k - x_{k-1}\|` (Cai et al. 2022). None known for the constant sizes of the paper's experiments.
 
     Parameters

@@ -42,16 +42,12 @@ class HalpernVRFinite(RemembersStart, Anchored):
     Anytime. A round takes n evaluations and no draws, or b draws and 2b evaluations: the budget must be many times n.
     Cai, Alacaoglu, Diakonikolas 2024, Algorithm 1.
 
-    Update
-    ------
     .. math:: u_{k+1} = \lambda_k u_0 + (1 - \lambda_k) u_k - \eta G_k, \qquad \lambda_k = \frac{2}{k+4}
 
     with :math:`\eta` = `step_size`. :math:`G_k` is that of `PAGE` with full passes: both first rounds, then with
     probability :math:`4/(k+4)` while :math:`k - 1 \le \sqrt n`, then :math:`4/(\sqrt n + 5)`.
 
-    Guarantee
-    ---------
-    :math:`\tilde O(n + \sqrt n\, \epsilon^{-1})` evaluations for the last iterate with :math:`\eta = 1/(4L)`.
+    Guarantee: :math:`\tilde O(n + \sqrt n\, \epsilon^{-1})` evaluations, last iterate, :math:`\eta = 1/(4L)`.
 
     Parameters
     ----------

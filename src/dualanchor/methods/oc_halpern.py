@@ -48,15 +48,11 @@ class OCHalpern(Contractive, OHM):
     Halpern's step with an anchor that fades geometrically. Anytime. With samples it is experimental.
     Park and Ryu 2022.
 
-    Update
-    ------
     .. math:: x_{k+1} = \frac{1}{\varphi_{k+1}} x_0 + \Bigl(1 - \frac{1}{\varphi_{k+1}}\Bigr)
         \bigl(x_k - \alpha F_{B_k}(x_k)\bigr), \qquad \varphi_k = \sum_{i=0}^k \gamma^{-2i}
 
-    Guarantee
-    ---------
-    Noiseless, T with Lipschitz constant :math:`\gamma`, every N: :math:`\|x_{N-1} - Tx_{N-1}\| \le (1+\gamma) D /
-    \sum_{i<N} \gamma^{-i}`. None known with samples.
+    Guarantee without noise, T with Lipschitz constant :math:`\gamma`, every N:
+    :math:`\|x_{N-1} - Tx_{N-1}\| \le (1+\gamma) D / \sum_{i<N} \gamma^{-i}`. None known with samples.
 
     Parameters
     ----------

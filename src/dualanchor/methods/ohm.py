@@ -26,15 +26,11 @@ class OHM(HalpernStep, Scheduled):
     Each step pulls back towards the start. Anytime. With a constant batch errors accumulate, unlike those of `DualOHM`.
     Halpern 1967; Lieder 2021; Kim 2021; with samples Cai, Song, Guzmán, Diakonikolas 2022.
 
-    Update
-    ------
     .. math:: x_{k+1} = \frac{1}{k+2} x_0 + \frac{k+1}{k+2} \bigl(x_k - \alpha F_{B_k}(x_k)\bigr)
 
-    Guarantee
-    ---------
-    Noiseless, :math:`0 < \alpha \le 2/L`: :math:`\|F(x_{N-1})\| \le 2D/(\alpha N)` for every N (Proposition 3.3).
-    With `Growing(c)` batches :math:`O(\epsilon^{-4})` samples (Proposition 3.4). None for constant batches: the squared
-    residual can grow like :math:`4 N \sigma^2 / (3B)`.
+    Guarantee without noise, :math:`0 < \alpha \le 2/L`, every N: :math:`\|F(x_{N-1})\| \le 2D/(\alpha N)` (Proposition
+    3.3). With `Growing(c)` batches :math:`O(\epsilon^{-4})` samples (Proposition 3.4). None for constant batches: the
+    squared residual can grow like :math:`4 N \sigma^2 / (3B)`.
 
     Parameters
     ----------

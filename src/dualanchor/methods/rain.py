@@ -21,17 +21,13 @@ class RAIN(TwoCall):
     Extragradient on F plus a geometrically growing pull towards a weighted mean of all earlier iterates. Anytime.
     Chen and Luo 2024.
 
-    Update
-    ------
     .. math::
         z_{k+1/2} &= z_k - \eta\bigl(\hat F(z_k; \xi_k) + r_k(z_k)\bigr), \\
         z_{k+1} &= z_k - \eta\bigl(\hat F(z_{k+1/2}; \xi_{k+1/2}) + r_k(z_{k+1/2})\bigr), \\
         r_k(x) &= \lambda\gamma(S_k x - m_k), \qquad
         S_k = \sum_{t<k} (1+\gamma)^t, \qquad m_k = \sum_{t<k} (1+\gamma)^t z_t
 
-    Guarantee
-    ---------
-    None known for the single loop, which its authors use in experiments; see `RAINDoubleLoop`.
+    Guarantee: none known for the single loop, which its authors use in experiments; see `RAINDoubleLoop`.
 
     Parameters
     ----------
@@ -62,9 +58,9 @@ class RAIN(TwoCall):
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         gamma, weight = self.growth, number(np.power(1 + self.growth, -1.0 * k))
         pull = number(self.anchor_weight * np.expm1(k * np.log1p(gamma)))  # lambda gamma S_k
-        move = self.step_size * (pull * s.gap + F(s.x, F.draw(self.batch(k))))
+        move = self.step_size * (pull * s.gap + self.fresh(k, s.x, F))
         half, gap = s.x - move, s.gap - move
-        move = self.step_size * (pull * gap + F(half, F.draw(self.batch(k))))
+        move = self.step_size * (pull * gap + self.fresh(k, half, F))
         s.x -= move
         s.gap *= (1 - weight) / (1 + gamma - weight)  # z_k enters the mean with weight (1 + gamma)^k / S_{k+1}
         s.gap -= move

@@ -55,8 +55,6 @@ class RAINDoubleLoop(TwoCall):
     Each stage adds a pull towards the point where the one before ended. Not anytime: all loops are fixed in advance.
     Chen and Luo 2024.
 
-    Update
-    ------
     Stage s = 0, 1, .. starts from :math:`z_s` and takes extragradient steps as in `SEG` on
 
     .. math:: F^{(s)}(z) = F(z) + \sum_{i \le s} \lambda_i (z - z_i), \qquad \lambda_i = 2^i \lambda, \qquad
@@ -65,9 +63,7 @@ class RAINDoubleLoop(TwoCall):
     first :math:`N_s` epochs of :math:`T_s` steps of :math:`1/(4M_s)`, then epochs r = 1 .. :math:`K_s` of
     :math:`2^{r+2} T_s` steps of :math:`1/(2^{r+3}M_s)`; the mean of an epoch's half steps starts the next.
 
-    Guarantee
-    ---------
-    :math:`\tilde O(\epsilon^{-2})` samples with the loops of `loops_for_accuracy`; see the notes. None for other loops.
+    Guarantee: :math:`\tilde O(\epsilon^{-2})` samples with the loops of `loops_for_accuracy`; see the notes; no others.
 
     Parameters
     ----------
@@ -134,12 +130,12 @@ class RAINDoubleLoop(TwoCall):
         return State(x=arrays.copy(x0), mean=arrays.copy(x0), centre=arrays.copy(x0))
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
-        B, number = self.batch(k), bisect_right(self._ends, k)
+        G, number = self.fresh(k, s.x, F), bisect_right(self._ends, k)
         epoch, t = self.plan[number], k - self._ends[number] + self.plan[number].length
         pull = self.anchor_weight * (2 ** (epoch.stage + 1) - 1)  # the sum of all lambda_i, towards their mean
         eta = epoch.factor * self.step_size / (1 + 4 * self.step_size * pull)
-        half = s.x - eta * (F(s.x, F.draw(B)) + pull * (s.x - s.centre))
-        move = eta * (F(half, F.draw(B)) + pull * (half - s.centre))
+        half = s.x - eta * (G + pull * (s.x - s.centre))
+        move = eta * (self.fresh(k, half, F) + pull * (half - s.centre))
         s.mean += (half - s.mean) / (t + 1)
         s.x -= move
         if t + 1 == epoch.length:

@@ -24,15 +24,12 @@ class RestartedDualOHM(Staged, Anchored):
 
     Not anytime: all stages are fixed in advance, by name those of the smallest bound for a budget, mu, sigma and D.
 
-    Update
-    ------
-    That of `DualOHM`, started anew at the end of each stage.
+    The update of `DualOHM`, started anew at the end of each stage.
 
-    Guarantee
-    ---------
-    Assumptions 3.1 and 3.2, :math:`0 < \alpha \le 2/L`, :math:`\mathrm{dist}(x, \text{roots}) \le \|F(x)\|/\mu`: from a
-    root mean square residual r a stage ends with that of `TaperedDualOHM` for :math:`D = r/\mu`; about
-    :math:`\frac{16}{3}\ln^2(4\kappa)\,\sigma^2/\epsilon^2` samples with tapered batches. Not in the paper.
+    Guarantee under Assumptions 3.1 and 3.2, :math:`0 < \alpha \le 2/L`,
+    :math:`\mathrm{dist}(x, \text{roots}) \le \|F(x)\|/\mu`: from a root mean square residual r a stage ends with that
+    of `TaperedDualOHM` for :math:`D = r/\mu`; about :math:`\frac{16}{3}\ln^2(4\kappa)\,\sigma^2/\epsilon^2` samples
+    with tapered batches. Not in the paper.
 
     Parameters
     ----------

@@ -15,13 +15,9 @@ class SEG(TwoCall):
     Looks ahead with one batch and steps with another. Anytime, no anchor.
     Korpelevich 1976; Gorbunov, Berard, Gidel, Loizou 2022.
 
-    Update
-    ------
     .. math:: x_{k+1/2} = x_k - \alpha F_{B_k}(x_k), \qquad x_{k+1} = x_k - \alpha F_{B'_k}(x_{k+1/2})
 
-    Guarantee
-    ---------
-    None known for the last iterate; :math:`O(\epsilon^{-4})` samples for a random iterate (the paper's Table 1).
+    Guarantee: none known for the last iterate; :math:`O(\epsilon^{-4})` samples for a random iterate (Table 1).
 
     Parameters
     ----------
@@ -46,5 +42,5 @@ class SEG(TwoCall):
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         alpha = self.step_size
-        half = s.x - alpha * F(s.x, F.draw(self.batch(k)))
-        s.x -= alpha * F(half, F.draw(self.batch(k)))
+        half = s.x - alpha * self.fresh(k, s.x, F)
+        s.x -= alpha * self.fresh(k, half, F)

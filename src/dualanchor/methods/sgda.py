@@ -17,13 +17,9 @@ class SGDA(Method):
     Anytime. With a constant step it stops improving at a level set by step and noise.
     Gorbunov, Berard, Gidel, Loizou 2022.
 
-    Update
-    ------
     .. math:: x_{k+1} = x_k - \alpha F_{B_k}(x_k)
 
-    Guarantee
-    ---------
-    None known for the last iterate; :math:`O(\epsilon^{-4})` samples for a random iterate (the paper's Table 1).
+    Guarantee: none known for the last iterate; :math:`O(\epsilon^{-4})` samples for a random iterate (Table 1).
 
     Parameters
     ----------

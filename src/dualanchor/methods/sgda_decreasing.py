@@ -20,16 +20,13 @@ class DecreasingSGDA(SGDA):
     Anytime. A :math:`\mu` that is too large makes the steps too short. Robbins and Monro 1951; Gorbunov, Berard, Gidel,
     Loizou 2022.
 
-    Update
-    ------
     .. math:: x_{k+1} = x_k - \alpha_k F_{B_k}(x_k), \qquad
         \alpha_k = \min\left\{\alpha, \frac{1}{\mu (k + k_0)}\right\}
 
-    Guarantee
-    ---------
-    Assumption 3.1, F also 1/L-cocoercive, :math:`\alpha \le 2/L`: :math:`\mathbb E \|x_k - x_\star\|^2 \le d_k`,
-    :math:`d_0 = D^2`, :math:`d_{k+1} = (1 - \alpha_k\mu(2 - \alpha_k L)) d_k + \alpha_k^2\sigma^2/B_k`. For
-    :math:`\alpha = 1/L` that is :math:`O(\sigma^2 \ln k/(\mu^2 k))`, and :math:`\|F(x_k)\| \le L \|x_k - x_\star\|`.
+    Guarantee under Assumption 3.1 for 1/L-cocoercive F, :math:`\alpha \le 2/L`:
+    :math:`\mathbb E \|x_k - x_\star\|^2 \le d_k`, :math:`d_0 = D^2`,
+    :math:`d_{k+1} = (1 - \alpha_k\mu(2 - \alpha_k L)) d_k + \alpha_k^2\sigma^2/B_k`. For :math:`\alpha = 1/L` that is
+    :math:`O(\sigma^2 \ln k/(\mu^2 k))`, and :math:`\|F(x_k)\| \le L \|x_k - x_\star\|`.
 
     Parameters
     ----------

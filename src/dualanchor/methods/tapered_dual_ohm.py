@@ -15,15 +15,12 @@ class TaperedDualOHM(DualOHM):
 
     Batches grow towards the end of a run, where errors weigh more. Not anytime.
 
-    Update
-    ------
-    That of `DualOHM` with :math:`B_k = \max\{1, \lceil C / \sqrt{(N-k)(N-k-1)} \rceil\}`, which is `Tapered(C)`.
+    The update of `DualOHM` with :math:`B_k = \max\{1, \lceil C / \sqrt{(N-k)(N-k-1)} \rceil\}`, which is `Tapered(C)`.
 
-    Guarantee
-    ---------
-    Assumptions 3.1 and 3.2, :math:`0 < \alpha \le 2/L`: :math:`\mathbb E \|F(x_{N-1})\|^2 \le (A + \sqrt{A^2 + W})^2`,
-    :math:`A = D/(\alpha N)`, :math:`W = 2\sigma^2 \sum_k 1/(B_k(N-k)(N-k-1))` (Theorem A);
-    :math:`\tilde O(\epsilon^{-2})` samples (Theorem B). Not in the paper.
+    Guarantee under Assumptions 3.1 and 3.2, :math:`0 < \alpha \le 2/L`:
+    :math:`\mathbb E \|F(x_{N-1})\|^2 \le (A + \sqrt{A^2 + W})^2`, :math:`A = D/(\alpha N)`,
+    :math:`W = 2\sigma^2 \sum_k 1/(B_k(N-k)(N-k-1))` (Theorem A); :math:`\tilde O(\epsilon^{-2})` samples (Theorem B).
+    Not in the paper.
 
     Parameters
     ----------
