@@ -154,14 +154,6 @@ def put(x: Array, rows: Any, value: Any) -> Array:
     return _at(x)[rows].set(value)
 
 
-def add(x: Array, rows: Any, value: Any) -> Array:
-    """The array with these values added in some rows, as in `put`; no index stands there twice."""
-    if isinstance(x, np.ndarray):
-        x[rows] += value
-        return x
-    return _at(x)[rows].add(value)
-
-
 def assign(x: Array, value: Any) -> Array:
     """The array with these values, in place where it can be written to."""
     return put(x, slice(None), value if isinstance(x, np.ndarray) else like(value, x))

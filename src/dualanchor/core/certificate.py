@@ -9,6 +9,7 @@ import numpy as np
 from dualanchor.core import check
 from dualanchor.core.files import jsonable
 from dualanchor.core.finding import Finding
+from dualanchor.core.render import span
 from dualanchor.core.types import Array
 
 NUMBERS = ("residual", "upper", "squared", "sigma")
@@ -85,23 +86,11 @@ class Certificate:
     @property
     def text(self) -> str:
         """The statement, in a sentence."""
-        several, basis = np.ndim(self.upper) > 0, RULE_TEXTS[self.rule].format(self.assumed_sigma)
-        return (
-            f"||F(x)|| <= {_span(self.upper)} with confidence {100 * self.confidence:g} % {'each ' if several else ''}"
-            f"({basis}); estimate {_span(self.residual)} from {_counts(self.samples)} fresh samples"
-            f"{f' at each of {np.size(self.upper)} points' if several else ''}"
-        )
+        upper, residual, samples = span(self.upper, ".4g"), span(self.residual, ".4g"), span(self.samples, ",")
+        each, points = (" each", f" at each of {np.size(self.upper)} points") if np.ndim(self.upper) else ("", "")
+        basis = RULE_TEXTS[self.rule].format(self.assumed_sigma)
+        bound = f"||F(x)|| <= {upper} with confidence {100 * self.confidence:g} %{each} ({basis})"
+        return f"{bound}; estimate {residual} from {samples} fresh samples{points}"
 
     def __repr__(self) -> str:
         return "\n".join([f"Certificate: {self.text}", *(f"  {one.label}: {one}" for one in self.findings)])
-
-
-def _counts(values: Any) -> str:
-    low, high = np.min(values), np.max(values)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _span(values: Any) -> str:
-    if np.ndim(values) == 0:
-        return f"{values:.4g}"
-    return f"{np.min(values):.4g} to {np.max(values):.4g}, median {np.median(values):.4g},"

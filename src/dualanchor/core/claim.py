@@ -36,8 +36,7 @@ class Claim:
 
     Attributes
     ----------
-    kind : ClaimKind
-        "not-reached" if no certificate says eps; "none" if a theorem was planned for and does not apply.
+    kind : ClaimKind, "not-reached" if no certificate says eps; "none" if a theorem was planned for and does not apply
     bound : float or None, of the residual; for "not-reached" the largest certified bound, None if there is none
     confidence : float or None, with this probability; None for a bound in root mean square
     theorem, assumptions : the result behind it, and what it rests on

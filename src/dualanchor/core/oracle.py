@@ -22,10 +22,8 @@ class Batch:
 
     Attributes
     ----------
-    size : int or array of int
-        What one evaluation of the batch costs, for all rows or per row.
-    data : object
-        Private to the oracle that made it: component indices, positions in the streams, ...
+    size : int or array of int, what one evaluation of the batch costs, for all rows or per row
+    data : object, private to the oracle that made it: component indices, positions in the streams
     """
 
     size: Counts
@@ -40,22 +38,15 @@ class Oracle(ABC):
 
     Attributes
     ----------
-    knows_operator : bool
-        Whether `operator` gives the true F(x); residuals can then be recorded.
-    replayable : bool or None
-        Whether one batch can be evaluated at two points (None: not known yet).
-    components : int or None
-        The number n of components of a finite sum, which makes full passes possible.
-    dimension : int or None
-        The number d of coordinates, where only points of this dimension can be evaluated.
-    operator_price : float
-        How many evaluations computing the true operator is worth; recording is in proportion to it.
-    mixed_sizes : bool
-        Whether `draw` takes one batch size per row; if not, the Session draws rows of one size together.
+    knows_operator : bool, whether `operator` gives the true F(x); residuals can then be recorded
+    replayable : bool or None, whether one batch can be evaluated at two points (None: not known yet)
+    components : int or None, the number n of components of a finite sum, which makes full passes possible
+    dimension : int or None, the number d of coordinates, where only points of this dimension can be evaluated
+    operator_price : float, how many evaluations computing the true operator is worth; recording is in proportion to it
+    mixed_sizes : bool, whether `draw` takes one batch size per row; if not, the Session draws rows of one size together
     rowwise : bool
         Whether a row's value is the same to the last bit whatever rows are beside it, in a newly allocated array.
-    inner : Oracle or None
-        The oracle that a wrapper evaluates.
+    inner : Oracle or None, the oracle that a wrapper evaluates
     """
 
     knows_operator: bool = False
@@ -146,17 +137,11 @@ def require_dimension(oracle: Oracle, size: int, owner: str) -> None:
     """Raise unless an oracle that tells its dimension takes points of this size."""
     own = oracle.dimension
     if own is not None and size != own:
-        raise ArgumentError(
-            f"{owner} must have {own} {'coordinate' if own == 1 else 'coordinates'}, as the oracle does",
-            size,
-            f"Pass a point of length {own}, or check the oracle's data",
-        )
+        rule = f"{owner} must have {own} {'coordinate' if own == 1 else 'coordinates'}, as the oracle does"
+        raise ArgumentError(rule, size, f"Pass a point of length {own}, or check the oracle's data")
 
 
 def no_full_pass(received: str) -> CapabilityError:
     """The error for a full pass over what is not a finite sum."""
-    return CapabilityError(
-        "A full pass needs a finite sum",
-        received,
-        "Use FiniteSum, or a method that needs no full pass, such as s-dual-ohm",
-    )
+    remedy = "Use FiniteSum, or a method that needs no full pass, such as s-dual-ohm"
+    return CapabilityError("A full pass needs a finite sum", received, remedy)

@@ -54,7 +54,7 @@ class PAGE(Estimator):
         else:
             new, old = np.flatnonzero(coin), np.flatnonzero(tails)
             v = arrays.put(v, new, self.fresh(F.at(coin), s.x[new], coin))
-            v = arrays.add(v, old, self.difference(F.at(tails), s.x[old], s.previous[old], tails))
+            v = arrays.put(v, old, v[old] + self.difference(F.at(tails), s.x[old], s.previous[old], tails))
         s.estimate, s.previous = v, arrays.copy(s.x)
         return v
 

@@ -45,8 +45,7 @@ def solve_jit(
         `sample(x, n, key)`: the mean of n independent samples of F at x, a pure function of JAX arrays. With one batch
         size n is a Python int. With a schedule it is a traced number of x's dtype, which cannot be used as a shape:
         such a sampler draws means of n samples at once, like Gaussian noise divided by the root of n.
-    x0 : array or Result
-        The start, of any shape, or a run whose end it is, with one replication or as many.
+    x0 : array or Result, the start, of any shape, or a run whose end it is, with one replication or as many
     step_size, horizon, batch_size : as in `DualOHM`
     seed : int, step k of replication r gets the key of (seed, r, k)
     reps : int, independent replications, computed side by side by `jax.vmap`

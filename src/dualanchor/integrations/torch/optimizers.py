@@ -23,8 +23,7 @@ class DualAnchor(FieldOptimizer):
 
     Parameters
     ----------
-    params : iterable
-        Parameters, or groups of them with settings of their own: `{"params": ..., "maximize": True}`.
+    params : iterable, parameters, or groups of them with settings of their own: `{"params": ..., "maximize": True}`
     lr : float, :math:`\alpha`, read at every step
     horizon : int
         N; N - 1 steps exist, a further one raises `HorizonError`. Where groups differ, the shortest ends the run.
