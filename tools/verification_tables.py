@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from dualanchor.cli.verify import number, share
+from dualanchor.cli.verify import number
 from dualanchor.paper.verify import Check, verify
 from dualanchor.paper.verify.complexity import Curve, Fit, measure
 from dualanchor.paper.verify.complexity_figure import draw_complexity
@@ -25,7 +25,8 @@ def statements(checks: list[Check], source: str) -> str:
     for name, group in groupby((check for check in checks if check.source == source), key=lambda check: check.id):
         rows = list(group)
         near = max(rows, key=lambda check: -1.0 if check.ratio != check.ratio else check.ratio)
-        numbers = f"{number(near.measured)} | {number(near.bound)} | {share(near.ratio)}"
+        ratio = f"{near.ratio:.3f}" if near.bound else "-"
+        numbers = f"{number(near.measured)} | {number(near.bound)} | {ratio}"
         lines.append(f"| {name} | {near.kind} | {len(rows)} | {near.operator.replace('|', '&#124;')} | {numbers} |")
     return "\n".join(lines)
 
