@@ -86,7 +86,7 @@ def test_a_callback_stops_the_run(case):
         result = da.solve(case.problem, case.make(horizon=40), stop=da.Steps(9), seed=SEED, callback=callback)
         assert result.nit == 1
         assert result.status is da.Status.CALLBACK
-        assert result.success
+        assert result.status.ended_as_asked
         assert result.history.k[-1] == 1
 
 

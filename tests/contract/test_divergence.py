@@ -10,6 +10,7 @@ from tests.contract.oracles import WatchedProblem
 
 import dualanchor as da
 from dualanchor.run.driver import CHECK_INTERVAL
+from dualanchor.run.rows import WINDOW
 
 
 def iterate(s):
@@ -91,7 +92,7 @@ def test_no_row_but_the_diverged_ones_is_stepped_again(monkeypatch):
     assert (evaluated[~gone] == steps).all()
     chunk = (result.nit[gone] - 1) // CHECK_INTERVAL  # in which the row diverged
     assert len(set(chunk)) == 2
-    begin, end = np.maximum(1, chunk * CHECK_INTERVAL), (chunk + 1) * CHECK_INTERVAL  # the first step is alone
+    begin, end = np.maximum(WINDOW, chunk * CHECK_INTERVAL), (chunk + 1) * CHECK_INTERVAL  # first steps alone
     np.testing.assert_array_equal(evaluated[gone], end + result.nit[gone] - begin)
 
 

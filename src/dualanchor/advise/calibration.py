@@ -8,6 +8,7 @@ from typing import Any, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from dualanchor.core.certificate import Certificate
 from dualanchor.core.files import jsonable
 from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.problem import Constants
@@ -91,6 +92,12 @@ class Calibration:
     def D_at_least(self) -> float:
         """(a/2) ‖F(x0)‖ with a = `largest_step` and the lower end for ‖F(x0)‖: a bound as long as a <= 2/L."""
         return 0.5 * (self.largest_step or 0.0) * self.residual_interval[0]
+
+    def start_certificate(self) -> Certificate:
+        """The interval of ‖F(x0)‖ as a certificate; each end has more than the confidence of the interval."""
+        lower, upper = self.residual_interval
+        numbers = (self.residual, lower, upper, self.residual**2, self.sigma)
+        return Certificate(*numbers, confidence=self.confidence, samples=self.draws, groups=1, rule="min")
 
     def constants(self) -> Constants:
         """Sigma at x0 and the guess of D. Not L and not mu: what is seen locally bounds neither."""

@@ -146,6 +146,7 @@ def certificate_from_session(
 
     return Certificate(
         residual=number(np.sqrt(np.maximum(m.square, 0.0))),
+        lower=number(bounds.lower_by_square(m, 1 - confidence)),
         upper=number(_BOUNDS[rule](m, known**2 / (groups * size), 1 - confidence)),
         squared=number(m.square),
         sigma=number(np.sqrt(size * m.trace)),

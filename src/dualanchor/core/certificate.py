@@ -12,7 +12,7 @@ from dualanchor.core.finding import Finding
 from dualanchor.core.render import span
 from dualanchor.core.types import Array
 
-NUMBERS = ("residual", "upper", "squared", "sigma")
+NUMBERS = ("residual", "lower", "upper", "squared", "sigma")
 RULE_TEXTS = {
     "min": "asymptotic",
     "any-distribution": "for every distribution with sigma <= {:.4g}",
@@ -30,16 +30,20 @@ class Certificate:
     Attributes
     ----------
     residual : float or array, the estimate of ‖F(x)‖: the root of `squared`, or 0 where that is negative
-    upper : float or array, the upper bound; infinite where samples were too large to be squared
+    lower, upper : float or array
+        The bounds, each with the stated confidence by itself; infinite where samples were too large to be squared. The
+        lower one is asymptotic whatever the rule.
     squared : float or array, the unbiased estimate of ‖F(x)‖²; may be negative; average this one, not `residual`
     sigma : float or array, the estimated noise of one sample, the root of its variance E‖F̂(x; ξ) - F(x)‖²
     confidence : float, the probability that the procedure is right
     samples, groups : int, samples at each point (an array where they differ), and into how many groups they were cut
     rule, assumed_sigma : how the bound was made, as named in `certify`, and the noise that it assumes at most, if any
     findings : tuple of Finding, what the bound rests on and what to watch
+    composite : bool, whether the residual is that of F(x) + g with g in G(x)
     """
 
     residual: Any
+    lower: Any
     upper: Any
     squared: Any
     sigma: Any
@@ -49,6 +53,7 @@ class Certificate:
     rule: str
     findings: tuple[Finding, ...] = ()
     assumed_sigma: float | None = None
+    composite: bool = False
 
     def holds_for(self, eps: float) -> Any:
         r"""Whether the certificate says :math:`\|F(x)\| \le` `eps`; an array for several points."""
@@ -76,6 +81,17 @@ class Certificate:
         findings = tuple(map(Finding.from_dict, facts.get("findings", ())))
         return cls(**given | {"samples": samples, "findings": findings})
 
+    def replaced(self, rows: Array, other: "Certificate") -> Self:
+        """The certificate with the numbers of another one, of a single point, where `rows` is True."""
+        pairs = {name: (getattr(other, name), getattr(self, name)) for name in NUMBERS}
+        numbers: dict[str, Any] = {name: np.where(rows, *pair)[()] for name, pair in pairs.items()}
+        return replace(self, **numbers)
+
+    def repeated(self, count: int) -> Self:
+        """The certificate of a single point for as many copies of it."""
+        numbers: dict[str, Any] = {name: np.full(count, getattr(self, name)) for name in NUMBERS}
+        return replace(self, **numbers)
+
     def spread(self, rows: Array) -> Self:
         """The certificate for more points: the numbers stand where `rows` is True, infinite ones elsewhere."""
         numbers: dict[str, Any] = {name: np.full(len(rows), np.inf) for name in NUMBERS}
@@ -89,7 +105,8 @@ class Certificate:
         upper, residual, samples = span(self.upper, ".4g"), span(self.residual, ".4g"), span(self.samples, ",")
         each, points = (" each", f" at each of {np.size(self.upper)} points") if np.ndim(self.upper) else ("", "")
         basis = RULE_TEXTS[self.rule].format(self.assumed_sigma)
-        bound = f"||F(x)|| <= {upper} with confidence {100 * self.confidence:g} %{each} ({basis})"
+        norm = "||F(x) + g||" if self.composite else "||F(x)||"
+        bound = f"{norm} <= {upper} with confidence {100 * self.confidence:g} %{each} ({basis})"
         return f"{bound}; estimate {residual} from {samples} fresh samples{points}"
 
     def __repr__(self) -> str:

@@ -100,6 +100,11 @@ def _stopped_early(v: Values) -> str:
     return f"ended at step {v['step']}, before the horizon {v['horizon']}{runs}: not the iterate of the theorem"
 
 
+def _diverged(v: Values) -> str:
+    runs = "" if v["runs"] == v["of"] else f"{v['runs']} of {v['of']} runs "
+    return f"{runs}diverged, at step {v['step']}; x is the start again, or the best point that was certified"
+
+
 def _residual_grew(v: Values) -> str:
     start = "" if v.get("start") is None else f" from {v['start']:.3g}"
     end = _FORMATTER.format("{0:.3g}", v["end"])
@@ -162,6 +167,7 @@ _ROUTES: Texts = {
     "route-budget": "a budget and no guarantee asked for: averaging, or Dual-OHM where averaging is seen to be biased",
     "route-certified": _route_certified,
     "route-method": "the method asked for",
+    "route-start": "x0 reaches eps as it is: nothing was run",
     "extragradient": _extragradient,
 }
 _SAMPLES = {
@@ -180,7 +186,7 @@ _VIOLATIONS = {
     "not the Lipschitz constant: M^2/mu)",
     "sigma-too-small": "sigma = {given:.4g} is too small: at {at} it is {relation} {seen:.4g}",
     "D-too-small": "D = {given:.4g} is too small: |F(x0)|/L is at least {seen:.4g}",
-    "above-bound": "the residual is about {residual:.4g}, far above the bound of {bound:.4g}: check L, sigma and D",
+    "above-bound": "the residual is at least {residual:.4g}, above the bound of {bound:.4g}: check L, sigma and D",
     "biased-batches": "the mean of {size} samples differs from the mean of single samples: the oracle is biased, or "
     "returns a sum instead of a mean",
     "batch-variance": "the mean of {size} samples has {ratio:.2g} times the variance that independent samples give: "
@@ -198,8 +204,15 @@ _WARNINGS: Texts = {
     "are rougher, and methods that evaluate one batch at two points cannot run",
     "nan-from-sample": _nan_from_sample,
     "checkpoint-not-written": "the checkpoint could not be written, so the run cannot be resumed from here: {error}",
+    "diverged": _diverged,
     "residual-grew": _residual_grew,
-    "residual-did-not-fall": "the residual did not fall: {start:.3g} or more at x0, about {end:.3g} now; has F a root?",
+    "samples-grew": "samples are about {factor:.2g} times as large as at the start: the step or the noise is too large "
+    "(is L right?), or F is not monotone",
+    "residual-did-not-fall": "the residual did not fall: about {start:.3g} at x0 and {end:.3g} now; has F a root?",
+    "fall-not-visible": "not seen whether the residual fell: about {start:.3g} at x0, at most {upper:.3g} now; x0 may "
+    "be a root already, or more samples are needed",
+    "residual-fell-little": "the residual fell only from about {start:.3g} to {end:.3g}: is L right? Are more samples "
+    "needed?",
     "stalled": "the residual has stayed near {residual:.2g} for most of the samples, so more may not help: is there a "
     "root, and does the method come nearer to it with this step and batch size?",
 }
@@ -215,6 +228,7 @@ _RUN_NOTES: Texts = {
     "estimated-constants": _estimated_constants,
     "composite-residual": "residual and certificate are those of F(x) + g with g in G(x), at x = prox(z)",
     "longer-steps": "batches of at least {size:,} admit steps of {step:.4g} and save {saved:,} of {rounds:,} rounds",
+    "not-checked": "no certificate asked for: success means no more than that the run ended as asked",
     "no-certificate": "no certificate: that takes a budget of {least} samples or more",
     "interrupted-before-run": "interrupted before the run had begun: x is x0",
     "certificate-interrupted": "interrupted while the certificate was being made, so there is none",

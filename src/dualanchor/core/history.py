@@ -20,6 +20,7 @@ class Status(Enum):
     WALL_TIME = "stopped because the time was up"
     CALLBACK = "stopped because the callback asked for it"
     DIVERGED = "diverged: an iterate became infinite or too large to square; try a smaller step"
+    REFUSED = "not started: samples at the start contradict what every method assumes"
     FAILED = "stopped because the oracle failed; this is the iterate before the failure"
     INTERRUPTED = "interrupted by the user; this is the last complete iterate"
 
@@ -29,7 +30,7 @@ class Status(Enum):
         return self not in _UNWANTED
 
 
-_UNWANTED = frozenset({Status.RUNNING, Status.DIVERGED, Status.FAILED, Status.INTERRUPTED})
+_UNWANTED = frozenset({Status.RUNNING, Status.DIVERGED, Status.REFUSED, Status.FAILED, Status.INTERRUPTED})
 
 
 @dataclass(frozen=True, repr=False)

@@ -30,14 +30,16 @@ class Session:
     oracle, streams : what is sampled, and where its randomness comes from
     draws, evals : int or array of int, fresh samples and operator evaluations so far, for all rows or per row
     checking : bool, whether each value is examined: real, finite at moderate points, and the point left unchanged
+    seen : array (rows, 2), of the last value that was examined: its squared norm and the batch size; None before
     """
 
-    __slots__ = ("checking", "draws", "evals", "oracle", "streams")
+    __slots__ = ("checking", "draws", "evals", "oracle", "seen", "streams")
 
     def __init__(self, oracle: Oracle, streams: Streams, draws: Counts = 0, evals: Counts = 0) -> None:
         self.oracle, self.streams = oracle, streams
         self.draws, self.evals = draws, evals
         self.checking = True
+        self.seen: Array | None = None
 
     def draw(self, size: Counts) -> Batch:
         """Draw `size` fresh samples for each row (an int, or one per row); counted as draws."""
@@ -72,6 +74,9 @@ class Session:
         if before is not None:
             _require_numbers(x, value, self.oracle)
             _require_unchanged(x, before)
+            if not self.oracle.knows_operator:
+                squares = arrays.to_host(arrays.row_squares(value))
+                self.seen = np.stack(np.broadcast_arrays(squares, batch.size), axis=1).astype(float)
         return value
 
     def fresh(self, x: Array, size: Counts) -> Array:

@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     CERTIFICATE = 5
     SELECTION = 6
     FIRST_BATCH = 7
+    START_RESIDUAL = 8
 
 
 class Kind(IntEnum):

@@ -48,7 +48,7 @@ def solve_composite(request: Request, oracle: Oracle, prox: Callable[[Array, Any
     limit: dict[str, Any] = {"max_samples" if request.budget is None else "budget": request.limit - first}
     mu = float(composite_strength(step, request.mu))
     inner = replace(request.showing(primal), L=2 / step, M=None, mu=mu, **limit)
-    info = CompositeInfo(float(composite_modulus(step, request.mu)), step / sqrt(first), first)
+    info = CompositeInfo(float(composite_modulus(step, request.mu)), step / sqrt(first), first, x0)
     try:
         found = Route(inner, composite, z0[0] if request.reps == 1 else z0, info).result()
     except OracleError as error:
@@ -56,10 +56,11 @@ def solve_composite(request: Request, oracle: Oracle, prox: Callable[[Array, Any
             error.result = replace(error.result, x=primal(error.result.x))
         raise
     claim = None if found.claim is None else replace(found.claim, composite=True)
+    certificate = None if found.certificate is None else replace(found.certificate, composite=True)
     state = {**found.state, "z": found.x.reshape(-1, found.x.shape[-1])}
     findings = (*found.findings, Finding.of("start-point-samples", samples=first), Finding.of("composite-residual"))
     found = replace(found, nfev=found.nfev + first, draws=found.draws + first)
-    return replace(found, x=primal(found.x), claim=claim, state=state, findings=findings)
+    return replace(found, x=primal(found.x), claim=claim, certificate=certificate, state=state, findings=findings)
 
 
 def _like(saved: Array, x: Array) -> Array:

@@ -4,7 +4,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from math import inf, sqrt
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,15 +30,24 @@ from dualanchor.run.checkpoint import digest_of
 
 _PACKAGE = str(Path(__file__).parents[1])
 _SLACK = 1.25  # by how much samples must exceed a constant before they contradict it
+_STAYED = 0.9  # of the residual at x0: a residual above that has not fallen
 _WIDER = 2.0  # by how much the noise in a certificate must exceed sigma before it contradicts it
 
 
 class CompositeInfo(NamedTuple):
-    """What a composite problem adds: its sharpness, how far one sample's noise moves z0, the samples spent on z0."""
+    """What a composite problem adds: its sharpness, how far one sample's noise moves z0, the samples spent on z0.
+
+    `fallback` (d,) is the z that stands for the user's x0: a run that makes it worse returns there.
+    """
 
     modulus: float
     noise_shift: float
     start_samples: int
+    fallback: Array
+
+
+class Refused(Exception):  # noqa: N818
+    """Samples show that no method could find a root: nothing more is to be spent."""
 
 
 class Evidence:
@@ -50,7 +59,8 @@ class Evidence:
         self.evals = self.draws = 0
         self.findings: list[Finding] = []
         self.one_x0 = x0 if x0.ndim == 1 else x0[0]  # (d,), the first of several
-        self._start_residual: tuple[float, float] = (0.0, inf)  # bounds of the residual at x0
+        self.fallback = self.one_x0 if composite is None else composite.fallback  # (d,), where runs that diverge return
+        self.start: Certificate | None = None  # of the residual there
 
     def add(self, code: str, **values: Any) -> None:
         """Add a finding."""
@@ -62,7 +72,7 @@ class Evidence:
         self.draws += draws
 
     def calibrate(self, samples: int, needed: bool = False) -> None:
-        """Calibrate, if there is a reason to, and warn of what contradicts the assumptions."""
+        """Calibrate, if there is a reason to, and warn of what contradicts the assumptions; raises Refused."""
         samples = max(samples, MIN_PILOT_SAMPLES) if needed else samples
         if not samples or not (self.request.check or needed):
             return
@@ -72,26 +82,37 @@ class Evidence:
                 return calibrate(oracle, self.one_x0, samples, seed=self.request.seed)
 
         seen = self.request.once("calibration", make, Calibration.facts, Calibration.from_facts)
-        self.calibration, self._start_residual = seen, seen.residual_interval
+        self.calibration = seen
+        self.start = seen.start_certificate() if self.composite is None else None
         self.charge(seen.evals, seen.draws)
         found = [*seen.warnings, *contradictions(self.request, seen, self.composite is None)]
         self.findings += found
         for one in violations(found):
             _warn(one)
+        if seen.decreasing:
+            raise Refused
 
     def conclude(self, result: Result, samples: int, plan: Plan | None = None, claim: Claim | None = None) -> Result:
-        """A run's result with its certificate; `claim` is what a theorem says unless something contradicts it."""
+        """A run's result, judged by a certificate; `claim` is what a theorem says unless something contradicts it.
+
+        Without success where the certificate shows a residual above eps, or above the bound of a theorem that was asked
+        for; where nothing stands behind eps or a guarantee any more; and where the residual has visibly grown or, with
+        a plain budget, not visibly fallen. Rows that have visibly grown or diverged return x0.
+        """
+        eps = self.request.eps
         certificate, result = self._certified(result, samples)
-        result = self._unless_grown(result, certificate)
         if plan is not None:
             self._check_theorem(result, plan, certificate)
-        contradicted = bool(violations(self.findings))
-        if plan is not None and contradicted:
+        if plan is not None and violations(self.findings):
             claim = Claim(ClaimKind.NONE)
-        if (eps := self.request.eps) is not None and (plan is None or contradicted):
-            upper = np.full(result.shape, inf) if certificate is None else certificate.upper
-            claim = certified_claim(upper, eps, self.request.level)
-            result = _only_where(np.asarray(upper) <= eps, result)
+        result, certificate = self._compare_with_start(result, certificate)
+        if claim is None or not claim.by_theorem:
+            upper = np.full(result.shape, inf) if certificate is None else np.asarray(certificate.upper)
+            if eps is not None:
+                claim = certified_claim(upper, eps, self.request.level)
+                result = _only_where(upper <= eps, result)
+            elif plan is not None:
+                result = _only_where(np.zeros(result.shape, bool), result)
         return self.finish(result, certificate, plan, claim)
 
     def finish(self, result: Result, certificate: Certificate | None, plan: Plan | None, claim: Claim | None) -> Result:
@@ -115,12 +136,15 @@ class Evidence:
         """A certificate on fresh samples, infinite for rows that diverged, and the result with its samples counted."""
         x, statuses = result.x.reshape(-1, result.x.shape[-1]), np.atleast_1d(result.status)
         sound = arrays.finite_rows(x) & [one is not Status.DIVERGED for one in statuses]
-        if samples < MIN_SAMPLES:
-            if self.request.certificate:
-                self.add("no-certificate", least=MIN_PILOT_SAMPLES)
+        if samples < 2 * MIN_SAMPLES:
+            self.add("no-certificate", least=MIN_PILOT_SAMPLES) if self.request.certificate else self.add("not-checked")
             return None, result
-        if not sound.any() or Status.INTERRUPTED in statuses:
+        if Status.INTERRUPTED in statuses:
             return None, result
+        if not sound.any():
+            self._bound_start_residual(samples)
+            assert self.start is not None
+            return (self.start.repeated(len(x)) if result.shape else self.start), result
         F, x = self.session(np.arange(len(x)), Purpose.CERTIFICATE, x), arrays.take(x, sound)
         options: dict[str, Any] = {"confidence": self.request.level, "single": not result.shape}
         try:
@@ -135,15 +159,21 @@ class Evidence:
         return made, replace(result, nfev=result.nfev + used, draws=result.draws + used)
 
     def _bound_start_residual(self, samples: int) -> int:
-        """Where nothing was calibrated, spend a few of a certificate's samples on the residual at x0."""
-        if self.calibration is not None or not self.request.check or samples < 2 * MIN_SAMPLES:
+        """Where calibration says little about the residual at x0, spend a quarter of a certificate's samples on it."""
+        known = self.start is not None and self.start.upper <= 2 * self.start.lower
+        if known or samples < 2 * MIN_SAMPLES:
             return 0
-        x = self.one_x0[None]
-        made = self._certificate("start", self.session(np.zeros(1, int), Purpose.PILOT, x), x, MIN_SAMPLES)
+        self.start = self.certify_start(max(MIN_SAMPLES, samples // 4))
+        return int(self.start.samples)
+
+    def certify_start(self, samples: int) -> Certificate:
+        """A certificate at x0, charged."""
+        x = self.fallback[None]
+        F = self.session(np.zeros(1, int), Purpose.START_RESIDUAL, x)
+        made = self._certificate("start", F, x, samples, confidence=self.request.level, single=True)
         self.charge(made.samples, made.samples)
         self.add("start-residual-samples", samples=made.samples)
-        self._start_residual = (0.0, float(made.upper[0]))
-        return int(made.samples)
+        return made
 
     def _certificate(self, name: str, F: Session, x: Array, samples: int, **options: Any) -> Certificate:
         """A certificate at points (rows, d); once, however often a call is resumed."""
@@ -157,20 +187,35 @@ class Evidence:
 
     def session(self, rows: Array, purpose: Purpose, x: Array) -> Session:
         """Fresh samples for a purpose, at points of the shape of x."""
-        oracle = self.oracle.take(rows) if purpose is Purpose.PILOT else self.oracle
+        oracle = self.oracle.take(rows) if purpose is Purpose.START_RESIDUAL else self.oracle
         return Session(oracle, Streams(self.request.seed, rows, purpose, x.shape[1], x.dtype))
 
-    def _unless_grown(self, result: Result, certificate: Certificate | None) -> Result:
-        """The result, without success where it ended far above its start."""
-        if certificate is None:
-            return result
-        (lowest, highest), residual = self._start_residual, np.asarray(certificate.residual)
-        fine = np.isfinite(residual) & (residual <= 10 * (highest or inf))
-        if not fine.all():
-            self.add("residual-grew", end=residual.max())
-        elif self.request.eps is None and lowest > 0 and residual.min() > 0.9 * lowest:
-            self.add("residual-did-not-fall", start=lowest, end=residual.min())
-        return _only_where(fine, result)
+    def _compare_with_start(self, result: Result, certificate: Certificate | None) -> tuple[Result, Certificate | None]:
+        """The result with x0 in place of points with a residual seen to be larger; success only where it fell."""
+        start, diverged = self.start, np.asarray(result.status == Status.DIVERGED)
+        if certificate is None or start is None:
+            seen = not self.request.certificate or result.residual_kind == "true"
+            return _only_where(np.asarray(seen), result), certificate
+        lower, upper, residual = (np.asarray(getattr(certificate, name)) for name in ("lower", "upper", "residual"))
+        grown, fallen = (lower > start.upper) & ~diverged, upper < start.lower
+        if grown.any():
+            result = replace(result, findings=tuple(one for one in result.findings if one.code != "samples-grew"))
+            self.add("residual-grew", start=start.residual, end=residual[grown].max())
+        elif self.request.eps is None and not fallen.all():
+            stayed = residual.max() > _STAYED * start.lower > 0
+            code = "residual-did-not-fall" if stayed else "fall-not-visible"
+            self.add(code, start=start.residual, end=residual.max(), upper=upper.max())
+        elif self.request.eps is None and residual.max() > start.residual / 2:
+            self.add("residual-fell-little", start=start.residual, end=residual.max())
+        good = fallen if self.request.eps is None else ~grown
+        if result.residual_kind == "true":
+            good = np.asarray(result.success)
+        if (back := grown | diverged).any():
+            x = arrays.copy(result.x.reshape(back.size, -1))
+            x = arrays.put(x, np.flatnonzero(back), self.fallback)
+            result = replace(result, x=x.reshape(result.x.shape), residual=None, residual_kind=None)
+            certificate = certificate.replaced(back, start)
+        return _only_where(good & ~back, result), certificate
 
     def _check_theorem(self, result: Result, plan: Plan, certificate: Certificate | None) -> None:
         """Add what keeps the plan's theorem from saying anything about this result."""
@@ -179,13 +224,12 @@ class Evidence:
         if not all(one in (Status.HORIZON, Status.STEPS) for one in np.atleast_1d(result.status)):
             self.add("run-cut-short")
         elif certificate is not None:
-            sigma, squared = float(np.median(certificate.sigma)), float(np.mean(certificate.squared))
-            given = self.request.sigma
+            sigma, given = float(np.median(certificate.sigma)), self.request.sigma
             if given is not None and np.isfinite(sigma) and sigma > _WIDER * given:
                 self.add("sigma-too-small", given=given, seen=sigma, at="x", relation="about")
                 _warn(self.findings[-1])
-            elif squared > (10 * plan.bound) ** 2:  # at most one time in a hundred if the theorem applied
-                self.add("above-bound", residual=sqrt(squared), bound=plan.bound)
+            elif (lower := float(np.max(certificate.lower))) > plan.bound:
+                self.add("above-bound", residual=lower, bound=plan.bound)
                 _warn(self.findings[-1])
 
 

@@ -141,8 +141,8 @@ class Request:
 
 
 def certificate_share(samples: int) -> int:
-    """Samples set aside for a certificate: a tenth, at least 256 where that is at most a quarter."""
-    return 0 if samples < MIN_PILOT_SAMPLES else max(samples // 10, min(256, samples // 4))
+    """Samples set aside for a certificate: a tenth, at least 256 where that is at most a quarter, at least 32."""
+    return 0 if samples < MIN_PILOT_SAMPLES else max(32, samples // 10, min(256, samples // 4))
 
 
 def calibration_share(samples: int) -> int:

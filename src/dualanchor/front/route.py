@@ -10,6 +10,7 @@ import numpy as np
 from dualanchor.advise.plan import plan
 from dualanchor.advise.planned import Plan
 from dualanchor.core import arrays
+from dualanchor.core.certificate import Certificate
 from dualanchor.core.claim import Claim, ClaimKind
 from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle
@@ -18,7 +19,7 @@ from dualanchor.core.result import Result, Status
 from dualanchor.core.streams import Purpose
 from dualanchor.core.types import Array
 from dualanchor.engines import SHARDS
-from dualanchor.front.evidence import CompositeInfo, Evidence, certified_claim
+from dualanchor.front.evidence import CompositeInfo, Evidence, Refused, certified_claim
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share
 from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE, UntilCertified, certificate_of, findings_of
 from dualanchor.methods import make
@@ -47,13 +48,22 @@ class Route:
         self.evidence = Evidence(request, oracle, x0, composite)
 
     def result(self) -> Result:
-        """Choose the route and follow it."""
+        """Choose the route and follow it; the start, without a run, where samples show that no method could help."""
+        try:
+            return self._followed()
+        except Refused:
+            return self._without_run(Status.REFUSED, self.evidence.start, Claim(ClaimKind.NONE))
+
+    def _followed(self) -> Result:
         request = self.request
         if request.method != "auto":
             return self._named()
         if request.budget is not None:
             return self._planned_for_budget() if request.wants_theorem else self._untuned()
         if request.missing:
+            if request.guarantee:
+                rule = "with eps, a guarantee needs L (or M and mu > 0), sigma and D"
+                raise request.error(rule, f"no {', '.join(request.missing)}", "Pass them, or leave guarantee out")
             return self._until_certified(reason="constants-missing", names=request.missing)
         if not request.wants_theorem:
             return self._until_certified(reason="no-theorem-wanted")
@@ -73,12 +83,45 @@ class Route:
                 rule = f"{request.method} takes {total:,} samples for eps = {request.eps:g}"
                 remedy = f"Within that the bound is {bound:.4g}: ask for no less, or allow more"
                 raise request.error(rule, f"max_samples = {request.limit:,}", remedy)
-            return self._until_certified(reason="too-many-samples", samples=total)
-        self.evidence.calibrate(calibration_share(chosen.samples))
+            return self._too_many_samples(total)
+        if (early := self._before_plan(chosen.samples, last)) is not None:
+            return early
         from_M = request.M is not None and request.mu > 0 and request.M**2 / request.mu == request.L
         self.evidence.add("route-theorem", L_from_M=request.L if from_M else None, theorem=chosen.theorem.title)
         claim = Claim(ClaimKind.THEOREM_RMS, chosen.bound, None, chosen.theorem, chosen.assumptions)
         return self.evidence.conclude(self._run_plan(chosen), last, chosen, claim)
+
+    def _before_plan(self, samples: int, last: int) -> Result | None:
+        """Calibrate; the result if that shows that x0 is good enough already, or that no run can help."""
+        request, evidence = self.request, self.evidence
+        evidence.calibrate(max(MIN_PILOT_SAMPLES, calibration_share(samples)))
+        assert request.eps is not None
+        if evidence.start is None or evidence.start.upper > request.eps or not last:
+            return None
+        certificate = evidence.certify_start(last)
+        if certificate.upper > request.eps:
+            return None
+        claim = certified_claim(certificate.upper, request.eps, request.level)
+        evidence.add("route-start")
+        return self._without_run(Status.TARGET, certificate, claim)
+
+    def _without_run(self, status: Status, certificate: Certificate | None, claim: Claim) -> Result:
+        """The start as it is."""
+        result = self._run(self._default_method()(self.request.limit), stop=Steps(0), checkpoint=None, callback=None)
+        success, shape = status is Status.TARGET, result.shape
+        if shape:
+            certificate = certificate and certificate.repeated(*shape)
+            result = replace(result, status=np.full(shape, status, dtype=object), success=np.full(shape, success))
+        else:
+            result = replace(result, status=status, success=success)
+        return self.evidence.finish(result, certificate, None, claim)
+
+    def _too_many_samples(self, samples: int) -> Result:
+        """A theorem would take more than max_samples: certificates decide, unless a guarantee is asked for."""
+        if self.request.guarantee:
+            rule = f"a guarantee takes {samples:,} samples for eps = {self.request.eps:g}"
+            raise self.request.error(rule, f"max_samples = {self.request.limit:,}", "Allow more, or a larger eps")
+        return self._until_certified(reason="too-many-samples", samples=samples)
 
     def _with_probability(self) -> Result:
         """The accuracy with high probability: independent runs, the best of them chosen on fresh samples."""
@@ -96,8 +139,9 @@ class Route:
         chosen, cost = (alone, alone.samples) if single else (each, runs * (each.samples + judged))
         last = self._certificate_beside(chosen)
         if (total := cost + calibration_share(cost) + last) > request.limit:
-            return self._until_certified(reason="too-many-samples", samples=total)
-        evidence.calibrate(calibration_share(cost))
+            return self._too_many_samples(total)
+        if (early := self._before_plan(cost, last)) is not None:
+            return early
         assumptions = (*chosen.assumptions, *(() if single else ("sub-Gaussian noise",)))
         claim = Claim(ClaimKind.THEOREM_PROBABILITY, request.eps, request.level, chosen.theorem, assumptions)
         if single:

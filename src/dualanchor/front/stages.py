@@ -27,11 +27,13 @@ _STALLED = 0.8  # of the residual at a quarter of the samples; one that falls wi
 
 @dataclass(frozen=True)
 class UntilCertified(Staged):
-    """Stages of growing length, each from where the one before ended, until an upper bound is at most eps.
+    """Stages of growing length, each from the best point so far, until an upper bound is at most eps.
 
+    The first stage has no steps: x0 is certified as it is. Each later one starts from where the one before ended, or
+    from the point with the smallest bound where that has turned out to be better.
     The failure probability is split over the certificates of a row, the i-th gets 1/(i(i+1)) of it, so that none of
     them is wrong with the overall confidence. Every stage and every certificate has fresh samples, and what a row does
-    depends on that row alone. The number of a stage is its length in samples; 0 stands for the first one.
+    depends on that row alone. The number of a stage is its length in samples.
     """
 
     method: Callable[[int], Method]  # makes the method for a stage of a number of samples
@@ -56,8 +58,11 @@ class UntilCertified(Staged):
         return State(x=arrays.copy(x0), best=arrays.copy(x0), **numbers, **counts)
 
     def stage(self, number: int, memory: State) -> Stage:
-        length = number or int(self._lengths(memory, 0)[0])
+        length = max(number, SHORTEST_STAGE)
         method = self.method(length)
+        if number == 0:
+            start = method.begin(memory.x) if isinstance(method, Staged) else method.init(memory.x)
+            return Stage(method, start, 0)
         if isinstance(method, Staged):
             return Stage(
                 method, method.begin(memory.x), method.steps_within(length) if method.horizon is None else None
@@ -68,16 +73,17 @@ class UntilCertified(Staged):
         return Stage(method, method.init(memory.x), int(np.searchsorted(total, length, side="right")))
 
     def choose(self, number: int, memory: State, s: State, F: Session) -> IntArray:
-        length = number or int(self._lengths(memory, 0)[0])
         memory.x = s.x
-        rows, samples = np.arange(len(s.x)), int(_judging(length))
+        rows, samples = np.arange(len(s.x)), int(_judging(number))
         self._certify(rows, samples, memory, F)
         again, counts = self._worth_another(np.flatnonzero(memory.upper > self.eps), samples, memory, F)
         for count in np.unique(counts):  # rows that need about as many are certified together
             self._certify(again[counts == count], int(count), memory, F)
         with np.errstate(divide="ignore"):  # errors fall at best like one over the root of the samples
             growth = np.nan_to_num(np.ceil(4 * np.log2(memory.last / (0.6 * self.eps))), posinf=2.0)
-        memory.half_doublings += np.clip(growth, 2, 4).astype(int)
+        memory.half_doublings += np.clip(growth, 2, 4).astype(int) if number else 0
+        worse = np.flatnonzero(memory.last > memory.upper)
+        memory.x = arrays.put(memory.x, worse, memory.best[worse]) if worse.size else memory.x
         lengths = self._lengths(memory, F.evals)
         payable = (lengths >= SHORTEST_STAGE) & (4 * lengths >= self._wanted(memory))
         return np.where((memory.upper > self.eps) & payable, lengths, END)

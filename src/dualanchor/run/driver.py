@@ -24,7 +24,7 @@ from dualanchor.core.session import Mark
 from dualanchor.core.types import Array
 from dualanchor.run.observe import Observer
 from dualanchor.run.record import Recorder
-from dualanchor.run.rows import ActiveRows, Ended
+from dualanchor.run.rows import WINDOW, ActiveRows, Ended
 from dualanchor.run.stop import UNLIMITED, Budget, Outlook, Rule
 
 CHECK_INTERVAL = 128  # steps; where rows of fast samplers are checked does not depend on the clock
@@ -36,21 +36,25 @@ class Driver:
     """A run from its start, or from a checkpoint, to the end of its last row.
 
     `active` are groups of rows that take the same steps; one group works at a time, until it ends or falls into parts.
-    `result` makes a Result of rows that have ended, `place` names a row (None: all of them) in an error message.
+    `start` (rows, d) is where they begin, to which rows that diverge return. `result` makes a Result of rows that have
+    ended and the residuals at the start, `place` names a row (None: all of them) in an error message.
     """
 
     def __init__(
         self,
         active: list[ActiveRows],
+        start: Array,
         rule: Rule | None,
         recorder: Recorder,
         observer: Observer,
-        result: Callable[[list[Ended]], Result],
+        result: Callable[[list[Ended], Array | None], Result],
         place: Callable[[int | None], str],
     ) -> None:
         self.active, self.ended, self.recorder = active, list[Ended](), recorder
         self._rule, self._observer = rule, observer
         self._assemble, self._place = result, place
+        self._start = start
+        self._start_residual: Array | None = None
         self.findings: list[Finding] = []
         self._total = sum(rows.rows.size for rows in active)
         self._seconds_per_eval = 0.0
@@ -58,6 +62,7 @@ class Driver:
 
     def run(self) -> Result:
         """Go on until every row has ended."""
+        self._measure_start()
         self._observer.resume(self)
         self._require_no_more_than_allowed()
         with arrays.quiet(), self._observer:
@@ -71,6 +76,13 @@ class Driver:
         self._observer.save(self)
         return self._result(self.ended)
 
+    def _measure_start(self) -> None:
+        """The true residual of each row at the start, where F is known."""
+        residuals = [one for rows in self.active if (one := rows.residual()) is not None]
+        if residuals:
+            order = np.argsort(np.concatenate([rows.rows for rows in self.active]))
+            self._start_residual = np.concatenate(residuals)[order]
+
     def _round(self, rows: ActiveRows) -> bool:
         """Retire the rows that must stop, or let all of them take the steps up to the next event; whether they did."""
         if rows.diverged_by is not None and rows.k >= rows.diverged_by:  # with other samples than before
@@ -79,14 +91,18 @@ class Driver:
         if rows.recorded != rows.steps and self.recorder.wants(rows.steps):
             self._record(rows)
         checked = self._observer.stepwise or rows.k < rows.checked_until or not self._can_go_back(rows)
-        chunk = 1 if checked else CHECK_INTERVAL - rows.k % CHECK_INTERVAL
-        coins = rows.tosses(chunk)
+        sampled = not rows.session.oracle.knows_operator
+        noted = (
+            sampled and rows.steps < WINDOW
+        )  # the first and the last samples are compared
+        chunk = 1 if checked or noted else CHECK_INTERVAL - rows.k % CHECK_INTERVAL
+        coins = rows.tosses(chunk + WINDOW)
         outlook = Outlook(
             k=rows.steps,
             rows=rows.rows.size,
             evals=rows.session.evals,
             draws=rows.session.draws,
-            ahead=rows.costs(chunk, coins),
+            ahead=rows.costs(chunk + WINDOW, coins),
             elapsed=self._observer.elapsed,
             residual=rows.residual,
         )
@@ -96,8 +112,10 @@ class Driver:
         if steps <= 0:
             self._stop(rows, allowance, remaining, outlook)
             return False
+        noted |= sampled and steps <= WINDOW
+        checked |= noted
         if not checked:
-            steps = min(steps, chunk, self.recorder.next_after(rows.steps) - rows.steps)
+            steps = min(steps - WINDOW if sampled else steps, chunk, self.recorder.next_after(rows.steps) - rows.steps)
             if self._rule is not None and self._rule.every is not None:
                 steps = min(steps, self._rule.every - rows.steps % self._rule.every)
             if self._seconds_per_eval * np.mean(outlook.ahead.evals[..., steps - 1]) > _CHUNK_SECONDS:
@@ -105,6 +123,8 @@ class Driver:
         began = time.perf_counter()
         if checked or steps == 1:
             self._step(rows, coins)
+            if noted:
+                rows.note_samples()
             steps = 1
         else:
             self._advance(rows, steps, coins)
@@ -150,6 +170,8 @@ class Driver:
 
     def _retire_diverged(self, rows: ActiveRows, bounded: Array) -> None:
         diverged = rows.take(~bounded).ended([Status.DIVERGED] * int(np.count_nonzero(~bounded)))
+        if not rows.certifies:  # nothing is known of the points in between
+            diverged.state.x = arrays.take(self._start, diverged.rows)
         self.recorder.add(diverged.rows, diverged.k, diverged.draws, diverged.evals, diverged.residual)
         self._replace(rows, diverged, bounded)
 
@@ -244,12 +266,12 @@ class Driver:
                 raise CheckpointError(rule, received, "Allow as many, or give another path to start anew")
 
     def _result(self, ended: list[Ended]) -> Result:
-        result = self._assemble(ended)
+        result = self._assemble(ended, self._start_residual)
         findings = (*result.findings, *self.findings, *self._observer.findings)
         return replace(result, findings=findings) if findings else result
 
     def _record(self, rows: ActiveRows) -> None:
-        if rows.levels and rows.levels[0].method.observed(rows.levels[0].memory) is not None:
+        if rows.certifies:
             return  # recorded where it is observed, at the ends of stages
         self.recorder.add(rows.rows, rows.steps, rows.session.draws, rows.session.evals, rows.residual())
         rows.recorded = rows.steps

@@ -10,11 +10,18 @@ from dualanchor.core.result import History, Result, Status
 from dualanchor.core.types import Array
 from dualanchor.run.rows import Ended
 
+GROWN = 10.0  # times as large as at the start, where only samples are seen: the run has made it worse
+
 
 def assemble(
-    ended: list[Ended], history: History, shape: tuple[int, ...], describe: dict[str, Any], target: float | None
+    ended: list[Ended],
+    start: Array | None,
+    history: History,
+    shape: tuple[int, ...],
+    describe: dict[str, Any],
+    target: float | None,
 ) -> Result:
-    """One Result from the rows that have ended, each in its place."""
+    """One Result from the rows that have ended, each in its place; `start` are the true residuals at the start."""
     order = np.argsort(np.concatenate([piece.rows for piece in ended]))
 
     def gather(values: list[Array]) -> Array:
@@ -29,13 +36,19 @@ def assemble(
     names = vars(ended[0].state)
     state = {name: gather([getattr(piece.state, name) for piece in ended]) for name in names}
     statuses = gather([np.array(piece.status, dtype=object) for piece in ended])
+    k = gather([piece.k for piece in ended])
     success = np.array([one.ended_as_asked for one in statuses])
-    residual = None
+    residual = growth = None
     if ended[0].residual is not None:
         residual = gather([piece.residual for piece in ended if piece.residual is not None])
+        reached = np.array([one is Status.TARGET for one in statuses])
         if target is not None:
-            success &= (residual <= target) | np.array([one is Status.TARGET for one in statuses])
-    k = gather([piece.k for piece in ended])
+            success &= (residual <= target) | reached
+        if start is not None:
+            success &= (residual < start) | (k == 0) | reached | (residual == 0)
+    elif all(piece.growth is not None for piece in ended):
+        growth = gather([piece.growth for piece in ended if piece.growth is not None])
+        success &= growth <= GROWN**2
     return Result(
         x=state["x"].reshape(*shape, -1),
         success=shaped(success),
@@ -47,7 +60,10 @@ def assemble(
         residual_kind=None if residual is None else "true",
         history=history,
         state=state,
-        findings=(*_about_the_end(statuses, k, describe["method"], target), *_about_growth(history, residual)),
+        findings=(
+            *_about_the_end(statuses, k, describe["method"], target),
+            *_about_growth(statuses, start, residual, growth),
+        ),
         **describe,
     )
 
@@ -55,6 +71,8 @@ def assemble(
 def _about_the_end(statuses: Array, k: Array, method: dict[str, Any], target: float | None) -> list[Finding]:
     """Whether the last-iterate theorem speaks of another iterate than the one returned."""
     findings = []
+    if (diverged := np.flatnonzero(statuses == Status.DIVERGED)).size:  # as objects
+        findings.append(Finding.of("diverged", step=k[diverged].min(), runs=diverged.size, of=statuses.size))
     if Status.TARGET in statuses and target is not None:  # by a rule, not by a method that certifies its end
         findings.append(Finding.of("target-not-last-iterate"))
     early = np.array([status in (Status.BUDGET, Status.STEPS, Status.WALL_TIME) for status in statuses])
@@ -69,14 +87,13 @@ def _about_the_end(statuses: Array, k: Array, method: dict[str, Any], target: fl
     return findings
 
 
-def _about_growth(history: History, residual: Array | None) -> list[Finding]:
-    """A warning where a run ended far above its start."""
-    if residual is None or not history.residual.size:
-        return []
-    start = history.residual[history.k == 0]
-    with np.errstate(invalid="ignore"):
-        grown = start.size == residual.size and np.isfinite(residual) & (residual > 10 * start)
-    if not np.any(grown):
-        return []
-    row = int(np.flatnonzero(grown)[0])
-    return [Finding.of("residual-grew", start=start[row], end=residual[row])]
+def _about_growth(statuses: Array, start: Array | None, residual: Array | None, growth: Array | None) -> list[Finding]:
+    """A warning where a run ended above its start, by true residuals or by the samples of its first and last steps."""
+    sound = np.array([one is not Status.DIVERGED for one in statuses])
+    if residual is not None and start is not None:
+        with np.errstate(invalid="ignore"):
+            grown = np.flatnonzero(sound & (residual > start))
+        return [Finding.of("residual-grew", start=start[grown[0]], end=residual[grown[0]])] if grown.size else []
+    if growth is not None and (grown := np.flatnonzero(sound & (growth > GROWN**2))).size:
+        return [Finding.of("samples-grew", factor=float(growth[grown[0]]) ** 0.5)]
+    return []

@@ -13,7 +13,7 @@ from dualanchor.core.result import History, Status
 from dualanchor.core.session import Mark
 from dualanchor.core.streams import shared
 from dualanchor.core.types import Array
-from dualanchor.run.rows import PLACE, ActiveRows, Ended, Level
+from dualanchor.run.rows import NOTED, PLACE, ActiveRows, Ended, Level
 
 if TYPE_CHECKING:
     from dualanchor.run.driver import Driver
@@ -30,8 +30,8 @@ def saved_run(run: Driver) -> tuple[dict[str, Any], dict[str, Any]]:
     for i, piece in enumerate(final):
         saved |= {f"ended/{i}/{name}": getattr(piece, name) for name in ("rows", *_COUNTS)}
         saved |= {f"ended/{i}/state/{name}": value for name, value in vars(piece.state).items()}
-        if piece.residual is not None:
-            saved[f"ended/{i}/residual"] = piece.residual
+        ends = {"residual": piece.residual, "growth": piece.growth}
+        saved |= {f"ended/{i}/{name}": value for name, value in ends.items() if value is not None}
     groups = [piece.frozen for piece in run.ended if piece.frozen is not None]
     groups += [rows.frozen() for rows in run.active]
     for i, group in enumerate(groups):
@@ -89,10 +89,11 @@ def _ended(starts: list[ActiveRows], prefix: str, names: list[str], saved: dict[
     _require((arrays.finite_rows(state.x) | diverged).all(), "an end that is not finite")
     residual = saved.get(f"{prefix}residual")
     _require((residual is not None) == start.session.oracle.knows_operator, "residuals of another problem")
-    if residual is not None:
-        fine = residual.shape == numbers.shape and residual.dtype.kind == "f"
-        _require(fine and (residual >= 0).all(), "residuals that are not numbers")
-    return Ended(rows=numbers, state=state, status=status, residual=residual, **counts)
+    growth = saved.get(f"{prefix}growth")
+    for values in (residual, growth):
+        fine = values is None or (values.shape == numbers.shape and values.dtype.kind == "f" and (values >= 0).all())
+        _require(fine, "residuals that are not numbers")
+    return Ended(rows=numbers, state=state, status=status, residual=residual, growth=growth, **counts)
 
 
 def _active(starts: list[ActiveRows], prefix: str, group: dict[str, Any], saved: dict[str, Array]) -> ActiveRows:
@@ -117,6 +118,11 @@ def _active(starts: list[ActiveRows], prefix: str, group: dict[str, Any], saved:
     rows.method, rows.levels = method, tuple(levels)
     rows.state = _state(f"{prefix}state/", saved, whole, numbers.size)
     _require(rows.bounded().all(), "an iterate that is not finite")
+    for name in NOTED:
+        if (noted := saved.get(prefix + name)) is not None:
+            fine = noted.shape == (numbers.size, 2) and noted.dtype.kind == "f" and (noted >= 0).all()
+            _require(fine, f"{name} samples that are none")
+            setattr(rows, name, noted)
     remaining = rows.remaining()
     _require(remaining is None or np.min(remaining) >= 0, f"k = {rows.k} beyond the end")
     counts = [saved[prefix + name] for name in Mark._fields]

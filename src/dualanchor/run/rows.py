@@ -17,6 +17,8 @@ from dualanchor.core.staged import END, Staged
 from dualanchor.core.streams import Streams, per_row
 from dualanchor.core.types import Array, IntArray, Rows
 
+WINDOW = 4  # steps at the beginning and at the end of which samples are looked at, where F is not known
+
 
 class Snapshot(NamedTuple):
     """Where the rows stood: enough to take the same steps again."""
@@ -37,6 +39,7 @@ class Level(NamedTuple):
 
 PLACE = ("k", "before", "recorded", "diverged_by")
 """Where rows stand, beyond what their arrays and counts say."""
+NOTED = ("opening", "closing")
 
 
 class Frozen(NamedTuple):
@@ -50,6 +53,7 @@ class Frozen(NamedTuple):
 class Ended:
     """Rows that have stopped, as they were then; one entry per row in each array.
 
+    `residual` where F is known; elsewhere `growth`, the squared norm of the last samples over that of the first ones.
     `frozen` where something outside of the method has stopped them, so that they may go on in another call.
     """
 
@@ -61,6 +65,7 @@ class Ended:
     status: list[Status]
     residual: Array | None
     frozen: Frozen | None = None
+    growth: Array | None = None
 
 
 @dataclass
@@ -70,7 +75,8 @@ class ActiveRows:
     `rows` are their numbers in the run; `k` and `before` the steps of the present stage and of those before it;
     `levels` the present stage of a method in stages, or several where a stage is such a method itself. Steps before
     `checked_until` are taken one by one and checked; rows with `diverged_by` were seen to have diverged by that step.
-    `recorded` is the last recorded step, `observed` has residuals that the choice of the stage has estimated.
+    `recorded` is the last recorded step, `observed` has residuals that the choice of the stage has estimated. `opening`
+    and `closing` are what was seen of samples in the first steps and lately: squared norms and batch sizes, (rows, 2).
     """
 
     method: Method
@@ -85,6 +91,8 @@ class ActiveRows:
     diverged_by: int | None = None
     recorded: int = -1
     observed: Array | None = None
+    opening: Array | None = None
+    closing: Array | None = None
 
     def __post_init__(self) -> None:
         self._residual: tuple[int, Array | None] = (-1, None)
@@ -98,6 +106,7 @@ class ActiveRows:
             session=self.session.take(rows),
             coins=self.coins.take(rows),
             rows=self.rows[rows],
+            **{name: value[rows] for name in NOTED if (value := getattr(self, name)) is not None},
             levels=tuple(level._replace(memory=level.memory.take(rows)) for level in self.levels),
         )
         k, known = self._residual
@@ -108,6 +117,11 @@ class ActiveRows:
     def steps(self) -> int:
         """Steps taken in all."""
         return self.before + self.k
+
+    @property
+    def certifies(self) -> bool:
+        """Whether the method in stages certifies its points, so that the best one is known."""
+        return bool(self.levels) and self.levels[0].method.observed(self.levels[0].memory) is not None
 
     # -- stages ----------------------------------------------------------------------------------------------
 
@@ -184,6 +198,26 @@ class ActiveRows:
             raise
         self.k = first + count
 
+    def note_samples(self) -> None:
+        """Note what a step at the beginning or near an end has seen of samples: means over the first and last ones."""
+        seen, steps = self.session.seen, self.steps
+        if seen is None:
+            return
+        if steps <= WINDOW:
+            self.opening = seen if self.opening is None else self.opening + (seen - self.opening) / steps
+        self.closing = seen if self.closing is None else self.closing + (seen - self.closing) / WINDOW
+
+    def growth(self) -> Array | None:
+        """Squared norms of the last samples over those of the first ones, (rows,); None if they were not seen.
+
+        Where batches have become smaller, noise alone may have grown by as much; the quotient is divided by that.
+        """
+        if self.opening is None or self.closing is None:
+            return None
+        (first, size), (last, present) = self.opening.T, self.closing.T
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.nan_to_num(last / first * np.minimum(1.0, present / size), nan=0.0, posinf=np.inf)
+
     def snapshot(self) -> Snapshot:
         """The present, to come back to."""
         return Snapshot(self.k, self.state.copy(), self.session.mark())
@@ -200,7 +234,8 @@ class ActiveRows:
         counts = {name: per_row(value, self.rows.size) for name, value in self.session.mark()._asdict().items()}
         states = {"state": self.state} | {f"memory/{j}": level.memory for j, level in enumerate(self.levels)}
         saved = {f"{kind}/{name}": value for kind, state in states.items() for name, value in vars(state).items()}
-        return Frozen(facts, {"rows": self.rows, **counts, **saved})
+        noted = {name: value for name in NOTED if (value := getattr(self, name)) is not None}
+        return Frozen(facts, {"rows": self.rows, **counts, **saved, **noted})
 
     def restored(self, snapshot: Snapshot, rows: Rows, until: int) -> ActiveRows:
         """Rows (a mask) that have diverged by step `until`, as they were before: to take the steps one by one."""
@@ -250,7 +285,7 @@ class ActiveRows:
         if self.levels:
             state = State(**{**vars(self.levels[0].memory), "x": self.point()})
         k, draws, evals = (per_row(value, count) for value in (self.steps, F.draws, F.evals))
-        return Ended(self.rows, state, k, draws, evals, status, residual)
+        return Ended(self.rows, state, k, draws, evals, status, residual, growth=self.growth())
 
 
 def _norms(oracle: Oracle, x: Array) -> Array | None:

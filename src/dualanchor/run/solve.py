@@ -155,10 +155,11 @@ def solve(
         target = min((leaf.eps for leaf in _leaves(rule) if isinstance(leaf, Target)), default=None)
         result = Driver(
             active,
+            arrays.take(start, np.tile(np.arange(replications.size), len(configurations))),
             rule,
             recorder,
             observer,
-            lambda ended: assemble(ended, recorder.history(), shape, about, target),
+            lambda ended, at_start: assemble(ended, at_start, recorder.history(), shape, about, target),
             lambda row: _place(row, shape),
         ).run()
         findings = []

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.advise.certify import certificate_from_session
 from dualanchor.core.errors import ArgumentError, CheckpointError
 from dualanchor.core.files import jsonable, read_arrays, write_arrays
 from dualanchor.core.result import Status
@@ -25,7 +26,6 @@ from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.engines.isolation import end_with_parent, reseed_generators
-from dualanchor.estimators.residual import debiased_squared_residual
 from dualanchor.problems.named import NamedProblem
 from dualanchor.run import Draws, solve
 from dualanchor.studies.fingerprint import code_fingerprint
@@ -94,6 +94,7 @@ class Piece:
         if any(status is Status.INTERRUPTED for status in result.status.ravel()):
             raise KeyboardInterrupt  # an unfinished piece is not a result
         residual = self._estimated(result.x) if result.residual is None else result.residual
+        residual = np.where(result.status == Status.DIVERGED, np.inf, residual)
         arrays = {"residual": residual, "evals": result.nfev, "draws": result.draws, "nit": result.nit}
         if self.curves:
             curve = result.history.columns()
@@ -104,7 +105,10 @@ class Piece:
         return arrays
 
     def _estimated(self, x: Array) -> Array:
-        """Final residuals where F is not known, by unbiased estimates of their squares; outside of the budget."""
+        """Final residuals where F is not known, estimated outside of the budget.
+
+        Where noise hides a residual its standard error stands in for it, so that nothing is ranked by a lucky 0.
+        """
         shape, d = x.shape[:-1], x.shape[-1]
         seeds = np.array(self.seeds)
         oracle = self.panel.problem.instance(Streams(0, seeds, Purpose.INSTANCE)).oracle
@@ -113,11 +117,12 @@ class Piece:
         flat = x.reshape(-1, d)
         finite = np.asarray(np.isfinite(flat).all(axis=1))
         F = Session(oracle.take(rows[finite]), streams.take(finite))
-        squares = np.full(rows.size, np.inf)
+        residual = np.full(rows.size, np.inf)
         with np.errstate(over="ignore", invalid="ignore"):
-            squares[finite] = debiased_squared_residual(F, flat[finite], max(EVALUATION_SAMPLES, self.panel.budget))
-        squares[np.isnan(squares)] = np.inf
-        return np.sqrt(np.maximum(squares, 0.0)).reshape(shape)
+            made = certificate_from_session(F, flat[finite], max(EVALUATION_SAMPLES, self.panel.budget))
+            visible = np.maximum(made.residual, (made.upper - made.residual) / 3)
+        residual[finite] = np.where(np.isfinite(visible), visible, np.inf)
+        return residual.reshape(shape)
 
 
 def pieces_of(

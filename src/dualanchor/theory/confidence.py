@@ -1,4 +1,4 @@
-r"""Upper confidence bounds for the norm of a mean vector f, from independent means of K groups of samples.
+r"""Confidence bounds for the norm of a mean vector f, from independent means of K groups of samples.
 
 :math:`\bar g` is the mean of the group means, S their covariance, :math:`\lambda` its largest eigenvalue. Each is a
 bound on :math:`\|f\|` and fails with a probability of about (or at most) `delta`, by :math:`\|\bar g\| \ge \langle
@@ -71,10 +71,19 @@ def upper_by_square(m: GroupMoments, delta: float) -> Array:
     Its square is :math:`U + b + \sqrt{2bU + b^2 + 2c^2\mathrm{tr}\,S^2/(K(K-1))}`, :math:`b = 2c^2\lambda/K`. A
     negative U is taken as 0, so that noisy samples never earn a bound of 0.
     """
+    return _by_square(m, delta, 1.0)
+
+
+def lower_by_square(m: GroupMoments, delta: float) -> Array:
+    r"""The smallest :math:`\|f\|` with :math:`U - \|f\|^2 \le c\,\mathrm{sd}(U)`: the counterpart."""
+    return _by_square(m, delta, -1.0)
+
+
+def _by_square(m: GroupMoments, delta: float, sign: float) -> Array:
     c, K = _student(m.groups, delta), m.groups
     U, b = np.maximum(m.square, 0.0), 2 * c**2 * m.largest / K
     at_zero = 2 * c**2 * m.squares / (K * (K - 1))
-    return np.asarray(np.sqrt(U + b + np.sqrt(2 * b * U + b**2 + at_zero)))
+    return np.asarray(np.sqrt(np.maximum(U + b + sign * np.sqrt(2 * b * U + b**2 + at_zero), 0.0)))
 
 
 def upper_by_both(m: GroupMoments, delta: float) -> Array:

@@ -158,6 +158,7 @@ def test_every_status_is_a_sentence():
     assert {status.name for status in da.Status} - {status.name for status in wanted} == {
         "RUNNING",
         "DIVERGED",
+        "REFUSED",
         "FAILED",
         "INTERRUPTED",
     }
