@@ -132,7 +132,8 @@ def solve_jit(
     ended = Ended(np.arange(reps), s, k, draws[k], draws[k], status, last)
     problem = {"name": getattr(sample, "__name__", "sample"), "dimension": int(np.prod(point))}
     about = {"problem": problem, "method": jsonable(method.describe()), "seed": seed}
-    s.x[[one is Status.DIVERGED for one in status]] = np.asarray(start).reshape(-1)
+    diverged = np.array([one is Status.DIVERGED for one in status])
+    s.x[diverged] = np.asarray(start).reshape(reps, -1)[diverged]
     result = assemble([ended], curve[:, 0] if operator and record else None, history, shape, about, None)
     findings = result.findings
     if failed.any():
