@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +15,8 @@ import pytest
 import dualanchor as da
 
 pytestmark = pytest.mark.slow
+
+COMPARED = 2  # calls by which a rank shows that its sampler is that of the others
 
 COMMON = """
 import json, os, sys, time
@@ -45,13 +50,19 @@ def alone(**options):
     return da.solve(problem, da.DualOHM(0.4, 12, 64), **options)
 
 
-def mpiexec(folder, ranks, *words, timeout=120):
-    """Run a program on several ranks; what an aborted job leaves of its shared memory is left in the folder."""
+def launcher(folder, ranks, *words):
+    """Command and environment of a job; what an aborted one leaves of its shared memory is left in the folder."""
     launcher = Path(sys.executable).parent / "mpiexec"
     command = [str(launcher), "-n", str(ranks), "--oversubscribe", "--allow-run-as-root", *map(str, words)]
     # Ranks that wait give way: there may be fewer cores than ranks.
     settings = {"mpi_yield_when_idle": "1", "btl_sm_backing_directory": str(folder)}
     env = {**os.environ, **{f"OMPI_MCA_{name}": value for name, value in settings.items()}, "OMP_NUM_THREADS": "1"}
+    return command, env
+
+
+def mpiexec(folder, ranks, *words, timeout=300):
+    """Run a program on several ranks."""
+    command, env = launcher(folder, ranks, *words)
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=env)
 
 
@@ -84,7 +95,7 @@ tell(rank=RANK, x=result.x.tolist(), nfev=result.nfev.tolist(), calls=len(calls)
         np.testing.assert_allclose(one["x"], expected.x, rtol=1e-12)
         assert one["x"] == facts[0]["x"]  # ranks agree to the last bit
         assert one["nfev"] == expected.nfev.tolist()
-        assert one["calls"] == 11 * 2 * 32 // ranks  # rounds, rows, shards
+        assert one["calls"] == 11 * 2 * 32 // ranks + COMPARED  # rounds, rows, shards
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -99,7 +110,7 @@ tell(rank=RANK, x=da.solve(problem, method, engine="mpi").x.tolist(), calls=len(
     three = da.Problem(da.Sampler(sample, shards=3), np.ones(40), constants=da.Constants(L=2.0))
     for one in facts:
         np.testing.assert_allclose(one["x"], da.solve(three, da.DualOHM(0.4, 12, 64)).x, rtol=1e-12)
-    calls = {one["rank"]: one["calls"] // 11 for one in facts}
+    calls = {one["rank"]: (one["calls"] - COMPARED) // 11 for one in facts}
     assert calls == ({0: 1, 1: 2} if ranks == 2 else {0: 0, 1: 1, 2: 1, 3: 1})
 
 
@@ -184,7 +195,7 @@ def test_a_fault_on_one_rank_is_reported_on_all_and_nobody_hangs(job, ranks, fau
         f"""
 sample_value = 0.0
 def fault(call):
-    if RANK == 1 and call > {32 // ranks} * 3:
+    if RANK == 1 and call > {COMPARED + 32 // ranks * 3}:
         {fault}
 
 inner = sample
@@ -255,7 +266,7 @@ calls = 0
 def ill(x, n, rng):
     global calls
     calls += 1
-    if RANK == 1 and calls > 16:  # its sums, once more
+    if RANK == 1 and calls > {COMPARED + 16}:  # its sums, once more
         {then}
     return x + (np.nan if RANK == 1 else 0.0)
 
@@ -270,7 +281,7 @@ def test_the_death_of_a_rank_ends_the_job_and_a_checkpoint_goes_on_with_other_ra
     path = tmp_path / "run.npz"
     text = f"""
 def fault(call):
-    if RANK == 1 and os.environ.get("DIE") and call > 16 * 6:
+    if RANK == 1 and os.environ.get("DIE") and call > {2 * COMPARED + 16 * 6}:
         os.kill(os.getpid(), 9)
 
 result = da.solve(problem, method, engine="mpi", checkpoint=da.Checkpoint({str(path)!r}, seconds=0))
@@ -288,13 +299,14 @@ tell(rank=RANK, x=result.x.tolist(), notes=[str(one) for one in result.findings]
         assert "resumed from a checkpoint of step 6" in str(one["notes"])
 
 
-def test_interrupting_one_rank_ends_the_run_on_all_after_the_same_step(job, tmp_path):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])  # the second is what a launcher makes of Ctrl-C
+def test_interrupting_one_rank_ends_the_run_on_all_after_the_same_step(job, tmp_path, sent):
     facts, _ = job(
         2,
         f"""
 def fault(call):
-    if RANK == 1 and call == 16 * 5:
-        os.kill(os.getpid(), 2)
+    if RANK == 1 and call == {2 * COMPARED + 16 * 5}:
+        os.kill(os.getpid(), {int(sent)})
 
 result = da.solve(problem, method, engine="mpi", checkpoint={str(tmp_path / "run.npz")!r})
 tell(rank=RANK, status=result.status.name, nit=result.nit)
@@ -303,6 +315,74 @@ tell(rank=RANK, status=result.status.name, nit=result.nit)
     assert [one["status"] for one in facts] == ["INTERRUPTED"] * 2
     assert facts[0]["nit"] == facts[1]["nit"] == 5
     assert (tmp_path / "run.npz").exists()
+
+
+def test_ranks_with_another_problem_start_seed_or_method_are_an_error_on_all(job):
+    facts, _ = job(
+        2,
+        """
+engine = da.engines.MPI()
+A = np.eye(40) * (2 + RANK)
+
+def other(x, n, rng):
+    return A @ x - 1 + rng.normal(size=(n, x.size)).mean(axis=0)
+
+def drawn(x, n, rng):  # from a generator of its own
+    return 2 * x - 1 + np.random.default_rng().normal(size=(n, x.size)).mean(axis=0)
+
+def given(function=sample, **constants):
+    return da.Problem(da.Sampler(function), np.ones(40), constants=da.Constants(L=2.0, **constants))
+
+def texts():
+    for call in (
+        lambda: da.solve(problem, method, engine=engine, x0=np.full(40, 1.0 + RANK)),
+        lambda: da.solve(problem, method, engine=engine, seed=RANK),
+        lambda: da.solve(problem, da.DualOHM(0.4, 12 + RANK, 64), engine=engine),
+        lambda: da.solve(problem, "sgda", budget=640 * (1 + RANK), engine=engine),
+        lambda: da.solve(given(other), method, engine=engine),
+        lambda: da.root(sample, np.full(3, float(RANK)), budget=4000, engine=engine),
+        lambda: da.certify(engine.attach(other), np.ones(40), samples=256),
+        lambda: da.solve(given(drawn), method, engine=engine),
+    ):
+        try:
+            call()
+            yield None
+        except da.errors.ArgumentError as error:
+            yield str(error)
+
+tell(rank=RANK, texts=list(texts()))
+""",
+    )
+    assert len(facts) == 2
+    for one in facts:
+        *differ, random = one["texts"]
+        words = ["x0", "seed", "method", "stop", "sample", "point", "sample"]
+        for word, text in zip(words, differ, strict=True):
+            assert text is not None, word
+            assert re.search(rf"all ranks must make the same calls.* Got another .*{word}.* on rank 1", text), text
+        assert random is None  # what does not repeat cannot be compared
+
+
+def test_after_ctrl_c_at_the_launcher_the_checkpoint_goes_on(tmp_path):
+    script, path = tmp_path / "program.py", tmp_path / "run.npz"
+    saved = f"da.Checkpoint({str(path)!r}, seconds=0)"  # the launcher leaves a rank a quarter of a second at best
+    script.write_text(
+        f"{COMMON}\nda.solve(problem, da.SGDA(0.01, 64), stop=da.Steps(10**6), engine='mpi', checkpoint={saved})\n"
+    )
+    command, env = launcher(tmp_path, 2, sys.executable, script)
+    with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        end = time.monotonic() + 60
+        while not path.exists():
+            assert time.monotonic() < end
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) != 0
+    plain = da.Problem(da.Sampler(sample, shards=32), np.ones(40), constants=da.Constants(L=2.0))
+    checkpoint = da.Checkpoint(path, check_code=False)
+    result = da.solve(plain, da.SGDA(0.01, 64), stop=da.Steps(10**6), checkpoint=checkpoint, callback=lambda x: True)
+    (resumed,) = [one for one in result.findings if one.code == "resumed"]
+    assert result.nit == resumed.values["step"] + 1
 
 
 def test_only_the_main_thread_asks_for_rounds(job):

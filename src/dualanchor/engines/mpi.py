@@ -4,17 +4,22 @@ import atexit
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from math import isnan, nan
+from contextlib import AbstractContextManager, suppress
+from hashlib import sha256
+from math import isclose, isnan, nan
 from typing import Any
 
 import numpy as np
 
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, missing_extra
+from dualanchor.core.files import jsonable
 from dualanchor.core.oracle import Batch
+from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Engine, Latency, LoadedOracle
 from dualanchor.engines.protocol import BatchSpec, Failure, assign, span_sums
+from dualanchor.oracles.shards import Shardable, ShardedData
 
 VOTES = 3  # numbers that are added up beside every sum: see `MPI.couple`
 
@@ -31,7 +36,8 @@ class MPI(Engine):
     Start the program with `mpiexec -n 4 python program.py`. Every rank runs the same solver on the same streams and
     computes its spans of each batch; one Allreduce per round adds the sums up. Only rank 0 writes checkpoints and calls
     callbacks and progress; results are the same on all ranks, and those of one worker to rounding. All ranks must make
-    the same calls in the same order, in the main thread. A program prints only where `engine.rank == 0`.
+    the same calls in the same order, in the main thread; before the first round of an oracle they compare
+    problem, point and one sample, free of charge. A program prints only where `engine.rank == 0`.
 
     Parameters
     ----------
@@ -57,6 +63,7 @@ class MPI(Engine):
             rule = f"MPI: workers is the number of ranks, {self.workers}"
             raise ArgumentError(rule, workers, f"Start the program with mpiexec -n {workers}")
         self._rounds = 0
+        self._compared = 0  # the key of the last oracle that was found to be the same on all ranks
         self._broken: OracleError | None = None  # once ranks are out of step
         self._last: Any = None  # the arguments of the last `span_sums`
         self._votes = np.zeros(VOTES)
@@ -81,6 +88,17 @@ class MPI(Engine):
             raise failed
         return value
 
+    def compare(self, facts: dict[str, Any]) -> None:
+        """Called by all ranks: raise on all of them if facts, strings or numbers, differ; None differs from nothing."""
+        theirs = self.comm.allgather(facts)
+        for rank, other in enumerate(theirs):
+            differ = [name for name, value in theirs[0].items() if not _alike(value, other.get(name))]
+            if differ:
+                rule = "MPI: all ranks must make the same calls, with the same problem, start and seed"
+                received = f"another {' and '.join(differ)} on rank {rank} than on rank 0"
+                remedy = "Make them the same on all ranks: seed what is random, or broadcast what rank 0 makes"
+                raise ArgumentError(rule, received, remedy)
+
     def measure(self, dimension: int = 1000) -> Latency:
         """As for other engines, called by all ranks; all get the numbers of rank 0."""
         return self.comm.bcast(super().measure(dimension))
@@ -96,6 +114,9 @@ class MPI(Engine):
         if self._broken is not None:
             raise OracleError(*self._broken.parts)
         oracle = spec.selected(loaded.oracle)
+        if loaded.key > self._compared:
+            self._compared = loaded.key
+            self._compare_first_round(loaded.oracle, x, spec)
         self._last = oracle, batch, x, assign(oracle.cut(batch), self.workers)[self.rank]
         try:
             sums = span_sums(*self._last)
@@ -107,6 +128,18 @@ class MPI(Engine):
             self._leave(error, x)
             raise
         return total
+
+    def _compare_first_round(self, oracle: Shardable, x: Array, spec: BatchSpec) -> None:
+        facts: dict[str, Any] = {"point": sha256(x.tobytes()).hexdigest(), "batch": repr(tuple(spec))}
+        facts |= {"oracle": repr(jsonable(oracle.describe())), "sample": None}
+        if not isinstance(oracle, ShardedData) and oracle.replayable is not False:
+            streams = Streams(0, np.zeros(1, np.int64), Purpose.PILOT, x.shape[1], x.dtype)
+            one = oracle.take(np.arange(1))
+            batch = one.draw(streams, 1)
+            with suppress(Exception), arrays.quiet():  # the round will meet it, and say where
+                again = [float(np.abs(one.mean(x[:1], batch)).sum()) for _ in range(2)]
+                facts["sample"] = again[0] if again[0] == again[1] else None  # of a sampler that repeats its samples
+        self.compare(facts)
 
     def trace_nan(self) -> None:
         """Called by all ranks: each computes its sums, which the total has overwritten, once more."""
@@ -182,6 +215,12 @@ class MPI(Engine):
         if self.rank:
             time.sleep(_GRACE)  # rank 0 may still be writing a checkpoint
         self.comm.Abort(1)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return isclose(one, other, rel_tol=1e-6) or isnan(one) or isnan(other)
+    return one is None or other is None or one == other
 
 
 def _added(x: Array, sums: list[Array] | Failure) -> Array:

@@ -22,7 +22,7 @@ from dualanchor.core.finding import Finding
 from dualanchor.core.result import Result, Status
 from dualanchor.core.session import Mark
 from dualanchor.core.types import Array
-from dualanchor.run.observe import Observer
+from dualanchor.run.observe import NestedInterruptError, Observer
 from dualanchor.run.record import Recorder
 from dualanchor.run.rows import WINDOW, ActiveRows, Ended
 from dualanchor.run.stop import UNLIMITED, Budget, Outlook, Rule
@@ -71,6 +71,10 @@ class Driver:
                     if self._round(self.active[-1]):
                         self._end_stage()
                         self._report()
+            except NestedInterruptError:
+                if self._before_failure is not None:
+                    self.active[-1].session.reset(self._before_failure)
+                self._interrupt()
             except OracleError as error:
                 raise self._failed(error) from error
         self._observer.save(self)
@@ -143,6 +147,9 @@ class Driver:
         rows.session.checking = False
         try:
             rows.advance(steps, coins)
+        except NestedInterruptError:
+            rows.restore(before)
+            raise
         except Exception:  # of whatever kind: it is met again, step by step
             rows.restore(before)
             rows.checked_until = until
@@ -161,7 +168,7 @@ class Driver:
         mark = rows.session.mark()
         try:
             rows.advance(1, coins)
-        except OracleError:
+        except (OracleError, NestedInterruptError):
             self._before_failure = mark
             raise
         bounded = rows.bounded()
@@ -204,7 +211,7 @@ class Driver:
         mark, memories = rows.session.mark(), [level.memory.copy() for level in ending.levels]
         try:
             following, finished = ending.next_stages()  # draws samples
-        except OracleError:
+        except (OracleError, NestedInterruptError):
             self._before_failure = mark  # a resumed run chooses again
             for level, memory in zip(ending.levels, memories, strict=True):
                 vars(level.memory).update(vars(memory))
@@ -282,12 +289,15 @@ class Driver:
         if self.active and observer.callback(self._present):
             self._retire_all(Status.CALLBACK)
         if observer.interrupted:
-            observer.save(self)  # before the residual at the end, which may take long
-            self._retire_all(Status.INTERRUPTED)
+            self._interrupt()
         if self.active:
             observer.progress(lambda: self._progress(self.active[-1]))
         if observer.save_is_due:
             observer.save(self)
+
+    def _interrupt(self) -> None:
+        self._observer.save(self)  # before the residual at the end, which may take long
+        self._retire_all(Status.INTERRUPTED)
 
     def _present(self) -> Result:
         """The run as it stands, in arrays of its own."""

@@ -24,11 +24,19 @@ if TYPE_CHECKING:
 _PROGRESS_SECONDS = 0.1
 
 
+class NestedInterruptError(KeyboardInterrupt):
+    """Ctrl-C has ended a run inside a sampler or callback of another run, which ends at its last complete step."""
+
+
 class Observer:
     """Shows a run to progress and callback, and tells it of interrupts and of the time; a context around the run.
 
-    Ctrl-C ends the run after the present chunk of steps; a second one ends it at once.
+    Ctrl-C ends the run after the present chunk of steps, and then the runs that it is nested in; a second one ends them
+    at once.
     """
+
+    signals: tuple[int, ...] = (signal.SIGINT,)
+    _outer: Observer | None = None  # of the run around this one
 
     def __init__(
         self,
@@ -44,18 +52,25 @@ class Observer:
         self._began = self._shown = time.perf_counter()
         self._exit = ExitStack()
         if threading.current_thread() is threading.main_thread():
-            self._exit.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._note))
+            outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+            self._outer = outer if isinstance(outer, Observer) else None
+            for number in () if isinstance(outer, CollectiveObserver) else self.signals:  # ranks stay in their round
+                self._exit.callback(signal.signal, number, signal.signal(number, self._note))
         if (close := getattr(self._progress, "close", None)) is not None:
             self._exit.callback(close)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: Any, *error: object) -> None:
         self._exit.close()
+        if kind is None and self._outer is not None and self._signalled:
+            raise NestedInterruptError
 
     def _note(self, signum: int, frame: Any) -> None:
         if self._signalled:
             raise KeyboardInterrupt
         self._signalled = True
+        if self._outer is not None:
+            self._outer._note(signum, frame)
 
     @property
     def stepwise(self) -> bool:
@@ -107,8 +122,10 @@ class CollectiveObserver(Observer):
     """An observer on every rank of an MPI job: what a clock, a signal or a file decides is decided for all of them.
 
     Each rank goes through the same steps one by one. Ctrl-C on any rank and the clock of rank 0 travel with the sums of
-    a round. Rank 0 alone writes checkpoints and calls callback and progress.
+    a round. Rank 0 alone writes checkpoints and calls callback and progress. A launcher makes SIGTERM of Ctrl-C.
     """
+
+    signals = (signal.SIGINT, signal.SIGTERM)
 
     def __init__(
         self,

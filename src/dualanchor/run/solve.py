@@ -21,7 +21,8 @@ from dualanchor.core.session import Session
 from dualanchor.core.staged import Staged
 from dualanchor.core.streams import Purpose, Streams, per_row
 from dualanchor.core.types import Array, IntArray
-from dualanchor.engines import Engine, attach, opened
+from dualanchor.engines import Engine, attach, engine_of, opened
+from dualanchor.engines.mpi import MPI
 from dualanchor.methods import make
 from dualanchor.run.checkpoint import Checkpoint, Saver, digest_of
 from dualanchor.run.driver import Driver
@@ -136,6 +137,15 @@ def solve(
         described = jsonable(stacked.describe())
         if several:
             described["parameters"] = jsonable([one.parameters() for one in configurations])
+        if isinstance(collective := engine_of(oracle), MPI):
+            facts = {
+                "problem": jsonable(problem.describe()),
+                "method": described,
+                "stop": rule,
+                "seed": seed,
+                "reps": reps,
+            }
+            collective.compare({**{name: repr(value) for name, value in facts.items()}, "x0": digest_of(start)})
         saver = checkpoint if isinstance(checkpoint, Saver) else None
         if checkpoint is not None and not isinstance(checkpoint, Saver):
             limits, constants = {"budget": budget, "stop": repr(stop)}, jsonable(asdict(problem.constants))
