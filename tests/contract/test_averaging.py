@@ -91,7 +91,7 @@ def test_it_has_a_name_for_results_but_is_not_in_the_list():
     ("call", "message"),
     [
         (lambda: da.averaged("sgda"), "method must be a Method"),
-        (lambda: da.averaged(da.AnytimeDualOHM(0.2, 0.01)), "not made of stages"),
+        (lambda: da.averaged(da.AnytimeDualOHM(0.2, 0.01)), "without stages"),
         (lambda: da.averaged(da.SGDA(0.1), "geometric"), "weights must be one of 'linear', 'uniform'"),
         (lambda: da.AveragedSGDA(0.1, weights=3), "weights must be one of 'linear', 'uniform'"),
     ],

@@ -79,7 +79,7 @@ class _Counting(WrappedOracle):
 
 
 class _MethodContract:
-    """A method on an oracle, in two rows. One made of stages has no steps of its own: only its runs are checked."""
+    """A method on an oracle, in two rows. A staged method has no steps of its own: only its runs are checked."""
 
     def __init__(self, oracle: Oracle, method: Method) -> None:
         self.oracle, self.method = oracle, method

@@ -42,7 +42,7 @@ class CheckError(AssertionError):
 
 
 def run_checks(subject: str, cases: Sequence[Any], expected: Mapping[str, str] | None) -> Report:
-    """Run the public methods of the cases; what a check is called is the name of its method, in plain words."""
+    """Run the public methods of the cases; the name of a check is that of its method, with spaces."""
     checks = {name.replace("_", " "): name for name in vars(type(cases[0])) if not name.startswith("_")}
     for name in set(expected or {}) - set(checks):
         raise unknown_name("expected_failures: check", name, checks)

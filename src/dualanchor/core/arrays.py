@@ -61,7 +61,7 @@ def is_real(x: Array) -> bool:
 
 
 def form(value: Any) -> str:
-    """The shape of an array in words; of anything else, what it is."""
+    """The shape of an array as a phrase; of anything else, its type."""
     if getattr(getattr(value, "dtype", None), "kind", None) == "O" and value.shape == ():
         value = value.item()
     other = "None" if value is None else f"a {type(value).__name__}"

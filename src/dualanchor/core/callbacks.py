@@ -24,7 +24,7 @@ class Progress:
 
 
 def as_progress(progress: Any, owner: str, unit: str) -> Callable[[Progress], Any] | None:
-    """A function that is shown progress; True stands for a bar on standard error, which counts in `unit`s."""
+    """A function that is shown progress; True means a bar on standard error, which counts in `unit`s."""
     if progress is True:
         return ProgressBar(owner, unit)
     if progress is None or progress is False:

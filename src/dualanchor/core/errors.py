@@ -48,7 +48,7 @@ class MissingExtraError(DualAnchorError, ImportError):
 
 
 class UnsuccessfulError(DualAnchorError, RuntimeError):
-    """Raised by `Result.raise_for_status`; the result is at hand as `result`."""
+    """Raised by `Result.raise_for_status`; it has the result as `result`."""
 
     def __init__(self, rule: str, received: object, remedy: str, result: Any = None) -> None:
         super().__init__(rule, received, remedy)

@@ -91,7 +91,7 @@ class Method(Rowwise, ABC):
     title: ClassVar[str]
     citation: ClassVar[str]
     anytime: ClassVar[bool] = True  # whether stopping early is as good as stopping at the horizon
-    compared: ClassVar[bool] = True  # whether a comparison takes it up unasked
+    compared: ClassVar[bool] = True  # whether a comparison includes it by default
     tuned: ClassVar[tuple[str, ...]] = ()  # which of step_size and batch_size a comparison tunes
     positive: ClassVar[tuple[str, ...]] = ("step_size",)  # parameters that must be positive numbers
     counts: ClassVar[tuple[str, ...]] = ()  # parameters that must be whole numbers >= 1
@@ -263,5 +263,5 @@ class Method(Rowwise, ABC):
 
 
 def steps_exist(count: int | None) -> str:
-    """How many steps there are, in words."""
+    """How many steps there are, as a phrase."""
     return "1 step exists" if count == 1 else f"{count or 'no'} steps exist"

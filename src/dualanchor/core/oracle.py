@@ -45,7 +45,7 @@ class Oracle(ABC):
     operator_price : float, how many evaluations computing the true operator is worth; recording is in proportion to it
     mixed_sizes : bool, whether `draw` takes one batch size per row; if not, the Session draws rows of one size together
     rowwise : bool
-        Whether a row's value is the same to the last bit whatever rows are beside it, in a newly allocated array.
+        Whether a row's value is the same to the last bit whatever the other rows are, in a newly allocated array.
     inner : Oracle or None, the oracle that a wrapper evaluates
     """
 
@@ -104,7 +104,7 @@ class Oracle(ABC):
 
 
 class WrappedOracle(Oracle):
-    """An oracle made of another one: its batches and capabilities are those of `inner`, its values are its own."""
+    """An oracle that wraps another one: its batches and capabilities are those of `inner`, its values are its own."""
 
     inner: Oracle
 

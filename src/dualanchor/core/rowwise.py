@@ -30,7 +30,7 @@ class Column(np.ndarray[Any, Any]):
 
 
 def number(value: Any) -> Any:
-    """A Python number for a NumPy scalar, so that it gives way to arrays of lower precision as a column does."""
+    """A Python number for a NumPy scalar, so that arrays of lower precision keep their dtype, as with a column."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -59,7 +59,7 @@ class Rowwise:
             value, label = getattr(self, name), f"{type(self).__name__}: {name}"
             for one in np.ravel(value) if np.ndim(value) == 2 else [value]:
                 check.number(one, label, positive=True, remedy=f"Use a positive number for {name}")
-            if np.ndim(value) == 0 and not isinstance(value, int):  # a Python number gives way to lower precision
+            if np.ndim(value) == 0 and not isinstance(value, int):  # with a Python number arrays keep their dtype
                 object.__setattr__(self, name, float(value))
 
     def require_counts(self, *names: str) -> None:

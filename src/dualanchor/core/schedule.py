@@ -29,7 +29,7 @@ BatchSize: TypeAlias = "int | Schedule | Sequence[int]"
 
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """The same size in every round; what an int stands for."""
+    """The same size in every round; what an int means."""
 
     value: Any
 
@@ -101,7 +101,7 @@ class Growing(Schedule):
 
 @dataclass(frozen=True)
 class Listed(Schedule):
-    """Sizes written out, one per round; what a list stands for."""
+    """Sizes written out, one per round; what a list means."""
 
     sizes: tuple[int, ...]
 
@@ -148,7 +148,7 @@ def whole(sizes: Any) -> Any:
 
 
 def as_schedule(batch_size: BatchSize, owner: str, horizon: Any = None, rounds: Any = None) -> Schedule:
-    """The schedule that a `batch_size` stands for, checked for a horizon (None: anytime) and a number of rounds."""
+    """The schedule that a `batch_size` means, checked for a horizon (None: anytime) and a number of rounds."""
     if isinstance(batch_size, Schedule):
         if batch_size.needs_horizon and horizon is None:
             remedy = "Pass horizon=N, or use an int or Growing(c)"

@@ -1,4 +1,4 @@
-"""Methods made of stages: plain methods one after the other, which the runner runs."""
+"""Staged methods: plain methods one after the other, which the runner runs."""
 
 from abc import abstractmethod
 from typing import Any, NamedTuple
@@ -14,9 +14,9 @@ END = -1
 
 
 class Stage(NamedTuple):
-    """A method, the state from which it goes on, and how many of its steps are taken (None: until it ends itself).
+    """A method, the state from which it continues, and how many of its steps are taken (None: until it ends itself).
 
-    The method may be made of stages, too; its state is then what its own `begin` gives.
+    The method may be staged, too; its state is then what its own `begin` gives.
     """
 
     method: Method

@@ -59,7 +59,7 @@ class PAGE(Estimator):
         return v
 
     def fresh(self, F: Session, x: Array, rows: Rows) -> Array:
-        """The estimate that starts anew, for those rows whose coin shows heads."""
+        """The estimate from a fresh batch, for those rows whose coin shows heads."""
         return F(x, F.draw(self._size(self.big_batch, rows)))
 
     def difference(self, F: Session, x: Array, previous: Array, rows: Rows) -> Array:

@@ -26,7 +26,7 @@ class AnytimeDualOHM(Staged, Anchored):
     Each stage starts where the one before ended; the end of the last finished stage is returned. Anytime.
     Stages up to j take at most :math:`\frac43 b N_j^2 H_{N_j}^2 + 2N_j` samples.
 
-    The update of `DualOHM`, started anew in stages of horizon :math:`N_j = 2^j N_0` with batches `Tapered(C)`,
+    The update of `DualOHM`, restarted in stages of horizon :math:`N_j = 2^j N_0` with batches `Tapered(C)`,
     :math:`C = b N_j^2 H_{N_j}`, :math:`H_N = \sum_{m=2}^N 1/\sqrt{m(m-1)} \approx \ln N`, b = `batch_scale` and
     :math:`N_0` = `first_stage`.
 

@@ -1,4 +1,4 @@
-"""The untuned default: average, estimate the residual at the mean, and go on with what that suggests."""
+"""The untuned default: average, estimate the residual at the mean, and continue with what that suggests."""
 
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -19,10 +19,10 @@ from dualanchor.theory.schedules import Setting, tapered_at
 SHORT = 200  # rounds below which there is nothing to decide
 LONG = 10_000  # rounds above which samples are taken several at a time
 CAUTION = 1.5  # steps are at most this times distance travelled / root of the sum of squares seen
-_OFTEN, _SELDOM = 32, 16  # the step is set anew in each of the first rounds, then in every sixteenth
+_OFTEN, _SELDOM = 32, 16  # the step is updated in each of the first rounds, then in every sixteenth
 
 AVERAGE, ESTIMATE, CONTINUE, RESTART, DUAL, LAST, MEAN, ITERATE = range(8)
-"""The stages: a first average, the residual at its mean; then going on with it, or averaging anew, or Dual-OHM; then
+"""The stages: a first average, the residual at its mean; then continuing it, or a new average, or Dual-OHM; then
 the rest of the average, or the residuals at the mean and at the last iterate, of which the better is returned."""
 
 
@@ -103,9 +103,9 @@ class Auto(Staged):
     1. Q/8 rounds of :math:`y \leftarrow y - a\,g` with the mean :math:`\bar x = \sum k\,y_k / \sum k`, where
        :math:`a = \min\{\alpha, 1.5\,r/\sqrt{\sum\|g\|^2}\}`, r the largest distance from the start so far.
     2. Q/20 rounds at :math:`\bar x` for its squared residual :math:`\rho^2` and the variance :math:`s^2` of a sample.
-    3. If :math:`\rho^2 > s^2`, average anew from :math:`\bar x`. Else, if :math:`\rho^2 > 3(\|\sum w g\|^2 +
+    3. If :math:`\rho^2 > s^2`, restart averaging from :math:`\bar x`. Else, if :math:`\rho^2 > 3(\|\sum w g\|^2 +
        \sum w^2\|g\|^2)`, more than an affine operator allows, Dual-OHM from :math:`\bar x` with tapered batches to the
-       end, N = a tenth of what is left. Else go on averaging.
+       end, N = a tenth of what is left. Else continue averaging.
     4. After a fresh start, or if :math:`\|\sum w g\|^2 > 3 \sum w^2\|g\|^2` (the mean still drifts), the last Q/20
        rounds choose the better of mean and last iterate.
 

@@ -88,7 +88,7 @@ class Averaged(_Unlisted, Method):
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method) or isinstance(self.method, Staged):
-            rule = "averaged: method must be a Method that is not made of stages"
+            rule = "averaged: method must be a Method without stages"
             raise ArgumentTypeError(rule, repr(self.method), "Use averaged(SEG(step_size=0.1))")
         check.choice(self.weights, "averaged: weights", WEIGHTS)
 
@@ -140,7 +140,7 @@ def averaged(method: Method, weights: str = "linear") -> Averaged:
 
     Parameters
     ----------
-    method : Method; not one made of stages
+    method : Method without stages
     weights : "linear", iterate k has weight k, or "uniform"
 
     Examples

@@ -1,4 +1,4 @@
-"""Dual-OHM in stages: the same iteration, started anew where the one before ended."""
+"""Dual-OHM with restarts: each stage starts where the previous one ended."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +24,7 @@ class RestartedDualOHM(Staged, Anchored):
 
     Not anytime: all stages are fixed in advance, by name those of the smallest bound for a budget, mu, sigma and D.
 
-    The update of `DualOHM`, started anew at the end of each stage.
+    The update of `DualOHM`, restarted at the end of each stage.
 
     Guarantee under Assumptions 3.1 and 3.2, :math:`0 < \alpha \le 2/L`,
     :math:`\mathrm{dist}(x, \text{roots}) \le \|F(x)\|/\mu`: from a root mean square residual r a stage ends with that
@@ -60,7 +60,7 @@ class RestartedDualOHM(Staged, Anchored):
         for name in ("horizons", "batch_sizes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         super().__post_init__()
-        Stages(self.horizons, self.batch_sizes)  # complains about lengths and sizes
+        Stages(self.horizons, self.batch_sizes)  # raises if lengths or sizes are wrong
 
     @cached_property
     def horizon(self) -> int:

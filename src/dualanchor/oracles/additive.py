@@ -26,7 +26,7 @@ class AdditiveNoise(Oracle):
     r"""Samples :math:`\hat F(x; \xi) = F(x) + \xi` with noise independent of x.
 
     The noise is Gaussian with :math:`\mathbb E\|\xi\|^2 = \sigma^2`, variance :math:`\sigma^2/d` per coordinate, unless
-    a sampler of its own is given. The mean of B Gaussian samples is drawn in one go, exact in law, and costs B.
+    a sampler of its own is given. The mean of B Gaussian samples is drawn as one vector, exact in law, and costs B.
 
     Parameters
     ----------

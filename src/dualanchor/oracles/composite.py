@@ -1,4 +1,4 @@
-"""Fixed points and constraints as roots: oracles made of another one."""
+"""Fixed points and constraints as roots: oracles that wrap another one."""
 
 from collections.abc import Callable
 from typing import Any

@@ -16,7 +16,7 @@ from dualanchor.studies.study import Study
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper and the criterion it is held to, both in words in `text`."""
+    """A statement of the paper and the criterion it is judged by; `text` describes both."""
 
     id: str
     panel: str

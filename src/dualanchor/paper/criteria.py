@@ -62,7 +62,7 @@ class PanelSeeds:
             return _finite_or_inf(np.exp(np.log(values).reshape(-1, 10, 20).mean(axis=2)))
 
     def shape(self, method: str) -> dict[str, Array]:
-        """The shape of the curve in numbers, of which the criteria say in words what they are."""
+        """Numbers that describe the shape of the curve, one per seed; the criteria name them in plain language."""
         tenths, start = self.tenths(method), self.at(method, 0)
         last, reached, total = tenths[:, -1], log_ratio(start, tenths[:, 1]), log_ratio(start, tenths[:, -1])
         with np.errstate(over="ignore", invalid="ignore"):
@@ -94,7 +94,7 @@ class Verdict(Enum):
 
 
 class Finding(NamedTuple):
-    """A verdict, the number it rests on, and all numbers in words.
+    """A verdict, the number it rests on, and a sentence with all numbers.
 
     `doubt` orders the parts of a statement, of which the most doubtful decides: a p-value, a ratio, or the share of
     seeds or resamples that do not fit.
@@ -202,7 +202,7 @@ def ends_at(panel: PanelSeeds, method: str, *, limit: float, above: bool = False
 
 
 def in_every_seed(quantities: dict[str, str], holds: Callable[..., Any]) -> Judge:
-    """The shape of each method's curve; `quantities` are those of `PanelSeeds.shape`, in words."""
+    """The shape of each method's curve; `quantities` maps those of `PanelSeeds.shape` to phrases."""
 
     def judged(panel: PanelSeeds, *methods: str) -> Finding:
         return all_of(one(panel, method) for method in methods)

@@ -15,7 +15,7 @@ from dualanchor.paper.criteria import Verdict
 from dualanchor.studies.panel import Entry, Panel
 from dualanchor.studies.study import Study
 
-AS_DECIDED = "as decided"  # the name under which the study itself stands beside the readings
+AS_DECIDED = "as decided"  # what the study itself is called next to the readings
 # The two readings of tuning, by what `run_study` calls them. A study has one of them, the other is the reading.
 TUNING = {"same": "tuned on the seeds that are reported", "disjoint": "tuned on other seeds than are reported"}
 
@@ -84,7 +84,7 @@ def _with_entries(panels: Iterable[Panel]) -> list[Panel]:
 
 
 def _claimed(panel: Panel, claims: Iterable[Claim]) -> Panel:
-    """The panel with those entries only that claims are about, and those whose parameters they take over."""
+    """The panel with those entries only that claims are about, and those whose parameters they use."""
     names = {name for claim in claims if panel.id in claim.where for name in claim.methods}
     sources = {entry.like for entry in panel.entries if entry.id in names and entry.like is not None}
     return panel.only([*names, *sources])

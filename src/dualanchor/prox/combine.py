@@ -1,4 +1,4 @@
-"""Penalties, and a prox made of others, of a function, or of nothing."""
+"""The l1 penalty, products of proxes, a user's own function, and the identity."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ class product(Resolvent):  # noqa: N801
 
 @dataclass(frozen=True, eq=False, repr=False)
 class from_function(Resolvent):  # noqa: N801
-    """A prox of one's own.
+    """A prox given by a function.
 
     Parameters
     ----------

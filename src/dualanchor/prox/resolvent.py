@@ -24,7 +24,7 @@ class Resolvent(ABC):
     Attributes
     ----------
     is_projection : bool, whether J is the projection onto a convex set, so that the step does not matter
-    rowwise : bool, whether a row's value is the same to the last bit whatever rows are beside it
+    rowwise : bool, whether a row's value is the same to the last bit whatever the other rows are
     size : int or None, the number of coordinates that the parameters are for; None for any number
     """
 

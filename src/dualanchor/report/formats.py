@@ -9,7 +9,7 @@ NOTHING = "–"
 
 
 def residual(value: float | None) -> str:
-    """Four significant digits; None stands for a number that is not finite."""
+    """Four significant digits; None means a number that is not finite."""
     if value is None:
         return "diverged"
     return _tidy(f"{value:#.4g}".rstrip(".")) if value else "0"

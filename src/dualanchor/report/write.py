@@ -17,8 +17,8 @@ from dualanchor.studies.study import Study
 def write_report(study: Study, folder: str | Path) -> Path:
     """Write results.json, curves.csv, figures as PNG and SVG, and report.html; returns the path of the last.
 
-    Everything is made first and then written beside the files it replaces, so that an error (a full disk, say) leaves
-    them as they were. The folder is made if it is not there.
+    Everything is computed first and then written next to the files it replaces, so that an error such as a full disk
+    leaves them unchanged. A missing folder is created.
     """
     folder = Path(folder)
     try:

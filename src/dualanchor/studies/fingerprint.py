@@ -53,7 +53,7 @@ def imported(path: Path) -> frozenset[Path]:
     for name, level in _imports(ast.parse(_read(path))):
         base = prefix[: len(prefix) - level + 1] if level else []
         names.add(".".join([*base, name] if name else base))
-    if _LIBRARY.name in names and not path.is_relative_to(_LIBRARY):  # it has all public names at hand
+    if _LIBRARY.name in names and not path.is_relative_to(_LIBRARY):  # it can use every public name
         names |= {name for name, _ in _imports(ast.parse(_read(_LIBRARY / "__init__.py")), declared=True)}
     files = set()
     for parts in (name.split(".") for name in names):

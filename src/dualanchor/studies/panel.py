@@ -23,10 +23,10 @@ class Entry:
     method: str | type[Method]  # a registered name, or a class of your own
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values to try, by parameter
     fixed: dict[str, Any] = field(default_factory=dict)  # parameters that are not tuned
-    like: str | None = None  # another entry whose selected parameters are taken over
+    like: str | None = None  # another entry whose selected parameters it uses
     unit: str = "evals"  # what the budget counts: operator evaluations, or "draws", fresh samples
     budget_factor: int = 1  # 2 reads a method that evaluates twice per step as charged once
-    ours: bool = False  # whether it is shown beside the paper's methods as this library's own
+    ours: bool = False  # whether it is marked as this library's own next to the paper's methods
 
     @property
     def cls(self) -> type[Method]:
@@ -85,7 +85,7 @@ def parse_panel(text: str, name: str, check: bool = True) -> Panel:
 
 
 class _Field(NamedTuple):
-    """A field of a file's table: what it must be, in code and in words, and its default (None: it must be given)."""
+    """A field of a file's table: its type, the rule in plain language, its default (None: it must be given)."""
 
     kind: type
     rule: str
@@ -153,7 +153,7 @@ class _Reader:
         return {key: table.get(key, field.default) for key, field in fields.items()}
 
     def check_entries(self, panel: Panel) -> None:
-        """Raise if an entry names no method, takes over from none, or has a point that makes no valid method."""
+        """Raise if an entry names no method, uses the parameters of none, or has a point that makes no valid method."""
         leaders = {entry.id: entry for entry in panel.entries if entry.like is None}
         for entry in panel.entries:
             try:

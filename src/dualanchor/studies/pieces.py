@@ -55,7 +55,7 @@ class Piece:
 
     @property
     def key(self) -> dict[str, Any]:
-        """Everything that can change the numbers, beside the code."""
+        """Everything that can change the numbers, except the code."""
         classes = (type(self.panel.problem), self.entry.cls)
         return {
             "problem": jsonable(self.panel.problem.describe()),

@@ -171,7 +171,7 @@ def theorem_c(k: Any, step_size: Any, L: Any, mu: Any, D: Any, sigma: Any, B: An
 
 @states("Drift bound", OURS, A1, "T is quasi-nonexpansive", bounds="E|x_k - x*|^2")
 def drift(N: Any, k: Any, step_size: Any, D: Any, sigma: Any, B: Any) -> Any:
-    r"""How far a run with a constant batch strays: :math:`D^2 + \frac{k(2N-k-1)}{2N}\alpha^2\sigma^2/B`."""
+    r"""Distance to a root after k steps with a constant batch: :math:`D^2 + \frac{k(2N-k-1)}{2N}\alpha^2\sigma^2/B`."""
     return D**2 + contraction_sum(k, 1.0, N) * step_size**2 * sigma**2 / B
 
 

@@ -112,7 +112,7 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         raise NotImplementedError
 
     def _settings(self, group: Group) -> Group:
-        """The numbers of a group, checked, as Python's own: a saved state holds nothing else beside tensors."""
+        """The numbers of a group, checked, as Python's own: a saved state holds only these and tensors."""
         name = type(self).__name__
         if group["foreach"] is not None:
             check.switch(group["foreach"], f"{name}: foreach")

@@ -147,7 +147,7 @@ class ExtraGradient(FieldOptimizer):
     _buffer = "origin"
 
     def extrapolate(self) -> None:
-        """Go to the point ahead, along the gradients at hand."""
+        """Go to the point ahead, along the present gradients."""
         self._require_at_iterate()
         self._apply(self._look_ahead)
 
@@ -198,7 +198,7 @@ class ExtraGradient(FieldOptimizer):
 
 
 class OptimisticGradient(FieldOptimizer):
-    r"""The optimistic gradient method, or past extragradient: the last gradient stands in for the one ahead.
+    r"""The optimistic gradient method, or past extragradient: the last gradient replaces the one ahead.
 
     .. math:: x_{k+1} = x_k - 2 \alpha G_k + \alpha G_{k-1}, \qquad G_{-1} = G_0
 

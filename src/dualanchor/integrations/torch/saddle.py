@@ -18,7 +18,7 @@ from dualanchor.oracles.sampler import Sampler
 class SaddleOracle(Sampler):
     """The field (gradient in u, minus gradient in v) of a function of two players; `x0` (d,) is the start of both."""
 
-    takes_vectors = True  # in NumPy, like x0: what players are made of is for `unflatten` to know
+    takes_vectors = True  # in NumPy, like x0; `unflatten` makes the players' tensors
 
     def __init__(self, phi: Callable[..., Any], u0: Any, v0: Any) -> None:
         check.function(phi, "saddle_oracle: phi", "phi(u, v, n, rng)", 4)

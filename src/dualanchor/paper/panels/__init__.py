@@ -1,4 +1,4 @@
-"""The paper's four panels, each in a file beside this one, and selections of them."""
+"""The paper's four panels, one TOML file each, and selections of them."""
 
 from collections.abc import Sequence
 from dataclasses import replace

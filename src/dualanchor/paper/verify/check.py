@@ -73,7 +73,7 @@ def zero(operator: str, relative: Any) -> Finding:
 
 
 def equal(operator: str, value: Any, expected: Any, allowed: float = _ROUNDING) -> Finding:
-    """`value` is what is expected, up to a share `allowed`; shown where it is farthest from it."""
+    """`value` is what is expected, up to a relative error `allowed`; reported where the error is largest."""
     value, expected, error = _arrays(value, expected, 0.0)
     away = np.abs(value - expected) / np.maximum(np.abs(expected), _TINY)
     return _shown(operator, value, expected, error, away, away <= allowed)
@@ -86,7 +86,7 @@ def mean_at_most(operator: str, values: Any, bound: Any) -> Finding:
 
 
 def mean_equal(operator: str, values: Any, expected: Any) -> Finding:
-    """The means over the first axis are what is expected, but for chance; shown where they are farthest from it."""
+    """The means over the first axis are what is expected, up to chance; reported where they are farthest off."""
     mean, error = _mean(values)
     expected = np.broadcast_to(np.asarray(expected, float), mean.shape)
     away = np.abs(mean - expected) / np.maximum(error, _TINY)

@@ -234,7 +234,7 @@ def _regression(x: Array, y: Array) -> Fit:
 
 
 def _bootstrap(squares: Array, y: Array, seed: int) -> Fit:
-    """The slope of y in log 1/reached; as interval the wider of Student's and that of drawing replications anew."""
+    """The slope of y in log 1/reached; the interval is the wider of Student's and a bootstrap over replications."""
     fit = _regression(-0.5 * np.log(squares.mean(axis=1)), y)
     reps = squares.shape[1]
     again = np.random.default_rng(seed).integers(reps, size=(BOOTSTRAPS, reps))

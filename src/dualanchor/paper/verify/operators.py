@@ -130,7 +130,7 @@ def _along(d: int, distance: float) -> Array:
 
 
 def flip(d: int = 8, D: float = 0.0) -> Case:
-    """T = -I: of all maps known it lets most noise through."""
+    """T = -I: it amplifies noise the most of all maps known."""
     return Case("T = -I" + ("" if D else ", D = 0"), lambda x: 2 * x, _along(d, D))
 
 
@@ -182,7 +182,7 @@ def location() -> Case:
 
 
 class Wild:
-    """A bounded, discontinuous operator that is nothing in particular, with heavy-tailed noise that depends on x."""
+    """An arbitrary bounded, discontinuous operator with heavy-tailed noise that depends on x."""
 
     def __init__(self, rng: np.random.Generator, rounds: int, d: int = 4, rows: int = 50) -> None:
         W, C, b, jump = rng.normal(size=(d, d)), rng.normal(size=(d, d)), rng.normal(size=d), rng.normal(size=d)

@@ -29,7 +29,7 @@ def lemma_4_2_error(x: Array, G: Array, F_N: Array, alpha: float) -> Array:
 
 
 def anchor_identity_error(x: Array, G: Array, F_N: Array, alpha: float) -> Array:
-    """Of S-OHM's identity: batch N - 1 is never drawn, F_N stands in its place."""
+    """Of S-OHM's identity: batch N - 1 is never drawn, F_N replaces it."""
     G = np.concatenate([G, F_N[None]])
     return _identity_error(x, F_N, alpha, anchor_multipliers(len(x), alpha), (x[:-1], x[1:], G[:-1], G[1:]))
 
@@ -75,7 +75,7 @@ def gain(make: Make, case: Case, N: int) -> float:
 
 
 def _on_wild(lab: Lab, make: Make, error: Callable[..., Array]) -> Findings:
-    """Errors of an identity in x, G and F_N on operators that are nothing in particular."""
+    """Errors of an identity in x, G and F_N on arbitrary operators."""
     errors = []
     for N in HORIZONS:
         wild = Wild(lab.rng, N)

@@ -171,7 +171,7 @@ def _shortest_for(eps: float, one: Setting, B: Array) -> Array:
 
 
 def _constant(eps: float, setting: Setting, N: int, B: int, exact: bool) -> Run:
-    """The run, with rounding errors of the search made good: its bound is at most eps as it is computed."""
+    """The run, corrected for rounding errors of the search: its computed bound is at most eps."""
     one = setting.unit
     while (bound := float(one.value(N, one.noise(N) / B))) > eps:
         if one.sigma > 0 and one.room(eps, N) > 1e-9 * eps**2:
