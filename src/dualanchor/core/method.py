@@ -140,9 +140,10 @@ class Method(Rowwise, ABC):
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         """Take step k in place, from x_k to x_{k+1}."""
-        if self.steps is not None and k >= self.steps:
+        steps, estimator = self.steps, self.estimator_in_use
+        if steps is not None and k >= steps:
             raise self._past_horizon(k)
-        estimator: Any = self.estimator_in_use
+        assert estimator is not None
         self.update_rows(k, s, estimator.estimate(k, s, F, self.horizon, coin))
 
     def update(self, k: int, s: State, G: Array) -> None:
@@ -151,7 +152,7 @@ class Method(Rowwise, ABC):
 
     def update_rows(self, k: int, s: State, G: Array) -> None:
         """`update`; long rows in pieces of the coordinates that fit the cache."""
-        if G.shape[1] < _LONG or not isinstance(G, np.ndarray):
+        if type(G) is not np.ndarray or G.size < _LONG or G.shape[1] < _LONG:
             self.update(k, s, G)
             return
         width = max(1, _PIECE // (len(G) * G.itemsize))

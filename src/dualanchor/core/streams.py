@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from functools import cached_property, partial
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -201,15 +202,15 @@ class Handle:
     That of SFC64 seeded with words for (seed, purpose, replication, kind), the shard added to the first, and a number.
     """
 
-    __slots__ = ("_arguments", "_first", "_generator", "_mix", "_second", "_words")
+    __slots__ = ("_arguments", "_first", "_generator", "_mix", "_second", "_set")
 
     def __init__(self, seed: int, purpose: Purpose, replication: int, kind: Kind = Kind.GENERATORS) -> None:
         self._arguments = (seed, purpose, replication, kind)
         key = np.random.SeedSequence(seed, spawn_key=(purpose, replication, kind))
         self._first, self._second = (int(word) for word in key.generate_state(2, np.uint64))
         self._generator = np.random.Generator(np.random.SFC64(key))  # the key is for those who spawn generators from it
-        self._words = _state_words(self._generator)
-        self._mix = partial(self._generator.random, out=np.empty(12))  # SFC64 mixes its seed in twelve rounds
+        self._set = partial(Struct("=5Q").pack_into, _state_words(self._generator), 0)
+        self._mix = partial(self._generator.random, None, np.float64, np.empty(12))  # SFC64 mixes its seed twelve times
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has a generator, and words, of its own."""
@@ -217,9 +218,8 @@ class Handle:
 
     def generator(self, number: int, shard: int = 0) -> np.random.Generator:
         """The generator of one block or batch, or of one shard of it, at its beginning."""
-        words = self._words
-        words[0] = self._first if shard == 0 else (self._first + shard) % 2**64
-        words[1], words[2], words[3], words[4] = self._second, number, 1, 0
+        first = self._first if shard == 0 else (self._first + shard) % 2**64
+        self._set(first, self._second, number, 1, 0)
         self._mix()
         return self._generator
 

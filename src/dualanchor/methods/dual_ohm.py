@@ -55,8 +55,9 @@ class DualOHM(Scheduled):
         return State(**vars(super().init(x0)), z=arrays.zeros_like(x0))
 
     def update(self, k: int, s: State, G: Array) -> None:
-        N, alpha = self.horizon, self.step_size
-        s.z *= (N - k - 1) / (N - k)  # paper, proof of Lemma 4.2; more accurate than T_k - T_{k-1}
-        s.z -= alpha / (N - k) * G
-        s.x -= alpha * G
-        s.x -= s.z
+        N, alpha, x, z = self.horizon, self.step_size, s.x, s.z
+        z *= (N - k - 1) / (N - k)  # paper, proof of Lemma 4.2; more accurate than T_k - T_{k-1}
+        z -= alpha / (N - k) * G
+        x -= alpha * G
+        x -= z
+        s.x, s.z = x, z

@@ -113,14 +113,14 @@ class Sampler(Shardable):
             if self._shards is not None:
                 return super().mean(x, batch)
             n = batch.size
-        (handles, position), sample, shape, dtype = batch.data, self._sample, self._shape, x.dtype
-        expected, long = x.shape[1:] if shape is None else shape, x.shape[1] >= arrays.LARGE
+        (handles, position), sample, shape = batch.data, self._sample, self._shape
         positions = [position] * len(handles) if type(position) is int else per_row(position, len(handles)).tolist()
         if self._vectorized:
             generators = [handle.generator(at, shard) for handle, at in zip(handles, positions, strict=True)]
             return self._all_rows(x, sample(arrays.user_copy(x), n, generators))
-        foreign = type(x) is not np.ndarray and arrays.is_foreign(x)
-        values: Any = [None] * len(x) if foreign else np.empty(x.shape, dtype)
+        form, dtype, foreign = x.shape, x.dtype, type(x) is not np.ndarray and arrays.is_foreign(x)
+        expected, long = form[1:] if shape is None else shape, form[1] >= arrays.LARGE
+        values: Any = [None] * len(x) if foreign else np.empty(form, dtype)
         for row, handle in enumerate(handles):
             point = arrays.user_copy(x[row]) if foreign or long else x[row].copy()
             if shape is not None:

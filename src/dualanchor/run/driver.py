@@ -122,7 +122,7 @@ class Driver:
             steps = min(steps - WINDOW if sampled else steps, chunk, self.recorder.next_after(rows.steps) - rows.steps)
             if self._rule is not None and self._rule.every is not None:
                 steps = min(steps, self._rule.every - rows.steps % self._rule.every)
-            if self._seconds_per_eval * np.mean(outlook.ahead.evals[..., steps - 1]) > _CHUNK_SECONDS:
+            if self._seconds_per_eval * _per_row(outlook.ahead.evals, steps) > _CHUNK_SECONDS:
                 steps = 1
         began = time.perf_counter()
         if checked or steps == 1:
@@ -132,8 +132,7 @@ class Driver:
             steps = 1
         else:
             self._advance(rows, steps, coins)
-        evals = max(1.0, float(np.mean(outlook.ahead.evals[..., steps - 1])))
-        self._seconds_per_eval = (time.perf_counter() - began) / evals
+        self._seconds_per_eval = (time.perf_counter() - began) / max(1.0, _per_row(outlook.ahead.evals, steps))
         return True
 
     # -- steps -----------------------------------------------------------------------------------------------
@@ -313,3 +312,9 @@ class Driver:
         active = sum(one.rows.size for one in self.active)
         fraction = min(1.0, max(parts)) if parts else None
         return Progress(rows.steps, fraction, active, self._total, evals, self._observer.elapsed)
+
+
+def _per_row(totals: Array, steps: int) -> float:
+    """The mean over rows of what these steps cost."""
+    total = totals[..., steps - 1]
+    return float(total if total.ndim == 0 else total.mean())
