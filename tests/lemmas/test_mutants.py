@@ -149,7 +149,7 @@ class SameBatchTwice(da.SEG):
     """The half step's batch used again."""
 
     def step(self, k: int, s: State, F: da.Session, coin: Any = None) -> None:
-        batch = F.draw(self.batch(k))
+        batch = F.draw(self.batch_size)
         s.x -= self.step_size * F(s.x - self.step_size * F(s.x, batch), batch)
 
 
@@ -158,8 +158,8 @@ class StepFromTheHalfPoint(da.SEG):
     """The second step taken from x_{k+1/2}."""
 
     def step(self, k: int, s: State, F: da.Session, coin: Any = None) -> None:
-        s.x -= self.step_size * F(s.x, F.draw(self.batch(k)))
-        s.x -= self.step_size * F(s.x, F.draw(self.batch(k)))
+        s.x -= self.step_size * self.fresh(k, s.x, F)
+        s.x -= self.step_size * self.fresh(k, s.x, F)
 
 
 @dataclass(frozen=True)
