@@ -1,8 +1,8 @@
-"""What is known about each method: the paper's Table 1 as data, with certified sample counts where there are any."""
+"""Sample complexities as in the paper's Table 1, with certified sample counts where there are any."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import ceil, inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,24 +11,16 @@ from dualanchor.theory.schedules import Run, Setting, constant_for_accuracy, tap
 Samples = Callable[[float, float, float, float], float]
 
 
-@dataclass(frozen=True)
-class Known:
-    """A method and its order of samples, the power `exponent` of 1/eps; the booleans are the paper's ticks.
+class Known(NamedTuple):
+    """A method, its order of samples, and `samples(eps, L, D, sigma)`, certified by the proof that `note` names.
 
-    `samples(eps, L, D, sigma)` is certified by the proof that `note` names; None where the source has only an order.
+    `samples` is None where the source has only an order.
     """
 
     method: str
     complexity: str
-    exponent: float
-    last_iterate: bool
-    variance_reduction_free: bool
-    single_loop: bool
-    parameters: str
-    requirements: str
     samples: Samples | None
     note: str
-    in_paper: bool = True  # False: added by this library
 
 
 def _certified(plan: Callable[[float, Setting], Run], bound: str) -> Samples:
@@ -55,23 +47,18 @@ def sgda_samples(eps: float, L: float, D: float, sigma: float) -> float:
     return ceil(L**2 * D**2 / left) * B if left > 0 else inf
 
 
-# fmt: off
+_GROWING = "growing batches ⌈c(k+1)⌉ (Proposition 3.4); constants by our bound"
 TABLE: tuple[Known, ...] = (
-    Known("dual-ohm, tapered", "Õ(ε⁻²)", 2, True, True, True, "L, N, C", "D, σ",
-          _certified(tapered_for_accuracy, "sharp"), "Theorems A and B, not in the paper", in_paper=False),
-    Known("s-dual-ohm", "O(ε⁻³)", 3, True, True, True, "L, B, N", "D, σ",
-          _certified(constant_for_accuracy, "paper"), "Theorem 4.1; half as many by Theorem A"),
-    Known("halpern-page", "O(ε⁻³)", 3, True, False, True, "L, p_k, S1, S2", "D, σ",
-          None, "order only (Cai, Song, Guzmán, Diakonikolas 2022)"),
-    Known("halpern-vr-finite", "Õ(n + √n ε⁻¹)", 1, True, False, True, "L, B, λ_k; p_k or M_k", "D, n",
-          None, "order only, finite sums only (Cai, Alacaoglu, Diakonikolas 2024)"),
-    Known("rain", "Õ(ε⁻²)", 2, True, True, False, "L, λ, γ, N_s, K_s", "D, σ",
-          None, "order only, double loop (Chen, Luo 2024)"),
-    Known("s-ohm", "O(ε⁻⁴)", 4, True, True, True, "L, c", "D, σ",
-          anchored_samples, "growing batches ⌈c(k+1)⌉ (Proposition 3.4); constants by our bound", in_paper=False),
-    Known("sgda", "O(ε⁻⁴)", 4, False, True, True, "L, B", "D, σ",
-          sgda_samples, "a random iterate; constants by our bound"),
-    Known("seg", "O(ε⁻⁴)", 4, False, True, True, "L, B", "D, σ",
-          None, "order only, a random iterate (Gorbunov 2022)"),
+    Known(
+        "dual-ohm, tapered", "Õ(ε⁻²)", _certified(tapered_for_accuracy, "sharp"), "Theorems A and B, not in the paper"
+    ),
+    Known("s-dual-ohm", "O(ε⁻³)", _certified(constant_for_accuracy, "paper"), "Theorem 4.1; half as many by Theorem A"),
+    Known("halpern-page", "O(ε⁻³)", None, "order only (Cai, Song, Guzmán, Diakonikolas 2022)"),
+    Known(
+        "halpern-vr-finite", "Õ(n + √n ε⁻¹)", None, "order only, finite sums only (Cai, Alacaoglu, Diakonikolas 2024)"
+    ),
+    Known("rain", "Õ(ε⁻²)", None, "order only, double loop (Chen, Luo 2024)"),
+    Known("s-ohm", "O(ε⁻⁴)", anchored_samples, _GROWING),
+    Known("sgda", "O(ε⁻⁴)", sgda_samples, "a random iterate; constants by our bound"),
+    Known("seg", "O(ε⁻⁴)", None, "order only, a random iterate (Gorbunov 2022)"),
 )
-# fmt: on
