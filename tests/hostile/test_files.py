@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from matplotlib.figure import Figure
 from tests.hostile.mutate import choose, damaged_array, damaged_json
 
 import dualanchor as da
@@ -20,7 +21,10 @@ PROBLEM = da.problems.affine(dimension=4, sigma=0.1)
 
 @cache
 def saved(folder):
-    """Honest results of every form, saved: one run, replications, a grid, a certified root, a saddle point."""
+    """Honest results of every form, saved: one run, replications and one of them, a grid, roots, a saddle point."""
+
+    def pull_one(x, n, rng):
+        return x + rng.normal(size=2) / n**0.5
 
     def pull(u, v, n, rng):
         return u + rng.normal(size=u.shape) / n**0.5
@@ -28,9 +32,11 @@ def saved(folder):
     results = (
         da.solve(PROBLEM, da.DualOHM(1.0, 20), record=4),
         da.solve(PROBLEM, da.DualOHM(1.0, 20), reps=3, record=4),
+        da.solve(PROBLEM, da.DualOHM(1.0, 20), reps=3, record=4).row(2),
         da.solve(PROBLEM, [da.SGDA(0.1), da.SGDA(1e12, 3)], budget=50, reps=2, record=4, check=False),
-        da.root(lambda x, n, rng: x + rng.normal(size=2) / n**0.5, np.ones(2), eps=0.3, L=1.0),
-        da.root(lambda x, n, rng: x + rng.normal(size=2) / n**0.5, np.ones(2), budget=2000, L=1.0, reps=2),
+        da.root(pull_one, np.ones(2), eps=0.3, L=1.0),
+        da.root(pull_one, np.ones(2), budget=2000, L=1.0, reps=2),
+        da.root(pull_one, np.ones(2), eps=0.3, L=1.0, D=2.0, sigma=1.5, confidence=0.9),
         da.saddle(pull, lambda u, v, n, rng: -v, (np.ones(2), np.ones(1)), budget=500, L=1.0),
     )
     return [result.save(folder / f"{i}.npz") for i, result in enumerate(results)]
@@ -66,7 +72,8 @@ def use(result, path):
     assert len(result.labels()) == (result.shape[0] if len(result.shape) == 2 else 1)
     assert len(result.to_frame()) == len(result.history)
     if len(result.shape) == 1:
-        repr(result.row(0))
+        da.Result.load(result.row(0).save(path))
+    result.plot(Figure().subplots()) if result.residual is not None else None
     try:
         result.raise_for_status()
     except UnsuccessfulError as error:
@@ -116,7 +123,7 @@ def test_forged_results(results, cases, no_hang, tmp_path):
         ("history/k", np.zeros(1, int)),
         ("history/row", None),
         ("history/more", np.zeros(3)),
-        ("state/x", np.ones((5, 4))),
+        ("history/row", -np.ones(2, int)),
     ],
 )
 def test_a_result_whose_parts_do_not_fit_is_refused(part, value, tmp_path):

@@ -42,6 +42,8 @@ class Candidates:
                 stages = schedules.restarts_for_accuracy(eps, setting, mu, self._tapered, thorough)
                 if len(stages) > 1:
                     choices.append(self._made("restarts", *stages))
+        elif setting.stays(eps):
+            choices.append(self._one_shot(setting.staying()))
         if mu > 0 and setting.multiple == 1 and not self.inputs["sharp_only"]:
             contracted = self._early_stop(eps, mu) if setting.bound == "paper" else self._contracted(eps, mu)
             choices += [] if contracted is None else [contracted]

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import isfinite
 from typing import Any
+
+import numpy as np
 
 from dualanchor.advise.candidates import Candidates
 from dualanchor.advise.planned import Plan, refused
@@ -14,6 +17,7 @@ from dualanchor.theory import bounds
 from dualanchor.theory.schedules import Setting
 
 _POSITIVE = {"eps", "L", "M", "L_mean", "step_size", "sample_cost"}
+_FOR_A_SETTING = ("step_size", "D", "latency", "sample_cost", "L_mean")
 _NON_NEGATIVE = {"D", "sigma", "mu", "latency", "round_variance"}
 
 
@@ -88,7 +92,31 @@ def plan(
     workers = None if workers is None else check.count(workers, "plan: workers")
     inputs |= {"budget": budget, "workers": workers, "latency": latency}
     _check(inputs)
-    L = _cocoercivity(L, M, mu)
+    if not (cocoercive_in_expectation or affine or (mu > 0 and not sharp_only) or round_variance is not None):
+        rule = "without cocoercivity in expectation a theorem needs mu > 0 or an affine operator"
+        raise refused(rule, "cocoercive_in_expectation=False, mu = 0", "Pass mu, or affine=True")
+    try:
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            made = _plan(inputs)
+        possible = isfinite(made.bound) and made.horizon <= check.LARGEST_COUNT and (eps is None or made.bound <= eps)
+    except (ArithmeticError, ValueError) as error:
+        if isinstance(error, ArgumentError):
+            raise
+        raise _extreme(inputs) from error
+    if not possible:
+        raise _extreme(inputs)
+    return made
+
+
+def _extreme(inputs: dict[str, Any]) -> ArgumentError:
+    names = [name for name in ("eps", "budget", "L", "D", "sigma", "mu", "step_size") if inputs[name]]
+    received = ", ".join(f"{name} = {inputs[name]:g}" for name in names)
+    return refused("numbers must not be so large or small that a plan overflows", received, "Use other units")
+
+
+def _plan(inputs: dict[str, Any]) -> Plan:
+    step_size, D, latency, sample_cost, L_mean = (inputs[name] for name in _FOR_A_SETTING)
+    L = _cocoercivity(inputs["L"], inputs["M"], inputs["mu"])
     inputs |= {"L": L, "M": None}
     step = 2 / L if step_size is None else float(step_size)
     if L_mean is not None and L_mean > L:
@@ -98,16 +126,16 @@ def plan(
     if step > 2 / L * (1 + 1e-12):
         raise refused(f"step_size must satisfy 0 < step_size <= 2/L = {2 / L:.6g}", step, "Use a smaller step")
     round_cost = 0.0 if latency is None else latency / (sample_cost or 1.0)
-    kind = "paper" if bound == "paper" else "affine" if affine else "sharp"
-    assert D is not None
-    setting = Setting(step, D, sigma or 0.0, min(2.0, step * L), kind, round_cost, workers or 1)
+    kind = "paper" if inputs["bound"] == "paper" else "affine" if inputs["affine"] else "sharp"
+    setting = Setting(step, D, inputs["sigma"] or 0.0, min(2.0, step * L), kind, round_cost, inputs["workers"] or 1)
     candidates = Candidates(setting, L, inputs)
-    if round_variance is not None:
+    if inputs["round_variance"] is not None:
         return candidates.for_private_rounds()
-    if not (cocoercive_in_expectation or affine or (mu > 0 and not sharp_only)):
-        rule = "without cocoercivity in expectation a theorem needs mu > 0 or an affine operator"
-        raise refused(rule, "cocoercive_in_expectation=False, mu = 0", "Pass mu, or affine=True")
-    best, *others = _ranked(candidates)
+    if not (ranked := _ranked(candidates)):
+        raise refused(
+            "a theorem must reach eps", inputs["eps"], "Use a larger eps, or leave bound, step_size and workers out"
+        )
+    best, *others = ranked
     if L_mean is not None and best.rounds > 1:
         best = _with_longer_steps(best, candidates, L_mean)
     seconds = best.rounds * (latency or 0.0) + best.samples / setting.multiple * sample_cost if sample_cost else None
@@ -134,9 +162,12 @@ def _with_longer_steps(first: Plan, candidates: Candidates, L_mean: float) -> Pl
         cost = setting.round_cost / b  # in units of one sample of each worker, b of which make a batch
         longer = replace(setting, step_size=2 / L_b, multiple=b * setting.multiple, round_cost=cost)
         try:
-            tried.append(_ranked(replace(candidates, setting=longer, L=L_b))[0])
+            ranked = _ranked(replace(candidates, setting=longer, L=L_b))
         except ArgumentError:  # a budget that does not pay for such batches
             break
+        if not ranked:
+            break
+        tried.append(ranked[0])
         if tried[-1].rounds <= 1 or _worth(tried[-1])[0] > 2 * _worth(first)[0]:
             break
         b *= 2

@@ -1,9 +1,10 @@
 """A plan: rounds, batches, samples, the bound that they earn and the theorem behind it."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM
 from dualanchor.methods.sgda import SGDA
 from dualanchor.methods.tapered_dual_ohm import TaperedDualOHM
 from dualanchor.theory.bounds import A1, A2, COCOERCIVE, STRONG
-from dualanchor.theory.complexity import TABLE
+from dualanchor.theory.complexity import TABLE, Known
 from dualanchor.theory.schedules import Run
 
 _AFFINE = "F is affine"
@@ -130,17 +131,25 @@ class Plan:
         if not known or not eps or not isfinite(eps) or known.get("sigma") is None:
             return []
         given = (eps, known["L"], known["D"], known["sigma"])
-        return [
-            (line.method, line.complexity, None if line.samples is None else line.samples(*given), line.note)
-            for line in TABLE
-        ]
+
+        def samples(line: Known) -> float | None:
+            try:
+                return None if line.samples is None else line.samples(*given)
+            except ArithmeticError:
+                return inf
+
+        return [(line.method, line.complexity, samples(line), line.note) for line in TABLE]
 
     @cached_property
     def halved(self) -> "Plan | None":
         """The plan for half of eps, where the target is an eps."""
         from dualanchor.advise.plan import plan
 
-        return None if self.eps is None or not self.inputs else plan(**{**self.inputs, "eps": self.eps / 2})
+        if self.eps is None or not self.inputs:
+            return None
+        with suppress(ArgumentError):  # it may be too long
+            return plan(**{**self.inputs, "eps": self.eps / 2})
+        return None
 
     def __repr__(self) -> str:
         lines = list(self._lines())

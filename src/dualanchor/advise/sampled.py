@@ -1,6 +1,7 @@
 """What `certify` and `calibrate` are handed, made into samples at points: one row per point."""
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +24,7 @@ def open_samples(oracle: Source, x: Any, *, seed: int, purpose: Purpose, owner: 
 
     A problem's random parts are those of `solve` for the Result's seed, or else for `seed`, row r as replication r.
     """
-    check.count(seed, f"{owner}: seed", 0)
+    check.count(seed, f"{owner}: seed", 0, most=inf)
     if callable(oracle) and not isinstance(oracle, (Oracle, Problem)):
         oracle = Sampler(oracle)
     given, drawn = (x.x, x.seed) if isinstance(x, Result) else (x, seed)

@@ -1,8 +1,18 @@
 """The command line; nothing heavy is imported before it is needed."""
 
+import os
+import sys
+
 
 def main() -> None:
     """Entry point of `dualanchor`."""
+    if sys.stderr is None:  # it was closed
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is None:
+        print(
+            "Error: The output needs somewhere to go. Got a closed standard output. Use > /dev/null.", file=sys.stderr
+        )
+        raise SystemExit(2)
     try:
         import click  # noqa: F401
         import rich  # noqa: F401

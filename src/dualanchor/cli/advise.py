@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from dualanchor.cli.options import PATH, json_option, problem_options, seed_option
-from dualanchor.cli.output import emit
+from dualanchor.cli.output import emit, user_code
 from dualanchor.core.errors import ArgumentError
 
 
@@ -64,8 +64,9 @@ def calibrate(problem: str, options: Any, as_json: bool, **given: Any) -> None:
     from dualanchor.advise.calibrate import calibrate as run
     from dualanchor.cli.user_code import load_problem
 
-    chosen = load_problem(problem, dict(options))
-    found = run(chosen, **given)
+    with user_code():
+        chosen = load_problem(problem, dict(options))
+        found = run(chosen, **given)
     emit(as_json, {"problem": chosen.name, **found.to_dict()}, lambda: click.echo(repr(found)))
 
 
@@ -91,8 +92,9 @@ def certify(problem: str, point: Path | None, options: Any, as_json: bool, **giv
     from dualanchor.advise.certify import certify as run
     from dualanchor.cli.user_code import load_problem
 
-    chosen = load_problem(problem, dict(options))
-    certificate = run(chosen, None if point is None else _read_point(point, chosen), **given)
+    with user_code():
+        chosen = load_problem(problem, dict(options))
+        certificate = run(chosen, None if point is None else _read_point(point, chosen), **given)
     facts = {"problem": chosen.name, "seed": given["seed"], "claim": certificate.text, **certificate.to_dict()}
     emit(as_json, facts, lambda: click.echo(repr(certificate)))
 
@@ -101,14 +103,13 @@ def _read_point(path: Path, problem: Any) -> Any:
     """A saved result, which has to be of this problem, or the array in a file."""
     import numpy as np
 
-    from dualanchor.core.result import Result, jsonable
+    from dualanchor.core.files import decoding, jsonable, require_plain
+    from dualanchor.core.result import Result
 
     if path.suffix == ".npy":
-        try:
+        with decoding(path, "--point needs an array of numbers", "Write it with numpy.save"):
+            require_plain(path)
             return np.load(path, allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            received = f"{path}: {error}"
-            raise ArgumentError("--point needs an array of numbers", received, "Write it with numpy.save") from error
     result = Result.load(path)
     described = jsonable(problem.describe())
     nameless = problem.id is None and result.problem["name"] in ("problem", "root")  # as Python code leaves it

@@ -2,9 +2,11 @@
 
 import dataclasses
 import inspect
-import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,8 +14,9 @@ import click
 from dualanchor._version import __version__
 from dualanchor.cli.advise import calibrate, certify, plan
 from dualanchor.cli.bench import bench
+from dualanchor.cli.blame import USER_FILE, in_words, innermost_line, user_line
 from dualanchor.cli.options import json_option
-from dualanchor.cli.output import emit, print_table
+from dualanchor.cli.output import INTERRUPTED, NOT_READ, discard_output, emit, print_table
 from dualanchor.cli.solve import solve
 from dualanchor.cli.studies import compare, report, reproduce
 from dualanchor.cli.verify import verify
@@ -21,31 +24,59 @@ from dualanchor.core.errors import AssumptionWarning, DualAnchorError, OracleErr
 
 
 class Commands(click.Group):
-    """A group whose commands end with a message and exit code 2 on the library's errors; bugs keep their traceback."""
+    """A group whose commands end with a message and exit code 2 on the library's errors and on those of user code.
+
+    Bugs of ours keep their traceback.
+    """
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        with _ending({}):
+            return super().make_context(*args, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", AssumptionWarning)  # results and reports show what it says
-                return super().invoke(ctx)
-        except (DualAnchorError, OSError) as error:
-            bad_input = click.ClickException(_message(error))
-            bad_input.exit_code = 2  # type: ignore[misc]
-            raise bad_input from error
+        with _ending(ctx.meta), warnings.catch_warnings():
+            warnings.simplefilter("ignore", AssumptionWarning)  # results and reports show what it says
+            return super().invoke(ctx)
 
 
-def _message(error: Exception) -> str:
-    """The message of an error; of one that a user's function raised, with the line, since no traceback is shown."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.strerror}: {error.filename}"
-    cause = error.__cause__
-    while isinstance(cause, DualAnchorError):
-        cause = cause.__cause__
-    if not isinstance(error, OracleError) or cause is None:
-        return str(error)
-    rule, received, _ = error.parts
-    frames = traceback.extract_tb(cause.__traceback__)
-    return explain(rule, received, f"Fix {frames[-1].filename}, line {frames[-1].lineno}" if frames else "Fix it")
+@contextmanager
+def _ending(meta: dict[str, Any]) -> Iterator[None]:
+    """Errors as messages and exit codes."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("Interrupted.", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        discard_output()
+        raise click.exceptions.Exit(NOT_READ) from None
+    except (click.ClickException, click.exceptions.Exit):
+        raise
+    except (Exception, SystemExit) as error:
+        if (message := _message(error, meta.get(USER_FILE))) is None:
+            raise
+        if isinstance(error, OSError):
+            discard_output()  # it may be what could not be written
+        bad_input = click.ClickException(message)
+        bad_input.exit_code = 2  # type: ignore[misc]
+        raise bad_input from error
+
+
+def _message(error: BaseException, file: Path | None) -> str | None:
+    """What to say instead of a traceback: with the line if it is in the user's file; None for a bug of ours."""
+    line = None if file is None else user_line(error, file)
+    if isinstance(error, OracleError) and error.__cause__ is not None:
+        rule, received, _ = error.parts
+        return explain(rule, received, f"Fix {line or innermost_line(error) or 'it'}")
+    if isinstance(error, DualAnchorError):
+        return f"{error} ({line})" if line and line not in str(error) else str(error)
+    if line is not None or isinstance(error, SystemExit):  # commands themselves end by click's Exit
+        return explain("Your code must run without an error", in_words(error), f"Fix {line or 'it'}")
+    if isinstance(error, OSError):
+        return f"{error.strerror}: {error.filename}" if error.filename is not None and error.strerror else str(error)
+    if isinstance(error, MemoryError):
+        return explain("A run must fit into memory", in_words(error), "Use fewer replications or unknowns")
+    return None
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

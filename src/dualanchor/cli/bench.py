@@ -39,4 +39,4 @@ def bench(only: tuple[str, ...], quick: bool, as_json: bool) -> None:
     command = [sys.executable, "-m", "benchmarks.gather", *words]
     done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, encoding="utf-8", check=False)
     click.echo(done.stdout, nl=False)
-    raise SystemExit(done.returncode)
+    raise click.exceptions.Exit(done.returncode)

@@ -1,15 +1,17 @@
 """What the commands print: tables for people or one JSON value for programs, and progress on standard error."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import click
 
 Show: TypeAlias = Callable[[float, float | None, str], None]  # called with what is done, the total if known, a text
+INTERRUPTED, NOT_READ = 130, 141  # exit codes, as shells have them: 128 and the number of SIGINT, SIGPIPE
 _INTERVAL, _LATER_INTERVAL = 2.0, 10.0  # seconds between lines; nothing is shown in the first two
 
 
@@ -21,6 +23,39 @@ def emit(as_json: bool, value: Any, show: Callable[[], None]) -> None:
         click.echo(to_json(value, indent=2))
     else:
         show()
+
+
+@contextmanager
+def user_code() -> Iterator[IO[str]]:
+    """What user code prints, here or in a process that it starts, goes to standard error; yields standard output."""
+    out = sys.stdout
+    try:
+        number = out.fileno()
+    except (OSError, ValueError):  # a stream of Python's own
+        number = None
+    if number is None:
+        with redirect_stdout(sys.stderr):
+            yield out
+        return
+    out.flush()
+    kept = os.dup(number)
+    try:
+        with suppress(OSError):  # no standard error
+            os.dup2(2, number)
+        with (
+            open(kept, "w", encoding=out.encoding, errors=out.errors, closefd=False) as file,
+            redirect_stdout(sys.stderr),
+        ):
+            yield file
+    finally:
+        os.dup2(kept, number)
+        os.close(kept)
+
+
+def discard_output() -> None:
+    """Drop what standard output still holds: nobody reads it, and writing it at the end would fail again."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Any], title: str = "", numbers: Sequence[str] = ()) -> None:
@@ -37,9 +72,11 @@ def print_table(heads: Sequence[str], rows: Iterable[Any], title: str = "", numb
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    if title:
-        console.print(Text(f"\n{title}", style="bold"))
-    console.print(table)
+    with console.capture() as text:  # Rich would end the program where nobody reads
+        if title:
+            console.print(Text(f"\n{title}", style="bold"))
+        console.print(table)
+    click.echo(text.get(), nl=False)
 
 
 def print_study(study: Any, page: Path) -> None:

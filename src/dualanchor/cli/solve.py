@@ -7,12 +7,12 @@ import operator
 from contextlib import nullcontext
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from dualanchor.cli.options import ASSIGNMENT, PATH, json_option, problem_options, seed_option
-from dualanchor.cli.output import emit, of_run, progress_bar
+from dualanchor.cli.output import INTERRUPTED, emit, of_run, progress_bar, user_code
 from dualanchor.core.errors import ArgumentError, DualAnchorError, missing_extra
 
 if TYPE_CHECKING:
@@ -73,18 +73,19 @@ def solve(problem: str, options: Any, as_json: bool, save: Path | None, plot: Pa
         if plot.suffix[1:].lower() not in figure.canvas.get_supported_filetypes():
             rule = "--plot needs a file name that ends in a figure format"
             raise ArgumentError(rule, str(plot), "Use for example residual.png")
-    chosen = load_problem(problem, dict(options))
-    run = _root if _is_for_root(chosen, given, plot) else _run
-    if given["engine"] is None and given["workers"] is not None:
-        raise ArgumentError("--workers is for an engine", given["workers"], "Add --engine local")
-    with make(given["engine"], workers=given["workers"]) if given["engine"] else nullcontext() as engine:
-        prints = not getattr(engine, "rank", 0)  # under MPI rank 0 alone
-        try:
-            result = run(chosen, given, engine, quiet=as_json or not prints)
-        except DualAnchorError:
-            if prints:
-                raise
-            raise SystemExit(2) from None
+    with user_code() as out:
+        chosen = load_problem(problem, dict(options))
+        run = _root if _is_for_root(chosen, given, plot) else _run
+        if given["engine"] is None and given["workers"] is not None:
+            raise ArgumentError("--workers is for an engine", given["workers"], "Add --engine local")
+        with make(given["engine"], workers=given["workers"]) if given["engine"] else nullcontext() as engine:
+            prints = not getattr(engine, "rank", 0)  # under MPI rank 0 alone
+            try:
+                result = run(chosen, given, engine, None if as_json or not prints else out)
+            except DualAnchorError:
+                if prints:
+                    raise
+                raise click.exceptions.Exit(2) from None
     if not prints:
         return
     hint = None
@@ -92,15 +93,17 @@ def solve(problem: str, options: Any, as_json: bool, save: Path | None, plot: Pa
         first = "" if save else "--save run.npz, then "
         hint = f"for a bound on the residual: {first}dualanchor certify {problem} --point {save or 'run.npz'} -n 4096"
     facts = {**summary(result, given["budget"]), "hint": hint}
-    emit(as_json, facts, lambda: click.echo(f"{result!r}\n{hint}" if hint else repr(result)))
-    if save is not None:
-        result.save(save)
-    if plot is not None:
-        result.plot(figure.subplots())
-        with replacing(plot) as file:
-            figure.savefig(file, format=plot.suffix[1:].lower())
+    try:
+        emit(as_json, facts, lambda: click.echo(f"{result!r}\n{hint}" if hint else repr(result)))
+    finally:  # also if nobody reads it
+        if save is not None:
+            result.save(save)
+        if plot is not None:
+            result.plot(figure.subplots())
+            with replacing(plot) as file:
+                figure.savefig(file, format=plot.suffix[1:].lower())
     if "INTERRUPTED" in facts["status_per_rep"]:
-        raise SystemExit(130)
+        raise click.exceptions.Exit(INTERRUPTED)
 
 
 def summary(result: Result, budget: int | None) -> dict[str, Any]:
@@ -155,19 +158,19 @@ def _is_for_root(problem: Problem, given: dict[str, Any], plot: Path | None) -> 
     return for_root
 
 
-def _root(problem: Problem, given: dict[str, Any], engine: Engine | None, quiet: bool) -> Result:
+def _root(problem: Problem, given: dict[str, Any], engine: Engine | None, out: IO[str] | None) -> Result:
     from dualanchor.core.result import jsonable
     from dualanchor.front import root
 
     instance = _instance(problem, given["seed"])
     known: dict[str, Any] = {name: getattr(problem.constants, name) for name in ("L", "M", "mu", "sigma", "D")}
     known |= {name: given[name] for name in ("eps", "budget", "seed", "reps", "checkpoint")}
-    with progress_bar(quiet) as show:
+    with progress_bar(quiet=out is None) as show:
         result = root(instance.oracle, instance.x0[0], progress=of_run(show, "round"), engine=engine, **known)
     return dataclasses.replace(result, problem=jsonable(problem.describe()))
 
 
-def _run(problem: Problem, given: dict[str, Any], engine: Engine | None, quiet: bool) -> Result:
+def _run(problem: Problem, given: dict[str, Any], engine: Engine | None, out: IO[str] | None) -> Result:
     from dualanchor import methods
     from dualanchor.advise.plan import plan as make_plan
     from dualanchor.run import Steps, Target, WallTime
@@ -187,8 +190,8 @@ def _run(problem: Problem, given: dict[str, Any], engine: Engine | None, quiet: 
             eps=given["eps"], batches="constant" if given["method"] == "s-dual-ohm" else "tapered", **known
         )
         method, steps = plan.method(), steps or max(1, plan.stop)
-        if not quiet:
-            click.echo(f"{plan!r}\n")
+        if out is not None:
+            click.echo(f"{plan!r}\n", file=out)
     kinds = ((Steps, steps), (Target, given["target"]), (WallTime, given["wall_time"]))
     rules = [kind(value) for kind, value in kinds if value is not None]
     check = not given["no_check"]
@@ -200,7 +203,7 @@ def _run(problem: Problem, given: dict[str, Any], engine: Engine | None, quiet: 
         raise ArgumentError(rule, received, "Keep to it, or add --no-check to run outside the theorem") from error
     settings = {name: given[name] for name in ("seed", "reps", "checkpoint", "budget")}
     stop = reduce(operator.or_, rules) if rules else None
-    with progress_bar(quiet) as show:
+    with progress_bar(quiet=out is None) as show:
         result = run(problem, method, stop=stop, check=check, progress=of_run(show), engine=engine, **settings)
     return dataclasses.replace(result, plan=plan)
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dualanchor.cli.options import PATH, problem_options, study_options
-from dualanchor.cli.output import emit, of_study, print_study, progress_bar
+from dualanchor.cli.output import emit, of_study, print_study, progress_bar, user_code
 
 
 @click.command()
@@ -50,9 +50,9 @@ def compare(problem: str, options: Any, methods: str | None, out: Path, as_json:
     from dualanchor.cli.user_code import load_problem
     from dualanchor.studies.compare import compare as run
 
-    chosen = load_problem(problem, dict(options))
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    with _interruptible(out / "store"), progress_bar(quiet=as_json) as show:
+    with _interruptible(out / "store"), progress_bar(quiet=as_json) as show, user_code():
+        chosen = load_problem(problem, dict(options))
         comparison = run(chosen, names, folder=out / "store", progress=of_study(show), **settings)
     _finish(comparison.study, out, as_json)
 
@@ -74,16 +74,16 @@ def _one_thread() -> None:
 
 @contextmanager
 def _interruptible(folder: Path) -> Iterator[None]:
-    """On Ctrl-C, say what is stored, and end with exit code 130; failures of the pool's threads are then not shown."""
+    """On Ctrl-C, say what is stored; failures of the pool's threads are then not shown."""
     before, failures = threading.excepthook, list[threading.ExceptHookArgs]()
     threading.excepthook = failures.append
     try:
         yield
     except KeyboardInterrupt:
         failures.clear()
-        rest = f" Finished pieces are in {folder}: the same command goes on from there."
-        click.echo("Interrupted." + (rest if any(folder.glob("*.npz")) else ""), err=True)
-        raise SystemExit(130) from None
+        if any(folder.glob("*.npz")):
+            click.echo(f"Finished pieces are in {folder}: the same command goes on from there.", err=True)
+        raise
     finally:
         threading.excepthook = before
         for failure in failures:

@@ -7,8 +7,11 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
+import click
+
 from dualanchor import problems
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, unknown_name
+from dualanchor.cli.blame import USER_FILE, in_words, user_line
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, DualAnchorError, unknown_name
 from dualanchor.core.problem import Problem
 
 
@@ -26,10 +29,13 @@ def load_problem(spec: str, options: dict[str, Any]) -> Problem:
             remedy = f"A sampler becomes a problem by da.Problem(da.Sampler({name}), x0=...)"
             raise ArgumentTypeError(rule, f"a function of {inspect.signature(value)}", remedy)
         try:
-            value = value(**options)
+            inspect.signature(value).bind(**options)
         except TypeError as error:
             rule = f"{spec} must make a Problem from the options given"
             raise ArgumentTypeError(rule, error, "Set its arguments with -o name=value") from error
+        except ValueError:  # built-in functions need not have a signature
+            pass
+        value = value(**options)
     elif options:
         not_one = f"-o sets options of a function that makes a problem, and {name} is not one"
         raise ArgumentError(not_one, options, "Leave -o out")
@@ -45,9 +51,17 @@ def _from_file(path: Path, name: str) -> Any:
     """What a name of a file stands for; an unknown one is compared with its Problems and what may return them."""
     if not path.is_file():
         raise ArgumentError("A problem's file must exist", str(path), "Check the path")
-    sys.path.insert(0, str(path.absolute().parent))
-    # The module has a name while it runs, as dataclasses need, but not afterwards: it travels to processes by value.
-    content = runpy.run_path(str(path.absolute()), run_name=f"_problem_{path.stem}")
+    file = path.absolute()
+    if context := click.get_current_context(silent=True):
+        context.meta[USER_FILE] = file
+    sys.path.insert(0, str(file.parent))
+    try:  # The module has a name while it runs, as dataclasses need, but not after: it travels to processes by value.
+        content = runpy.run_path(str(file), run_name=f"_problem_{path.stem}")
+    except DualAnchorError:  # the message will have the line
+        raise
+    except (Exception, SystemExit) as error:
+        rule, place = "A problem's file must run without an error", user_line(error, file) or str(file)
+        raise ArgumentError(rule, in_words(error), f"Fix {place}") from error
     if name in content:
         return content[name]
     public = {key: value for key, value in content.items() if not key.startswith("_")}

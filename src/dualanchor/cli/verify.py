@@ -39,7 +39,7 @@ def verify(complexity: bool, out: Path, as_json: bool, **given: Any) -> None:
 
     found = _measure(out, as_json, **given) if complexity else _check(as_json, **given)
     if any(one.verdict == FAILS for one in found):
-        raise SystemExit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _check(as_json: bool, only: tuple[str, ...], quick: bool, pep: bool | None, seed: int) -> Sequence[Any]:

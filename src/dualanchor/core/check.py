@@ -10,16 +10,22 @@ import numpy as np
 
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 
+LARGEST_COUNT = 2**62  # sums with others remain 64-bit integers
+MOST_ROWS = 10**7  # replications at once
+SMALLEST, LARGEST = 1e-100, 1e100  # sizes of numbers whose squares and quotients stay finite
+_SHORTEST_ODDS = 1e-9  # of a probability; dividing it among many statements leaves numbers below 1
 
-def count(value: Any, name: str, least: int = 1, *, most: float = inf, remedy: str = "") -> int:
+
+def count(value: Any, name: str, least: int = 1, *, most: float = LARGEST_COUNT, remedy: str = "") -> int:
     """A whole number from `least` to `most`; whole floats such as 1e6 are taken."""
-    remedy = remedy or f"Use a whole number >= {least}"
+    remedy = remedy or f"Use a whole number >= {least}{'' if most >= LARGEST_COUNT else f' and <= {most}'}"
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ArgumentTypeError(f"{name} must be an integer", repr(value), remedy)
     if not least <= (whole := int(value)) <= most:
-        rule = f"at least {least}" if most == inf else f"from {least} to {most}"
+        without_limit = most == inf or (most == LARGEST_COUNT and whole < least)
+        rule = f"at least {least}" if without_limit else f"from {least} to {most}"
         raise ArgumentError(f"{name} must be {rule}", value, remedy)
     return whole
 
@@ -27,7 +33,7 @@ def count(value: Any, name: str, least: int = 1, *, most: float = inf, remedy: s
 def number(
     value: Any, name: str, *, positive: bool = False, least: float = 0.0, below: float = inf, remedy: str = ""
 ) -> float:
-    """A finite number: > 0 if `positive`, else >= `least`; and < `below`."""
+    """A finite number: > 0 if `positive`, else >= `least`; and < `below`; of a size from 1e-100 to 1e100, or 0."""
     plain = value.item() if getattr(value, "ndim", None) == 0 else value  # scalars of any array library
     if isinstance(plain, (bool, np.bool_)) or not isinstance(plain, Real):
         raise ArgumentTypeError(f"{name} must be a number", repr(value), remedy or "Use a float")
@@ -37,6 +43,9 @@ def number(
         rule = "positive" if positive else "non-negative" if least == 0 else f"at least {least:g}"
         rule = f"{rule} and finite" if below == inf else f"strictly between 0 and {below:g}" if positive else rule
         raise ArgumentError(f"{name} must be {rule}", value, remedy or f"Use a number that is {rule}")
+    if given and not SMALLEST <= abs(given) <= LARGEST:
+        rule = f"{name} must be of a size from {SMALLEST:g} to {LARGEST:g}{'' if positive else ', or 0'}"
+        raise ArgumentError(rule, value, "Use other units")
     return given
 
 
@@ -51,8 +60,11 @@ def array(value: Any, name: str, kinds: str, shape: tuple[int, ...], least: floa
 
 
 def probability(value: Any, name: str) -> float:
-    """A number strictly between 0 and 1."""
-    return number(value, name, positive=True, below=1.0, remedy="Use for example 0.95")
+    """A number strictly between 0 and 1, and no nearer to them than 1e-9."""
+    given = number(value, name, positive=True, below=1.0, remedy="Use for example 0.95")
+    if not _SHORTEST_ODDS <= given <= 1 - _SHORTEST_ODDS:
+        raise ArgumentError(f"{name} must be from 1e-9 to 1 - 1e-9", value, "Use for example 0.95")
+    return given
 
 
 def switch(value: Any, name: str) -> bool:

@@ -62,9 +62,10 @@ class History:
         return f"History({', '.join([count, *ranges])})"
 
     def of(self, row: int) -> "History":
-        """The lines of one row of the run."""
+        """The lines of one row of the run, as those of a run with this row alone."""
         chosen = self.row == row
-        return History(*(column[chosen] if column.size else column for column in vars(self).values()))
+        columns = {name: column[chosen] if column.size else column for name, column in vars(self).items()}
+        return History(**{**columns, "row": np.zeros_like(columns["row"])})
 
     def columns(self) -> dict[str, Array]:
         """The columns by name."""

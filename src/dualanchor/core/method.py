@@ -198,10 +198,11 @@ class Method(Rowwise, ABC):
             if name not in cls.parameter_names():
                 raise unknown_name(f"{cls.id}: parameter", name, cls.parameter_names())
         chosen = {**cls.defaults(problem, budget, parameters), **parameters}
-        for name, value in chosen.items():
-            if value is None and name not in parameters and name in ("step_size", "horizon"):
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+            required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+            if (name := field.name) not in parameters and required and chosen.get(name) is None:
                 rule = f"{cls.id}: {name} must be given where the problem and the budget do not imply it"
-                remedy = f"Pass {name}, or a {'budget' if name == 'horizon' else 'problem with Constants(L=...)'}"
+                remedy = f"Pass {name}, or a {'problem with Constants(L=...)' if name == 'step_size' else 'budget'}"
                 raise ArgumentError(rule, f"problem {problem.name!r} and budget {budget}", remedy)
         return cls(**chosen)
 

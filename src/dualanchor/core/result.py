@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from typing import Any, Self
 
@@ -206,8 +206,8 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
         if column.size or name != "residual":
             least = None if name == "residual" else 0
             check.array(column, f"history/{name}", _KINDS.get(name, "iu"), (history.row.size,), least)
-    if (history.row >= len(statuses)).any() or any(len(value) != len(statuses) for value in fields["state"].values()):
-        raise ValueError(f"rows of history and state that are not those of shape {shape}")
+    if (history.row >= len(statuses)).any():
+        raise ValueError(f"a history of row {history.row.max()} for shape {shape}")
     problem, method = header["problem"], header["method"]
     each = method["parameters"] if isinstance(method["parameters"], list) else [method["parameters"]]
     words = (problem["name"], method["id"], method["citation"])
@@ -226,5 +226,5 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
     for one in (*findings, claim, certificate):
         str(one)  # it must have all that its sentence says
     fields |= {name: header[name] for name in ("residual_kind", "problem", "method", "plan", "calibration")}
-    seed = check.count(header["seed"], "seed", 0)
+    seed = check.count(header["seed"], "seed", 0, most=inf)
     return {**fields, "certificate": certificate, "claim": claim, "findings": findings, "seed": seed}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,11 @@ MIN_PILOT_SAMPLES = 64  # below, nothing is set aside for a certificate, and not
 DEFAULT_MAX_SAMPLES = 10_000_000  # that an eps may take, unless `max_samples` is given
 
 _POSITIVE = {"eps": True, "L": True, "L_mean": True, "M": True, "mu": False, "sigma": False, "D": False}
-_LEAST = {"budget": 1, "max_samples": 1, "seed": 0, "reps": 1}
+_COUNTS: dict[str, tuple[int, float]] = {
+    "budget": (1, require.LARGEST_COUNT),
+    "max_samples": (1, require.LARGEST_COUNT),
+}
+_COUNTS |= {"seed": (0, inf), "reps": (1, require.MOST_ROWS)}
 
 
 @dataclass(frozen=True)
@@ -67,9 +72,9 @@ class Request:
         for name, positive in _POSITIVE.items():
             if (value := getattr(self, name)) is not None:
                 require.number(value, f"{self.door}: {name}", positive=positive)
-        for name, least in _LEAST.items():
+        for name, (least, most) in _COUNTS.items():
             if (value := getattr(self, name)) is not None:
-                checked[name] = require.count(value, f"{self.door}: {name}", least)
+                checked[name] = require.count(value, f"{self.door}: {name}", least, most=most)
         if self.confidence is not None:
             checked["confidence"] = require.probability(self.confidence, f"{self.door}: confidence")
         if not isinstance(self.method, (str, Method)):

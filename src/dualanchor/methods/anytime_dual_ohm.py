@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError
 from dualanchor.core.method import State
 from dualanchor.core.problem import Problem
@@ -100,4 +101,4 @@ class AnytimeDualOHM(Staged, Anchored):
             remedy = "Declare what is missing, or pass batch_scale; sigma^2 / |F(x0)|^2 is large enough"
             raise ArgumentError(f"{cls.id}: batch_scale follows from sigma and D", received, remedy)
         best = (step * known["sigma"] / (2 * known["D"])) ** 2 if known["D"] > 0 else 1.0
-        return {"step_size": step, "batch_scale": max(best, float(np.finfo(float).tiny))}
+        return {"step_size": step, "batch_scale": max(best, check.SMALLEST)}

@@ -152,4 +152,5 @@ def _add_certificate(ax: Any, result: Result) -> None:
 def _over_rows(evals: Array, k: Array, residual: Array) -> Array:
     """Mean evaluations, mean residual and its percentiles over the rows that were recorded at each step, (4, steps)."""
     groups = [(evals[k == step], residual[k == step]) for step in np.unique(k)]
-    return np.array([(e.mean(), r.mean(), *np.percentile(r, [5, 95])) for e, r in groups]).T
+    with np.errstate(invalid="ignore"):  # infinite residuals
+        return np.array([(e.mean(), r.mean(), *np.percentile(r, [5, 95])) for e, r in groups]).T

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def solve(
     if not isinstance(problem, Problem):
         remedy = "Use Problem(oracle, x0) or one of dualanchor.problems"
         raise ArgumentTypeError("solve: problem must be a Problem", repr(type(problem).__name__), remedy)
-    checks.count(seed, "solve: seed", 0)
+    checks.count(seed, "solve: seed", 0, most=inf)
     if fast is not None:
         warnings.warn("solve: fast has no effect any more and will be removed", DeprecationWarning, stacklevel=2)
     replications = _replications(reps)
@@ -233,7 +234,7 @@ def _replications(reps: Any) -> IntArray:
         if len(reps) == 0 or len(set(reps)) < len(reps):
             raise ArgumentError("solve: reps must name replications, each once", list(reps), "Use reps=[0, 1, 2]")
         return np.array(reps, dtype=np.int64)
-    return np.arange(checks.count(reps, "solve: reps"))
+    return np.arange(checks.count(reps, "solve: reps", most=checks.MOST_ROWS))
 
 
 def _active_rows(

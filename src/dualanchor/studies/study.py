@@ -93,7 +93,7 @@ def run_study(
     `jobs` is the number of processes, by default one per core; `progress` is called with an Event after each piece.
     """
     many = isinstance(seeds, Sequence) and not isinstance(seeds, str)
-    reported = tuple(seeds if many else range(check.count(seeds, "A study: seeds")))  # type: ignore[arg-type]
+    reported = tuple(seeds if many else range(check.count(seeds, "A study: seeds", most=10**6)))  # type: ignore[arg-type]
     check.choice(tune_seeds, "tune_seeds", ("same", "disjoint"))
     tuned_on = reported if tune_seeds == "same" else tuple(max(reported) + 1 + i for i in range(len(reported)))
     store = None if folder is None else Store(folder, fresh)

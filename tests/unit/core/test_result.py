@@ -259,3 +259,12 @@ def test_findings_speak_of_the_right_horizon():
     (found,) = result.findings
     assert found == da.Finding.of("stopped-early", step=50, horizon=80, runs=1, of=2)
     assert da.solve(PROBLEM, da.DualOHM(1.0, 51), budget=50).findings == ()
+
+
+def test_one_replication_is_a_result_of_its_own(tmp_path):
+    result = many().row(2)
+    assert set(result.history.row) == {0}
+    assert set(result.to_frame()["replication"]) == {0}
+    matplotlib = pytest.importorskip("matplotlib.figure")
+    assert len(result.plot(matplotlib.Figure().subplots()).lines) == 1
+    assert_same_result(result, da.Result.load(result.save(tmp_path / "row")))
