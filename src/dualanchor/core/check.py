@@ -24,7 +24,7 @@ def count(value: Any, name: str, least: int = 1, *, most: float = LARGEST_COUNT,
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ArgumentTypeError(f"{name} must be an integer", repr(value), remedy)
     if not least <= (whole := int(value)) <= most:
-        without_limit = most == inf or (most == LARGEST_COUNT and whole < least)
+        without_limit = most == inf or (most >= MOST_ROWS and whole < least)
         rule = f"at least {least}" if without_limit else f"from {least} to {most}"
         raise ArgumentError(f"{name} must be {rule}", value, remedy)
     return whole
