@@ -66,4 +66,6 @@ def solve_composite(request: Request, oracle: Oracle, prox: Callable[[Array, Any
 def _like(saved: Array, x: Array) -> Array:
     """A start that was saved, like x: of its shape, dtype and library."""
     check.array(saved, "z0", "f", tuple(x.shape))
+    if not arrays.finite_rows(saved).all():
+        raise ValueError("a z0 that is not finite")
     return arrays.like(saved, x)

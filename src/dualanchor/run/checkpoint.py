@@ -209,7 +209,8 @@ class Saver:
             if header["digest"] != digest({name: header[name] for name in header if name != "digest"}, saved):
                 raise ValueError("the content has been changed since")
             notes, run = header["notes"], header["run"]
-            if not isinstance(notes, dict) or not all(isinstance(one, dict) for one in (*notes.values(), run or {})):
+            tables = [notes, *notes.values(), {} if run is None else run]
+            if not all(isinstance(one, dict) for one in tables):
                 raise ValueError("notes and run must be tables")
             self._sample, self._notes = saved.pop(_SAMPLE, None), notes
             self._note_arrays = {name: saved.pop(_NOTE + name) for name in notes if _NOTE + name in saved}
