@@ -26,6 +26,7 @@ _KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
 }
+_DESCRIPTORS = "/proc/self/fd"
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would turn line ends
 
 
@@ -39,18 +40,43 @@ def write_arrays(path: str | Path, header: dict[str, Any], arrays: dict[str, Arr
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of the one at this path when written without an error."""
+    """A file that takes the place of the one at this path when written without an error.
+
+    Where the system has files without a name it gets one at the very end, so that a killed process leaves nothing.
+    """
     path = destination(path)
     temporary = path.with_name(f".{path.name}.{token_hex(8)}.part")
+    unnamed = _unnamed(path.parent)
+    named = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY
     try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666), "wb") as file:
+        with os.fdopen(os.open(temporary, named, 0o666) if unnamed is None else unnamed, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            if unnamed is not None:
+                _name(unnamed, temporary)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _unnamed(folder: Path) -> int | None:
+    """A descriptor of a new file without a name; None where the system or the file system has no such files."""
+    if not hasattr(os, "O_TMPFILE") or not os.path.isdir(_DESCRIPTORS):
+        return None
+    try:
+        return os.open(folder, os.O_WRONLY | os.O_TMPFILE, 0o666)
+    except OSError:
+        return None
+
+
+def _name(descriptor: int, path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.link(f"{_DESCRIPTORS}/{descriptor}", path.name, dst_dir_fd=folder)  # with it, os.link follows the link
+    finally:
+        os.close(folder)
 
 
 def destination(path: str | Path) -> Path:

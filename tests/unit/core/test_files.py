@@ -2,11 +2,13 @@
 
 import contextlib
 import json
+import os
 
 import numpy as np
 import pytest
 
 import dualanchor as da
+from dualanchor.core import files
 from dualanchor.core.files import read_arrays, write_arrays
 
 ARRAYS = {
@@ -141,3 +143,19 @@ def test_other_numpy_files_are_refused(tmp_path):
             read_arrays(path)
     with pytest.raises(da.errors.CheckpointError):
         read_arrays(tmp_path)
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_file_is_written_without_a_name_where_that_is_possible(unnamed, tmp_path, monkeypatch):
+    if not unnamed:
+        monkeypatch.setattr(files, "_DESCRIPTORS", "/nowhere")
+    (tmp_path / "file").write_bytes(b"old")
+    with files.replacing(tmp_path / "file") as file:
+        file.write(b"new")
+        file.flush()
+        others = [entry.name for entry in tmp_path.iterdir() if entry.name != "file"]
+        if unnamed and hasattr(os, "O_TMPFILE"):
+            assert others == []
+        assert (tmp_path / "file").read_bytes() == b"old"
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
