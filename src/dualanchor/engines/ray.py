@@ -7,21 +7,32 @@ import threading
 import time
 import warnings
 import weakref
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dualanchor.core import arrays, check
-from dualanchor.core.errors import ArgumentError, OracleError, missing_extra
+from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, missing_extra
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Engine, LoadedOracle
+from dualanchor.engines.isolation import reseed_generators
 from dualanchor.engines.local import cores
-from dualanchor.engines.protocol import WORKER, BatchSpec, Failure, WorkerState, assign, combine, not_picklable
+from dualanchor.engines.protocol import (
+    START_SECONDS,
+    WORKER,
+    BatchSpec,
+    Failure,
+    WorkerState,
+    assign,
+    combine,
+    not_picklable,
+)
 
 _INLINE = 100_000  # bytes; a smaller x travels with the call
-_RESTARTS = 2  # of an actor that exits in one round, by Ray
-_START = 60.0  # seconds in which actors start, at least; those of a busy cluster wait for CPUs
+_ATTEMPTS = 3  # an actor that exits is replaced twice in a round
+_LOST = object()  # in place of a reply
 
 
 class Ray(Engine):
@@ -75,21 +86,36 @@ class Ray(Engine):
         shards = loaded.oracle.cut(batch)
         assignment = [spans for spans in assign(shards, self.workers) if spans]
         point = self._ray.put(x) if x.nbytes > _INLINE else None
-        oracle = (self._stored[loaded.key],)  # in a tuple, so that an actor fetches it only if it does not have it
-        calls = []
-        for actor, spans in zip(self._actors, assignment, strict=False):
-            # Bytes travel much faster than what Ray has to look into.
-            task = pickle.dumps((loaded.key, x if point is None else None, tuple(spec), spans))
-            calls.append(actor.sums.remote(task, oracle, point))
-        deadline = None if self.timeout is None else time.monotonic() + self.timeout
-        sums = [self._result(number, call, deadline) for number, call in enumerate(calls)]
+        small = x if point is None else None
+        # Bytes travel much faster than what Ray has to look into.
+        tasks = {i: pickle.dumps((loaded.key, small, tuple(spec), spans)) for i, spans in enumerate(assignment)}
+        replies: dict[int, Any] = {}
+        for _ in range(_ATTEMPTS):
+            replies |= self._load(loaded.key, tasks)
+            ready = [number for number in tasks if replies.get(number) is None]
+            calls = {number: self._actors[number].sums.remote(tasks[number], point) for number in ready}
+            replies |= self._results(
+                calls, self.timeout, "Fix the sampler (its actor was replaced), or allow more time"
+            )
+            tasks = {number: task for number, task in tasks.items() if replies[number] is _LOST}
+            if not tasks:
+                break
+            for number in tasks:
+                del replies[number]
+        for number in tasks:
+            parts = ("A worker must not exit", f"one that exited {_ATTEMPTS} times", "See Ray's logs")
+            replies[number] = Failure(parts)
+        sums = [replies[number] for number in range(len(assignment))]
         return combine(x, shards, assignment, sums, "worker {} (ray actor)".format)
 
     def processes(self) -> list[int]:
         """The process of each worker, on its machine."""
         with self._exclusive():
             self._start()
-            return self._ray.get([actor.process.remote() for actor in self._actors])
+            calls = {number: actor.process.remote() for number, actor in enumerate(self._actors)}
+            while _LOST in (found := self._results(calls, None)).values():
+                calls = {number: actor.process.remote() for number, actor in enumerate(self._actors)}
+            return list(found.values())
 
     def _stop(self) -> None:
         with self._connection:
@@ -98,21 +124,43 @@ class Ray(Engine):
                 self._ray.shutdown()
                 Ray._connected = False
 
-    def _result(self, number: int, call: Any, deadline: float | None) -> Any:
-        errors = self._ray.exceptions
-        try:
-            result = self._ray.get(call, timeout=deadline and max(0.0, deadline - time.monotonic()))
-            return pickle.loads(result) if isinstance(result, bytes) else result
-        except errors.GetTimeoutError:
-            assert self.timeout is not None
-            self._ray.kill(self._actors[number])
-            self._actors[number] = self._actor(number)
-            return Failure.timed_out(self.timeout, "Fix the sampler (its actor was replaced), or allow more time")
-        except (errors.RayActorError, errors.ObjectLostError):
-            return Failure(("A worker must not exit", f"one that exited {1 + _RESTARTS} times", "See Ray's logs"))
-        except errors.RayTaskError as error:  # of unpickling, in most cases
-            parts = ("The oracle must be known to Ray's workers", str(error.cause), "Put it into a module there")
-            return Failure(parts, trace=str(error))
+    def _load(self, key: int, numbers: Iterable[int]) -> dict[int, Any]:
+        """Let actors load an oracle that they do not have, once they have started; replies as of `_results`."""
+        oracle = (self._stored[key],)  # in a tuple, so that an actor fetches it itself
+        new = [number for number in numbers if key not in self._loaded[number]]
+        calls = {number: self._actors[number].load.remote(key, oracle) for number in new}
+        seconds = max(START_SECONDS, self.timeout or 0.0)
+        replies = self._results(calls, seconds, "Make it quicker to load", "load the oracle within")
+        for number in (number for number in new if replies[number] is None):
+            self._loaded[number].add(key)
+        return replies
+
+    def _results(self, calls: dict[int, Any], timeout: float | None, *late: str) -> dict[int, Any]:
+        """What calls of actors return; a Failure, or _LOST, for those that are late or exit, which are replaced."""
+        errors, results = self._ray.exceptions, dict[int, Any]()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for number, call in calls.items():
+            try:
+                result = self._get(number, call, deadline)
+                results[number] = pickle.loads(result) if isinstance(result, bytes) else result
+            except errors.RayTaskError as error:  # of unpickling, in most cases
+                parts = ("The oracle must be known to Ray's workers", str(error.cause), "Put it into a module there")
+                results[number] = Failure(parts, trace=str(error))
+            except errors.GetTimeoutError:
+                assert timeout is not None
+                results[number] = Failure.timed_out(timeout, *late)
+                self._replace(number)
+            except (errors.RayActorError, errors.ObjectLostError):
+                results[number] = _LOST
+                self._replace(number)
+        return results
+
+    def _get(self, number: int, call: Any, deadline: float | None) -> Any:
+        return self._ray.get(call, timeout=deadline and max(0.0, deadline - time.monotonic()))
+
+    def _replace(self, number: int) -> None:
+        self._ray.kill(self._actors[number])
+        self._actors[number], self._loaded[number] = self._actor(number), set()
 
     def _start(self) -> None:
         if self._actors:
@@ -129,8 +177,9 @@ class Ray(Engine):
                 received = f"{self.workers}, with {taken} held by other engines of this program"
                 raise ArgumentError(rule, received, "Close those, use fewer workers, or a larger cluster")
             self._actors = [self._actor(number) for number in range(self.workers)]
+            self._loaded = [set[int]() for _ in self._actors]
             self._engines.add(self)
-        patience = max(_START, self.timeout or 0.0)
+        patience = max(START_SECONDS, self.timeout or 0.0)
         try:
             self._ray.get([actor.process.remote() for actor in self._actors], timeout=patience)
         except self._ray.exceptions.GetTimeoutError:
@@ -144,7 +193,7 @@ class Ray(Engine):
             raise OracleError(rule, received, "Free CPUs of the cluster, or use fewer workers") from None
 
     def _actor(self, number: int) -> Any:
-        return self._ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_RESTARTS)(Actor).remote(number)
+        return self._ray.remote(num_cpus=1)(Actor).remote(number)
 
     def _end_actors(self) -> None:
         actors, self._actors, self._stored = self._actors, [], {}
@@ -180,12 +229,18 @@ class Actor:
         os.environ[WORKER] = str(number)
         self._state = WorkerState()
 
-    def sums(self, task: bytes, oracle: tuple[Any], stored: Array | None) -> Any:
-        key, x, spec, spans = pickle.loads(task)
-        if key not in self._state.oracles:
-            import ray
+    def load(self, key: int, oracle: tuple[Any]) -> bytes | None:
+        import ray
 
-            self._state.oracles[key] = ray.get(oracle[0])
+        self._state.oracles[key] = ray.get(oracle[0])
+        try:
+            reseed_generators()
+        except CapabilityError as error:
+            return pickle.dumps(Failure(error.parts))
+        return None
+
+    def sums(self, task: bytes, stored: Array | None) -> Any:
+        key, x, spec, spans = pickle.loads(task)
         with arrays.quiet():
             sums = self._state.sums(self._state.oracles[key], x if stored is None else stored, BatchSpec(*spec), spans)
         if stored is None or isinstance(sums, Failure):

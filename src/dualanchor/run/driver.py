@@ -96,9 +96,7 @@ class Driver:
             self._record(rows)
         checked = self._observer.stepwise or rows.k < rows.checked_until or not self._can_go_back(rows)
         sampled = not rows.session.oracle.knows_operator
-        noted = (
-            sampled and rows.steps < WINDOW
-        )  # the first and the last samples are compared
+        noted = sampled and rows.steps < WINDOW  # the first and the last samples are compared
         chunk = 1 if checked or noted else CHECK_INTERVAL - rows.k % CHECK_INTERVAL
         coins = rows.tosses(chunk + WINDOW)
         outlook = Outlook(
