@@ -9,6 +9,7 @@ from tests.contract.driver import CHUNK_SECONDS, Clock
 from tests.contract.oracles import WatchedProblem
 
 import dualanchor as da
+from dualanchor.core.streams import Purpose
 from dualanchor.run.driver import CHECK_INTERVAL
 from dualanchor.run.rows import WINDOW
 
@@ -215,3 +216,11 @@ def test_a_row_that_comes_back_from_far_out_ends_alike_however_often_it_is_check
         np.testing.assert_array_equal(other.nit, usual.nit)
         np.testing.assert_array_equal(other.x, usual.x)
     np.testing.assert_array_equal(da.solve(problem, method, record="all", **options).nit, usual.nit)
+
+
+def test_rows_that_diverge_return_to_the_start_of_their_replication() -> None:
+    problem, reps = da.problems.huber_minimax(), 3
+    starts = problem.instance(da.Streams(0, np.arange(reps), Purpose.INSTANCE)).x0
+    result = da.solve(problem, [da.SGDA(50.0), da.SGDA(60.0)], budget=2000, reps=reps, check=False)
+    assert all(status is da.Status.DIVERGED for status in result.status.ravel())
+    np.testing.assert_array_equal(result.x, np.stack([starts, starts]))

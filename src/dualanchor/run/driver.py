@@ -36,8 +36,8 @@ class Driver:
     """A run from its start, or from a checkpoint, to the end of its last row.
 
     `active` are groups of rows that take the same steps; one group works at a time, until it ends or falls into parts.
-    `start` (rows, d) is where they begin, to which rows that diverge return. `result` makes a Result of rows that have
-    ended and the residuals at the start, `place` names a row (None: all of them) in an error message.
+    `start` (replications, d) is where they begin, to which rows that diverge return. `result` makes a Result of rows
+    that have ended and the residuals at the start, `place` names a row (None: all of them) in an error message.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Driver:
     def _retire_diverged(self, rows: ActiveRows, bounded: Array) -> None:
         diverged = rows.take(~bounded).ended([Status.DIVERGED] * int(np.count_nonzero(~bounded)))
         if not rows.certifies:  # nothing is known of the points in between
-            diverged.state.x = arrays.take(self._start, diverged.rows)
+            diverged.state.x = arrays.take(self._start, diverged.rows % len(self._start))
         self.recorder.add(diverged.rows, diverged.k, diverged.draws, diverged.evals, diverged.residual)
         self._replace(rows, diverged, bounded)
 

@@ -166,7 +166,7 @@ def solve(
         target = min((leaf.eps for leaf in _leaves(rule) if isinstance(leaf, Target)), default=None)
         result = Driver(
             active,
-            arrays.take(start, np.tile(np.arange(replications.size), len(configurations))),
+            start,
             rule,
             recorder,
             observer,
