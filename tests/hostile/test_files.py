@@ -1,5 +1,6 @@
 """Damaged and forged files: each is refused in three parts, or is read as something that can be used in full."""
 
+import json
 import os
 import socket
 from contextlib import suppress
@@ -10,11 +11,14 @@ import pytest
 from click.testing import CliRunner
 from matplotlib.figure import Figure
 from tests.hostile.mutate import choose, damaged_array, damaged_json
+from tests.unit.report.small import small_study
 
 import dualanchor as da
 from dualanchor.cli.app import app
 from dualanchor.core.errors import ArgumentError, CheckpointError, UnsuccessfulError
 from dualanchor.core.files import read_arrays, write_arrays
+from dualanchor.report import write_report
+from dualanchor.studies.panel import load_panel
 
 PROBLEM = da.problems.affine(dimension=4, sigma=0.1)
 
@@ -205,3 +209,106 @@ def test_a_symbolic_link_stays_and_the_file_behind_it_is_replaced(tmp_path):
         assert (folder / "real.npz").stat().st_ino != before
         assert da.Result.load(folder / "real.npz").nit == result.nit
     assert os.listdir(folder) == ["real.npz"]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """The folder of a small study, and its results."""
+    folder = tmp_path_factory.mktemp("study")
+    write_report(small_study(), folder)
+    return folder, json.loads((folder / "results.json").read_text(encoding="utf-8"))
+
+
+def damage_study(rng, folder, results):
+    """Damage results.json, or curves.csv."""
+    curves = (folder / "curves.csv").read_text(encoding="utf-8")
+    if rng.random() < 0.75:
+        return json.dumps(damaged_json(rng, results)), curves
+    lines = curves.splitlines(keepends=True)
+    at = rng.integers(len(lines))
+    words = lines[at].split(",")
+    words[rng.integers(len(words))] = choose(rng, ["", "x", "-1", "1e400", "nan", "9" * 30, '"', "a\rb", "1.5", "\n"])
+    lines[at] = ",".join(words)
+    return json.dumps(results), "".join(lines)
+
+
+def test_damaged_studies(study, cases, no_hang, tmp_path):
+    folder, results = study
+    codes = []
+    for seed in cases(5, 150):
+        rng = np.random.default_rng(seed)
+        texts = damage_study(rng, folder, results)
+        for name, text in zip(("results.json", "curves.csv"), texts, strict=True):
+            (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+        with no_hang():
+            done = CliRunner().invoke(app, ["report", str(tmp_path)])
+        assert isinstance(done.exception, (SystemExit, type(None))), seed
+        codes.append(done.exit_code)
+    assert set(codes) == {0, 2}
+
+
+PANEL = {
+    "id": "own",
+    "title": "A panel",
+    "problem": "affine",
+    "budget": 9,
+    "options": {"dimension": 3, "sigma": 0.1},
+    "methods": {
+        "s-dual-ohm": {"grid": {"batch_size": [1, 2]}},
+        "second": {"method": "sgda", "grid": {"step_size": [0.1, 0.2]}, "unit": "draws", "budget_factor": 2},
+        "third": {"method": "s-ohm", "like": "s-dual-ohm", "fixed": {"step_size": 0.5}, "ours": True},
+    },
+}
+
+
+def toml(value):
+    """A value as TOML; what TOML has not becomes text that is none."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, value))}]"
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value)
+
+
+def test_damaged_panels(cases, no_hang, tmp_path):
+    codes = []
+    for seed in cases(40, 350):
+        rng = np.random.default_rng(seed)
+        text = "\n".join(f"{json.dumps(key)} = {toml(value)}" for key, value in damaged_json(rng, PANEL).items())
+        if rng.random() < 0.1:
+            at = rng.integers(len(text))
+            text = text[:at] + choose(rng, ["[", "\0", "\r", '"', "=", ""]) + text[at + rng.integers(20) :]
+        (path := tmp_path / "panel.toml").write_text(text, encoding="utf-8", newline="")
+        with no_hang():
+            try:
+                load_panel(path)
+            except ArgumentError:
+                codes.append(2)
+            else:
+                codes.append(0)
+    assert set(codes) == {0, 2}
+
+
+def test_a_panel_that_can_be_read_can_be_run_or_is_refused(cases, no_hang, tmp_path):
+    for seed in cases(2, 40):
+        rng = np.random.default_rng(seed)
+        panel = damaged_json(rng, PANEL) if seed else PANEL
+        text = "\n".join(f"{json.dumps(key)} = {toml(value)}" for key, value in panel.items())
+        (path := tmp_path / "panel.toml").write_text(text, encoding="utf-8", newline="")
+        words = ["reproduce", str(path), "--seeds", "1", "--jobs", "1", "--json", "--out", str(tmp_path / str(seed))]
+        with no_hang():
+            done = CliRunner().invoke(app, words)
+        assert isinstance(done.exception, (SystemExit, type(None))), seed
+        assert done.exit_code in (0, 2), seed
+        if done.exit_code == 0:
+            assert CliRunner().invoke(app, ["report", str(tmp_path / str(seed))]).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["a\rb", "a\nb", "", "a\x1cb", "a\u2028b"])
+def test_a_name_that_curves_csv_cannot_hold_is_refused(name, tmp_path):
+    panel = {**PANEL, "methods": {name: {"method": "sgda", "fixed": {"step_size": 0.1}}}}
+    (path := tmp_path / "panel.toml").write_text("\n".join(f"{key} = {toml(value)}" for key, value in panel.items()))
+    with pytest.raises(ArgumentError, match="must be printable"):
+        load_panel(path)

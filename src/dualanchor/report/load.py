@@ -1,15 +1,41 @@
 """A study read back from the folder it was written to."""
 
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
+from dualanchor.core import check
 from dualanchor.core.errors import CheckpointError
+from dualanchor.core.files import require_plain, to_json
 from dualanchor.studies.study import Curve, Study
 
+_FINAL = {"mean": float, "p5": float, "p95": float, "per_seed": [float]}
+_METHOD: dict[str, Any] = {"selected": dict, "final": _FINAL, "evals": int, "method?": str, "ours?": bool}
+_METHOD["grid"] = [{"params": dict, "mean": float, "per_seed": [float]}]
+_PANEL = {"budget": int, "title?": str, "problem?": dict, "initial_residual?": float, "methods": {"*": _METHOD}}
+_CLAIM: dict[str, Any] = {"id": str, "panel": str, "text": str, "verdict": str, "evidence": str}
+_CLAIM["readings?"] = [{"reading?": str, "verdict?": str}]
+_RESULTS: dict[str, Any] = {
+    "version": str,
+    "seeds": [int],
+    "tune_seeds?": [int],
+    "panels": {"*": _PANEL},
+    "claims": [_CLAIM],
+}
+_RESULTS["notes?"] = [str]
+_KINDS: dict[Any, Any] = {float: (int, float, type(None))}  # null stands for a number that is not finite
+_WORDS: dict[Any, str] = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    int: "a count",
+    float: "a number",
+    bool: "true or false",
+}
 _COLUMNS = ("panel", "method", "seed", "k", "evals", "residual")
 
 
@@ -23,46 +49,47 @@ def load_study(folder: str | Path) -> Study:
 
 def _read_results(path: Path) -> dict[str, Any]:
     """The content of results.json, with everything that a report relies on."""
-
-    def need(value: Any, where: str, **fields: type) -> None:
-        if not isinstance(value, dict):
-            _refuse(path, f"{value!r:.60} instead of an object: {where}")
-        for name, kind in fields.items():
-            if name not in value:
-                _refuse(path, f"no field {name!r} in {where}")
-            kinds = (int, float, type(None)) if kind is float else kind
-            if not isinstance(value[name], kinds):
-                _refuse(path, f"{value[name]!r:.60} as {name!r} in {where}")
-
     try:
         results = json.loads(_text(path))
-    except ValueError as error:
-        _refuse(path, f"text that is not JSON ({error})")
-    need(results, "the file", version=str, seeds=list, panels=dict, claims=list)
-    for name, panel in results["panels"].items():
-        need(panel, f"panel {name}", budget=int, methods=dict)
-        for method, row in panel["methods"].items():
-            where = f"{method} of panel {name}"
-            need(row, where, selected=dict, final=dict, evals=int, grid=list)
-            need(row["final"], f"final of {where}", mean=float, p5=float, p95=float, per_seed=list)
-            for point in row["grid"]:
-                need(point, f"grid of {where}", params=dict, mean=float, per_seed=list)
-    for claim in results["claims"]:
-        need(claim, "a claim", id=str, panel=str, text=str, verdict=str, evidence=str)
+        to_json(results).encode()  # half of a character in an escape cannot be written again
+        _require(results, _RESULTS, "the file")
+    except (ValueError, RecursionError) as error:
+        _refuse(path, f"text that is not JSON ({error})" if isinstance(error, json.JSONDecodeError) else str(error))
     return dict(results)
 
 
+def _require(value: Any, form: Any, where: str) -> None:
+    """Raise ValueError unless a JSON value has this form; "*" stands for every field, and "?" marks an optional one."""
+    kind = _KINDS.get(form, form) if isinstance(form, type) else type(form)
+    fits = isinstance(value, kind) and (form is bool or not isinstance(value, bool))
+    if not fits or (form is int and not 0 <= value <= check.LARGEST_COUNT):
+        raise ValueError(f"{value!r:.60} instead of {_WORDS[form if isinstance(form, type) else kind]}: {where}")
+    if isinstance(form, list):
+        for item in value:
+            _require(item, form[0], f"an entry of {where}")
+    elif isinstance(form, dict):
+        for name, inner in form.items():
+            field = name.rstrip("?")
+            if field == name != "*" and name not in value:
+                raise ValueError(f"no field {name!r} in {where}")
+            for key in value if name == "*" else {field} & value.keys():
+                _require(value[key], inner, f"{key} of {where}")
+
+
 def _read_curves(path: Path) -> dict[str, dict[str, Curve]]:
-    lines = csv.reader(_text(path).splitlines())
-    if (header := tuple(next(lines, ()))) != _COLUMNS:
-        _refuse(path, f"a first line {','.join(header)!r} instead of {','.join(_COLUMNS)!r}")
+    lines = csv.reader(io.StringIO(_text(path), newline=""))
     columns: dict[tuple[str, str], list[tuple[int, int, int, float]]] = {}
-    for number, line in enumerate(lines, 2):
-        try:
-            panel, method, seed, k, evals, residual = line
-            columns.setdefault((panel, method), []).append((int(seed), int(k), int(evals), float(residual)))
-        except ValueError:
-            _refuse(path, f"{','.join(line)!r} in line {number}")
+    try:
+        if (header := tuple(next(lines, ()))) != _COLUMNS:
+            _refuse(path, f"a first line {','.join(header)!r} instead of {','.join(_COLUMNS)!r}")
+        for line in lines:
+            panel, method, *numbers, residual = line
+            seed, k, evals = (check.count(int(number), "a number", 0) for number in numbers)
+            columns.setdefault((panel, method), []).append((seed, k, evals, float(residual)))
+    except (ValueError, csv.Error) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        _refuse(path, f"{error} in line {lines.line_num}")
     curves: dict[str, dict[str, Curve]] = {}
     for (panel, method), rows in columns.items():
         curves.setdefault(panel, {})[method] = Curve(*(np.array(column) for column in zip(*rows, strict=True)))
@@ -71,10 +98,12 @@ def _read_curves(path: Path) -> dict[str, dict[str, Curve]]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        require_plain(path)
+        with path.open(encoding="utf-8", newline="") as file:
+            return file.read()
     except FileNotFoundError:
         _refuse(path, "no such file")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         _refuse(path, str(error))
 
 

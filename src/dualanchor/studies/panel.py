@@ -28,6 +28,10 @@ class Entry:
     budget_factor: int = 1  # 2 reads a method that evaluates twice per step as charged once
     ours: bool = False  # whether it is marked as this library's own next to the paper's methods
 
+    def __post_init__(self) -> None:
+        if not self.id or not self.id.isprintable():
+            raise ArgumentError("The name of a method in a panel must be printable", repr(self.id), "Use another")
+
     @property
     def cls(self) -> type[Method]:
         return registry.get(self.method) if isinstance(self.method, str) else self.method

@@ -131,8 +131,16 @@ def test_files_get_the_permissions_of_new_files(tmp_path):
         ("curves.csv", lambda text: None, "no such file"),
         ("results.json", lambda text: text[:-10], "not JSON"),
         ("results.json", lambda text: "[]", "instead of an object"),
-        ("results.json", lambda text: text.replace('"p95"', '"p94"'), "no field 'p95' in final of s-dual-ohm of panel"),
-        ("results.json", lambda text: text.replace('"budget": 60', '"budget": "60"'), "'60' as 'budget' in panel exp1"),
+        (
+            "results.json",
+            lambda text: text.replace('"p95"', '"p94"'),
+            "no field 'p95' in final of s-dual-ohm of methods",
+        ),
+        (
+            "results.json",
+            lambda text: text.replace('"budget": 60', '"budget": "60"'),
+            "'60' instead of a count: budget of exp1",
+        ),
         ("curves.csv", lambda text: text.replace("seed", "sead"), "a first line"),
         ("curves.csv", lambda text: text.replace(",0,0,0,", ",0,0,none,", 1), "in line 2"),
         ("curves.csv", lambda text: text[: len(text) // 2].rsplit(",", 2)[0], "line"),
