@@ -47,7 +47,7 @@ def test_a_problem_of_one_s_own_is_calibrated(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("affine", "--samples", 10), "samples must be at least 64"),
+        (("affine", "--samples", 10), "samples must be at least 16"),
         (("affine", "--radius", -1), "radius must be positive"),
         (("affin",), "Did you mean affine"),
         (("affine", "-o", "turn=1"), "rotation"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from dualanchor.advise import estimates
 from dualanchor.advise.calibration import Calibration, judged
-from dualanchor.advise.probes import Directions, Pair, Probe, unit
+from dualanchor.advise.probes import Directions, Pair, Probe, Project, outside, unit
 from dualanchor.advise.sampled import Source, open_samples
 from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, OracleError
@@ -18,13 +18,16 @@ from dualanchor.core.types import Array
 
 Growth = tuple[float, float, bool]  # distance from x0, sigma there, and whether that is larger than at x0
 
-MIN_SAMPLES = 64
-MIN_SAMPLES_FOR_BATCHES = 512
+MIN_SAMPLES = 16
+_SMALL = 64  # with fewer samples only the sign of F, constants that are far too small, and sums are looked for
+_FEW_DIRECTIONS = 3  # then
 
-_BATCHES, _BATCH = 8, 8  # means of 8 samples, 8 of them, compared with single samples
+_BATCHES, _BATCH = 8, 8  # means of 8 samples, at most 8 of them, compared with single samples
+_IMAGES = (8, 4)  # batches for the rotation index, more or fewer of them, where there is noise
 _DIRECTIONS = 64  # at most, for the rotation index
+_WIDER = 16  # more directions, at most, in search of the smallest quotient
 _EXACT, _NOISY = (4, 3), (2, 1)  # pairs in search of the largest and of the smallest quotient
-_MIN_DRAWS = 8  # in a pair; fewer are no basis for a test
+_MIN_DRAWS = 8  # in a pair, where there is noise; fewer are no basis for a test
 _DISTANCES = (1.0, 2.0, 4.0)  # from x0 in units of the radius, where the noise is measured again
 _FAR_DRAWS = 24  # at each point there, on at most four points per distance; at least half as many on a single one
 
@@ -37,6 +40,7 @@ def calibrate(
     seed: int = 0,
     radius: float | None = None,
     confidence: float = 0.95,
+    project: Project | None = None,
 ) -> Calibration:
     r"""Estimate the noise at x0, examine the operator around it, and say what speaks against the theorems.
 
@@ -46,17 +50,19 @@ def calibrate(
     whether the noise grows.
 
     Constants of the operator are **local**, seen along pairs near x0. The true L can be far larger, so its estimate
-    only ever shrinks a step. Each alarm is raised without a cause in about 2 of 10,000 calibrations.
+    only ever shrinks a step. Each alarm is raised without a cause in about 2 of 10,000 calibrations. With fewer than 64
+    samples little more than the sign of F, constants that are far too small, and sums in place of means can be seen.
 
     Parameters
     ----------
     oracle : Oracle, Problem or callable `sample(x, n, rng)` that returns the mean of n samples at x
     x0 : array of shape (d,) or Result, optional; around which point, by default a problem's start
-    samples : int, evaluations at most, at least 64; with few of them some parts are left out, and findings say which
+    samples : int, evaluations at most, at least 16; with few of them some parts are left out, and findings say which
     seed : int, where all randomness comes from
     radius : float, optional
         A guess of the distance to a root; samples are taken up to four times as far. Estimated if left out.
     confidence : float, of the intervals, each by itself
+    project : callable, optional; maps points (rows, d) to the nearest ones where the oracle may be sampled, if not all
 
     Examples
     --------
@@ -72,7 +78,7 @@ def calibrate(
     F, points, _ = open_samples(oracle, x0, seed=seed, purpose=Purpose.PILOT, owner="calibrate")
     if len(points) != 1:
         raise ArgumentError("calibrate: x0 must be one point (d,)", f"{len(points)} points", "Calibrate at one of them")
-    return _Calibrator(Probe(F, points, samples, seed), radius, confidence).run()
+    return _Calibrator(Probe(F, points, samples, seed, project), radius, confidence).run()
 
 
 class _Calibrator:
@@ -85,17 +91,37 @@ class _Calibrator:
     def run(self) -> Calibration:
         """A tenth of the samples at x0, 25 % along directions, 22 % far out, 30 % along a chain, the rest at x0."""
         probe = self.probe
-        probe.start(max(16, probe.samples // 10))
+        if probe.samples < _SMALL:
+            return self.look()
+        probe.start(max(8, probe.samples // 10))
         radius = self.find_scale()
         near = max(radius * (0.1 if probe.replayable else 1.0), sqrt(probe.eps) * probe.norm)
         seen = self.probe_around(near, probe.samples // 4)
         growths = self.probe_far(radius, 22 * probe.samples // 100)
-        self.check_oracle()
-        chain = 3 * probe.samples // 10
-        probe.start(probe.remaining - chain)  # before the chain, whose first direction is that of F(x0)
-        self.follow(near, chain, seen)
+        count = min(_BATCHES, max(2, probe.samples // 36))
+        batches = count * (_BATCH + 1)
+        chain = min(3 * probe.samples // 10, probe.remaining - batches)
+        probe.start(probe.remaining - chain - batches)  # before the chain, whose first direction is that of F(x0)
+        seen = self.follow(near, chain, seen)
+        self.check_oracle(count, _BATCH)
         probe.start(probe.remaining)
         return self.conclude(radius, seen, growths)
+
+    def look(self) -> Calibration:
+        """With very few samples: the same ones at x0 and at up to three points around it, and one batch."""
+        probe, size = self.probe, _BATCH if self.probe.samples >= 2 * MIN_SAMPLES else _BATCH // 2
+        probe.start(2)
+        count = min(_FEW_DIRECTIONS, probe.dimension)
+        others = [probe.random_direction() for _ in range(count - 1)]
+        directions = np.linalg.qr(np.stack([self.toward_image(), *others], axis=1))[0].T
+        distance = (0.01 if probe.replayable else 0.5) * (self.radius or max(1.0, probe.norm))
+        self.pairs = probe.fan(directions, distance, (probe.remaining - size) // (count + 1))
+        for pair in self.pairs:
+            self.set_slope(pair)
+        self.findings.append(Finding.of("growth-not-tested"))
+        self.check_oracle(1, size)
+        probe.start(probe.remaining)
+        return self.conclude(self.radius or distance, None, [])
 
     def find_scale(self) -> float:
         probe = self.probe
@@ -125,19 +151,25 @@ class _Calibrator:
 
     def probe_around(self, distance: float, evals: int) -> Directions | None:
         probe, share = self.probe, min(evals, self.probe.remaining)
-        count = min(probe.dimension, _DIRECTIONS, share // 2 - 1, probe.most)
+        wanted = min(probe.dimension, _DIRECTIONS)
+        batches = next((b for b in _IMAGES if self.noisy and share >= b * (wanted + 1)), 2)
+        count = min(wanted, share // batches - 1, probe.most // batches)
         if count < min(2, probe.dimension):
             return None
-        size = max(1, share // (2 * (count + 1))) if self.noisy else 1
-        return probe.along(probe.random_directions(count), distance, size)
+        size = max(1, share // (batches * (count + 1))) if self.noisy else 1
+        return probe.along(probe.random_directions(count), distance, batches, size)
 
-    def follow(self, distance: float, evals: int, seen: Directions | None) -> None:
+    def follow(self, distance: float, evals: int, seen: Directions | None) -> Directions | None:
         """A power iteration from F(x0), then the direction along which the operator seems to increase least."""
-        share = min(evals, self.probe.remaining)
+        share = evals
+        if seen is not None and seen.exact and not self.noisy:
+            start = self.probe.evals
+            seen = self.widen(seen, distance, evals // 2 // len(seen.batches))
+            share -= self.probe.evals - start
         steps, lows = _NOISY if self.noisy else _EXACT
-        draws = max(_MIN_DRAWS, share // (2 * (steps + lows)))
+        draws = max(_MIN_DRAWS if self.noisy else 2, share // (2 * (steps + lows)))
         affordable = share // (2 * draws)
-        steps = min(steps, (affordable + 1) // 2)
+        steps = min(steps, affordable // 2)
         first, direction = len(self.pairs), self.toward_image()
         for k in range(steps):
             pair = self.add_pair(direction, distance, draws)
@@ -147,6 +179,18 @@ class _Calibrator:
                 break
             direction = unit(pair.image)
         self.descend(distance, draws, min(lows, affordable - steps), seen, self.pairs[first:])
+        return seen
+
+    def widen(self, seen: Directions, distance: float, count: int) -> Directions:
+        """More directions on the same samples: what F adds to the span along which it increases least."""
+        for _ in range(min(count, self.probe.dimension - len(seen.directions), _WIDER)):
+            lowest = estimates.lowest_combination(seen.directions, seen.images[0])
+            image = lowest @ seen.images[0]
+            extra = outside(image, seen.directions)
+            if np.linalg.norm(extra) <= 1e-6 * np.linalg.norm(image):
+                extra = outside(self.probe.random_direction(), seen.directions)
+            seen = self.probe.extend(seen, unit(extra)[None], distance)
+        return seen
 
     def set_slope(self, pair: Pair) -> None:
         square, error = estimates.mean_and_error(pair.leave_one_out)
@@ -161,8 +205,10 @@ class _Calibrator:
         directions, images = [pair.direction for pair in chain], [pair.image for pair in chain]
         if seen is not None:
             directions, images = [*directions, *seen.directions], [*images, *seen.images.mean(axis=0)]
-        for k in range(count):
-            direction = estimates.lowest_direction(np.array(directions), np.array(images))
+        for k in range(count if directions else 0):
+            direction = unit(
+                estimates.lowest_combination(np.array(directions), np.array(images)) @ np.array(directions)
+            )
             if k % 2 == 1:  # widen the span by what the last image adds to it
                 extra = images[-1] - (images[-1] @ directions[-1]) * directions[-1]
                 visible = np.linalg.norm(extra) > 1e-6 * np.linalg.norm(images[-1])
@@ -190,16 +236,19 @@ class _Calibrator:
             found.append(estimates.growth(pairs, self.probe.at_x0, len(_DISTANCES)))
         return found
 
-    def check_oracle(self) -> None:
-        if self.probe.broken_promise:
+    def check_oracle(self, count: int, size: int) -> None:
+        """Compare a few batches with single samples, as far as samples are left for it."""
+        probe = self.probe
+        if probe.broken_promise:
             self.findings.append(Finding.of("broken-promise"))
-        if self.probe.samples < MIN_SAMPLES_FOR_BATCHES:
+        beside = probe.replayable and probe.remaining >= count * (size + 1)
+        singles, batches = probe.beside_single(count, size) if beside else (None, probe.batches(count, size))
+        self.findings += estimates.batch_findings(probe.at_x0, batches, size, singles)
+        if count * size < _BATCH:
             self.findings.append(Finding.of("batches-not-tested"))
-            return
-        self.findings += estimates.batch_findings(self.probe.at_x0, self.probe.batches(_BATCHES, _BATCH), _BATCH)
 
     def conclude(self, radius: float, seen: Directions | None, growths: list[Growth]) -> Calibration:
-        probe, quotients = self.probe, estimates.Quotients(self.pairs, seen)
+        probe, quotients = self.probe, estimates.Quotients(self.pairs, seen, self.probe.samples >= _SMALL)
         residual = estimates.residual(probe.at_x0, self.confidence)
         against, M = quotients.violations(), quotients.lipschitz()
         L_mean, not_cocoercive = quotients.cocoercivity(self.confidence, single=False)
@@ -212,14 +261,16 @@ class _Calibrator:
         }
         numbers: dict[str, Any] = {name: one and one.value for name, one in with_intervals.items()}
         numbers |= {f"{name}_interval": one and one[1:] for name, one in with_intervals.items()}
-        size = residual.value if residual.low > 0 else residual.high
-        slope = self.slope or M
+        size, slope = residual.value if residual.low > 0 else residual.high, self.slope or M
         if slope is None:
             self.findings.append(Finding.of("no-visible-change"))
         made = Calibration(
             **numbers,
             local_M=M,
             mu_at_most=quotients.smallest_slope(self.confidence),
+            L_at_least=max(quotients.least_L(single) for single in (probe.replayable, False)),
+            sigma_at_least=estimates.noise(probe.at_x0, 1 - 2 * estimates.FALSE_ALARM).low,
+            residual_at_least=estimates.residual(probe.at_x0, 1 - 2 * estimates.FALSE_ALARM).low,
             pairs=quotients.pairs,
             violations=len(against),
             steepest_violation=float(against.min()) if len(against) else None,

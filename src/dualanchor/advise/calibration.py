@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import inf
+from math import inf, sqrt
 from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
@@ -30,7 +30,10 @@ class Calibration:
         x0, about a lower bound on the theorems' L. Infinite where the operator turns without any pull (it is then not
         cocoercive); None where the same samples cannot be had at two points.
     local_L_mean, local_L_mean_interval, local_M : the same for the mean operator; its largest Lipschitz quotient seen
-    mu_at_most : an upper confidence bound: F cannot be more strongly monotone than along the pairs seen
+    mu_at_most : an upper confidence bound: F cannot be more strongly monotone than along the pairs seen; inf if unknown
+    L_at_least, sigma_at_least, residual_at_least
+        Lower bounds on L, on sigma at x0 and on ‖F(x0)‖, each too large in about 2 of 10,000 calibrations: what a
+        constant that was given is compared with.
     pairs, violations, steepest_violation, decreasing, not_cocoercive
         Pairs of points examined, along how many of them F is not monotone beyond doubt, the most negative
         :math:`\langle F(x) - F(y), x - y\rangle/\|x - y\|^2` among these, whether F decreases beyond doubt along at
@@ -56,6 +59,9 @@ class Calibration:
     local_L_mean_interval: Interval | None
     local_M: float | None
     mu_at_most: float
+    L_at_least: float
+    sigma_at_least: float
+    residual_at_least: float
     pairs: int
     violations: int
     steepest_violation: float | None
@@ -131,7 +137,7 @@ class Calibration:
             "|F(x0)|": _with_interval(self.residual, self.residual_interval),
             "L, local": _with_interval(self.local_L, self.local_L_interval),
             "L of the mean, local": _with_interval(self.local_L_mean, self.local_L_mean_interval),
-            "mu": f"at most {self.mu_at_most:.3g}",
+            "mu": "unknown" if self.mu_at_most == inf else f"at most {self.mu_at_most:.3g}",
             "rotation": _with_interval(self.rotation, self.rotation_interval),
             "D": f"guess {guess}, at least {self.D_at_least:.4g}",
             "step": "not limited" if step is None else f"at most {step:.3g} (only ever shrinks)",
@@ -145,15 +151,15 @@ class Calibration:
 def judged(seen: Calibration) -> Iterator[Finding]:
     """What the numbers of a calibration say."""
     factor = seen.local_L / seen.local_L_mean if seen.local_L and seen.local_L_mean else 0.0
-    distance, sigma = max(seen.sigma_at, key=lambda one: one[1], default=(0.0, 0.0))
     against = {"count": seen.violations, "pairs": seen.pairs, "slope": seen.steepest_violation}
+    hidden = seen.residual_interval[0] == 0 and seen.sigma > 0
     gradient_like = seen.rotation is not None and seen.rotation <= GRADIENT_LIKE and not seen.violations
     for code, found, values in (
         ("decreasing", seen.decreasing, against),
         ("not-monotone", seen.violations and not seen.decreasing, against),
         ("not-cocoercive", seen.not_cocoercive, {"count": seen.not_cocoercive, "pairs": seen.pairs}),
-        ("noise-grows", seen.noise_grows, {"sigma": sigma, "distance": distance}),
-        ("start-not-visible", seen.residual_interval[0] == 0 and seen.sigma > 0, {}),
+        ("noise-grows", seen.noise_grows, _growth(seen)),
+        ("start-not-visible", hidden, {"at_most": seen.residual_interval[1], "sigma": seen.sigma}),
         ("own-randomness", seen.own_randomness, {}),
         ("not-replayable", not seen.replayable, {}),
         ("monotone-so-far", not seen.violations, {"pairs": seen.pairs}),
@@ -187,6 +193,14 @@ def _typed(value: Any, kind: Any) -> Any:
     if kind is float or type(value) is not kind:
         raise TypeError(f"{value!r} in place of a {kind.__name__}")
     return value
+
+
+def _growth(seen: Calibration) -> dict[str, float]:
+    """Sigma at x0 and where it was largest, and c in the fit sigma(r)^2 = sigma^2 + (c r)^2 at distances r."""
+    distance, largest = max(seen.sigma_at, key=lambda one: one[1], default=(0.0, 0.0))
+    excess = sum(r**2 * (sigma**2 - seen.sigma**2) for r, sigma in seen.sigma_at)
+    growth = sqrt(max(0.0, excess) / (sum(r**4 for r, _ in seen.sigma_at) or 1.0))
+    return {"sigma": largest, "distance": distance, "sigma_at_x0": seen.sigma, "growth": growth}
 
 
 def _with_interval(value: float | None, interval: Interval | None) -> str:

@@ -1,7 +1,9 @@
 """What a calibration does to an oracle: samples at x0, pairs of points, many directions at once."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from math import inf, sqrt
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -12,19 +14,25 @@ from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 
+Project: TypeAlias = Callable[[Array], Array]  # points (rows, d) to the nearest ones where an oracle may be sampled
+
 _HELD = 1 << 23  # numbers that the samples of one pair, or one set of directions, may take
+_STORED = 32  # samples at x0, to see whether values recur
+_TRIES, _ROOM = 8, 0.1  # directions in search of a point of the domain, at least this part of the distance away
 _LARGEST = 1e100  # samples of a larger norm cannot be squared twice
 
 
 @dataclass
 class AtStart:
-    """Single samples at x0 as they come in: mean, spread, and the means of a few groups. No sample is stored."""
+    """Single samples at x0 as they come in: mean, spread, the means of a few groups; only the first ones are stored."""
 
     dimension: int
     groups: int
     eps: float
+    rounding: float = 0.0  # what a value at x0 may be off by, where that is known to be more than its own rounding
     count: int = 0
     squares: float = 0.0
+    first: list[Array] = field(default_factory=list)
     blocks: list[tuple[int, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -33,6 +41,7 @@ class AtStart:
 
     def add(self, values: Array) -> None:
         n, mean = len(values), values.mean(axis=0)
+        self.first += [value.copy() for value in values[: _STORED - len(self.first)]]
         within = float(np.square(values - mean).sum())
         if n > 1:
             self.blocks.append((n, within / (n - 1)))
@@ -48,7 +57,12 @@ class AtStart:
     def variance(self) -> float:
         """The unbiased estimate of the trace of the covariance of one sample; 0 where only rounding is seen."""
         value = self.squares / max(1, self.count - 1)
-        return value if value > (64 * self.eps * float(np.linalg.norm(self.mean))) ** 2 else 0.0
+        return value if value > self.floor else 0.0
+
+    @property
+    def floor(self) -> float:
+        """A variance, or squared difference of means, that rounding alone can make."""
+        return max(self.rounding, 64 * self.eps * float(np.linalg.norm(self.mean))) ** 2
 
     @property
     def group_means(self) -> Array:
@@ -71,18 +85,24 @@ class Pair(NamedTuple):
 
 
 class Directions(NamedTuple):
-    """Difference quotients along orthonormal directions (p, d), from two independent batches: images (2, p, d)."""
+    """Difference quotients along directions (p, d) from b independent batches: images (b, p, d).
+
+    The first `random` of the directions are orthonormal and were drawn at random; the others were chosen.
+    """
 
     directions: Array
     images: Array
-    exact: bool
+    exact: bool  # whether the batches agree
+    random: int
+    batches: list[Batch]
+    starts: Array  # values at x0, (b, d)
 
 
 class Probe:
     """Samples around x0 within a number of operator evaluations, brought to the host."""
 
-    def __init__(self, F: Session, x0: Array, samples: int, seed: int) -> None:
-        self.F, self.samples, self.seed = F, samples, int(seed)
+    def __init__(self, F: Session, x0: Array, samples: int, seed: int, project: Project | None = None) -> None:
+        self.F, self.samples, self.seed, self._project = F, samples, int(seed), project
         self.x0, self._start = arrays.to_host(x0), x0  # on the host, and as the oracle takes it
         self.dimension = x0.shape[1]
         self.norm = float(np.linalg.norm(self.x0))
@@ -90,7 +110,8 @@ class Probe:
         self.alike = max(1e-6, 1e3 * self.eps)  # relative differences that are put down to rounding
         # Replication 1 of the same purpose: x0 is one row, replication 0, so no sample depends on the directions.
         self._rng = Streams(seed, np.ones(1, dtype=np.int64), Purpose.PILOT).generators()[0]
-        self.at_x0 = AtStart(self.dimension, min(32, max(8, samples // 16)), self.eps)
+        groups = 4 if samples < 64 else min(32, max(8, samples // 16))
+        self.at_x0 = AtStart(self.dimension, groups, self.eps)
         self.most = max(8, _HELD // self.dimension)
         declared = F.oracle.replayable
         self.replayable = declared is not False and self._same_again()
@@ -125,24 +146,58 @@ class Probe:
             self._sample(self._start, self.F.draw(size), value)
         return values
 
+    def beside_single(self, count: int, size: int) -> Array:
+        """Single samples at x0 and means of `size`, each pair from one state of the generators: (2, count, d)."""
+        values = np.empty((2, count, self.dimension))
+        for single, mean in values.swapaxes(0, 1):
+            position = self.F.streams.position
+            self._sample(self._start, self.F.draw(1), single)
+            self.F.streams.position = position
+            self._sample(self._start, self.F.draw(size), mean)
+        return values
+
+    def point(self, direction: Array, distance: float) -> tuple[Array, Array]:
+        """A point in this direction as the oracle takes it, or one within the domain, and its offset from x0."""
+        distance = max(distance, sqrt(self.eps) * self.norm)  # nearer it could be rounded to x0
+        for _ in range(_TRIES):
+            for sign in (1, -1):
+                there = arrays.like((self.x0 + sign * distance * direction).astype(self.x0.dtype), self._start)
+                there = there if self._project is None else self._project(there)
+                step = arrays.to_host(there)[0].astype(float) - self.x0[0]
+                if np.linalg.norm(step) >= _ROOM * distance:
+                    return there, step
+            direction = self.random_direction()
+        rule, received = "calibrate: the domain must have room around x0", f"none at a distance of {distance:.3g}"
+        raise OracleError(rule, received, "Start within the domain, or pass a smaller radius")
+
     def pair(self, direction: Array, distance: float, count: int) -> Pair:
         """`count` single samples at x0 and as many at a point in this direction, the same ones if possible."""
+        return self.fan(direction[None], distance, count)[0]
+
+    def fan(self, directions: Array, distance: float, count: int) -> list[Pair]:
+        """A pair for each of the directions (p, d), with the same samples at x0 in all of them."""
         count = min(count, self.most)
-        y = (self.x0 + distance * direction).astype(self.x0.dtype)
-        there = arrays.like(y, self._start)
-        at_x, at_y = np.empty((2, count, self.dimension))
+        points = [self.point(direction, distance) for direction in directions]
+        at_x, at_y = np.empty((count, self.dimension)), np.empty((len(points), count, self.dimension))
         for i in range(count):
             batch = self.F.draw(1)
             self._sample(self._start, batch, at_x[i])
-            self._sample(there, batch if self.replayable else self.F.draw(1), at_y[i])
+            for (there, _), values in zip(points, at_y, strict=True):
+                self._sample(there, batch if self.replayable else self.F.draw(1), values[i])
         self.at_x0.add(at_x)
-        step = y[0].astype(float) - self.x0[0]
-        length = float(np.linalg.norm(step))
+        return [self._compare(at_x, values, step) for (_, step), values in zip(points, at_y, strict=True)]
+
+    def _compare(self, at_x: Array, at_y: Array, step: Array) -> Pair:
+        count, length = len(at_x), float(np.linalg.norm(step))
         change = (at_y - at_x) / length
         mean, square = change.mean(axis=0), _squares(change)
         spread_x, spread_y = (count / (count - 1) * _squares(at - at.mean(axis=0)) for at in (at_x, at_y))
         size = float(np.linalg.norm(at_x[0]) + np.linalg.norm(at_y[0])) / length
         reach = float(np.sqrt(square.mean())) * (2 * self.norm + length) / length
+        rounding = 32 * self.eps * (size + reach)
+        if not self.at_x0.rounding:
+            self.at_x0.rounding = rounding * length
+        recurring = not spread_x.any() and self.at_x0.variance > 0  # one sample several times: its noise is not seen
         return Pair(
             direction=step / length,
             distance=length,
@@ -152,25 +207,39 @@ class Probe:
             growth=spread_y - spread_x,
             variance=float(spread_y.mean()),
             image=mean,
-            rounding=32 * self.eps * (size + reach),
+            rounding=inf if recurring else rounding,
         )
 
-    def along(self, directions: Array, distance: float, size: int) -> Directions:
-        images, start = np.empty((2, *directions.shape)), np.empty(self.dimension)
-        points = arrays.like((self.x0 + distance * directions).astype(self.x0.dtype), self._start)
-        for image in images:
-            batch = self.F.draw(size)
+    def along(self, directions: Array, distance: float, batches: int, size: int) -> Directions:
+        """Difference quotients along directions (p, d) on a few batches of one size."""
+        drawn, starts = [self.F.draw(size) for _ in range(batches)], np.empty((batches, self.dimension))
+        for batch, start in zip(drawn, starts, strict=True):
             self._sample(self._start, batch, start)
-            for j, value in enumerate(image):
-                self._sample(points[j : j + 1], batch if self.replayable else self.F.draw(size), value)
-            image[...] = (image - start) / distance
-        noise, signal = np.linalg.norm(images[0] - images[1]), np.linalg.norm(images)
-        return Directions(directions, images, bool(noise <= self.alike * signal))
+        random = len(directions) if self._project is None else 0
+        empty = Directions(directions[:0], np.empty((batches, 0, self.dimension)), True, random, drawn, starts)
+        return self.extend(empty, directions, distance)
+
+    def extend(self, seen: Directions, directions: Array, distance: float) -> Directions:
+        """The same with more directions, on the same batches where they can be had again."""
+        images, steps = np.empty((len(seen.batches), *directions.shape)), np.empty(directions.shape)
+        for j, direction in enumerate(directions):
+            there, step = self.point(direction, distance)
+            length = float(np.linalg.norm(step))
+            steps[j] = step / length
+            for batch, start, image in zip(seen.batches, seen.starts, images, strict=True):
+                fresh = batch if self.replayable else self.F.draw(int(batch.size))
+                self._sample(there, fresh, image[j])
+                image[j] = (image[j] - start) / length
+        directions, images = np.concatenate([seen.directions, steps]), np.concatenate([seen.images, images], axis=1)
+        agree = bool(np.ptp(images, axis=0).max(initial=0.0) <= self.alike * np.abs(images).max(initial=0.0))
+        recurring = not np.ptp(seen.starts, axis=0).any() and self.at_x0.variance > 0  # one sample in all batches
+        return seen._replace(directions=directions, images=images, exact=agree and not recurring)
 
     def _same_again(self) -> bool:
         batch, values = self.F.draw(1), np.empty((2, self.dimension))
         for value in values:
             self._sample(self._start, batch, value)
+        self.at_x0.add(values[:1])
         return bool(np.array_equal(*values))
 
     def _sample(self, x: Array, batch: Batch, out: Array) -> None:
@@ -189,6 +258,14 @@ class Probe:
 def unit(vector: Any) -> Array:
     """The vector divided by its norm."""
     return np.asarray(vector / np.linalg.norm(vector))
+
+
+def outside(vector: Array, span: Array) -> Array:
+    """The part of a vector (d,) that is orthogonal to vectors (p, d)."""
+    basis = np.linalg.qr(span.T)[0]
+    for _ in range(2):  # the second time for what rounding left
+        vector = vector - basis @ (basis.T @ vector)
+    return vector
 
 
 def _squares(rows: Array) -> Array:

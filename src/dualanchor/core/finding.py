@@ -149,6 +149,20 @@ def _estimated_constants(v: Values) -> str:
     return f"the theorem holds if {' and '.join(v['names'])} {verb} as estimated near x0"
 
 
+def _biased_batches(v: Values) -> str:
+    seen = f"the mean of {v['size']} samples differs from the mean of single samples"
+    if abs(v["factor"] / v["size"] - 1) < 0.25:
+        return f"{seen}, {v['factor']:.2g} times as large: sample returns a sum in place of a mean"
+    return f"{seen}: sample is biased, or returns a sum in place of a mean"
+
+
+def _batch_variance(v: Values) -> str:
+    seen = f"the mean of {v['size']} samples has {v['ratio']:.2g} times the variance that independent samples give"
+    if v["ratio"] == v["size"]:
+        return f"{seen}, and is one sample: sample ignores n"
+    return f"{seen}: samples within a batch depend on each other, or it is not their mean (a sum?)"
+
+
 def _spent(what: str) -> Callable[[Values], str]:
     def text(v: Values) -> str:
         counts = v["samples"] if isinstance(v["samples"], list) else [v["samples"]]
@@ -177,7 +191,7 @@ _SAMPLES = {
     "selection-samples": _spent("other runs and selection"),
     "certificate-samples": _spent("certificate"),
 }
-_VIOLATIONS = {
+_VIOLATIONS: Texts = {
     "decreasing": "F looks decreasing, along {count} of {pairs} pairs (slope down to {slope:.3g}): did you mean -F?",
     "not-monotone": "F is not monotone along {count} of {pairs} pairs (slope down to {slope:.3g})",
     "not-cocoercive": "F is not cocoercive along {count} of {pairs} pairs, where it turns without pulling: anchored "
@@ -187,17 +201,16 @@ _VIOLATIONS = {
     "sigma-too-small": "sigma = {given:.4g} is too small: at {at} it is {relation} {seen:.4g}",
     "D-too-small": "D = {given:.4g} is too small: |F(x0)|/L is at least {seen:.4g}",
     "above-bound": "the residual is at least {residual:.4g}, above the bound of {bound:.4g}: check L, sigma and D",
-    "biased-batches": "the mean of {size} samples differs from the mean of single samples: the oracle is biased, or "
-    "returns a sum instead of a mean",
-    "batch-variance": "the mean of {size} samples has {ratio:.2g} times the variance that independent samples give: "
-    "samples within a batch depend on each other, or it is not their mean",
+    "biased-batches": _biased_batches,
+    "batch-variance": _batch_variance,
     "broken-promise": "the oracle declares that its samples can be repeated, but one batch gave two values at x0",
     "run-cut-short": "the run ended before the step that the theorem speaks of",
 }
 _WARNINGS: Texts = {
-    "noise-grows": "the noise grows: sigma is {sigma:.3g} at a distance of {distance:.3g} from x0, so Assumption 1 "
-    "holds only locally with the sigma found at x0",
-    "start-not-visible": "|F(x0)| is not visible above the noise: x0 may be a root already, or more samples are needed",
+    "noise-grows": "the noise grows: sigma is {sigma_at_x0:.3g} at x0 and {sigma:.3g} at a distance of {distance:.3g}, "
+    "about sqrt({sigma_at_x0:.3g}^2 + ({growth:.3g} r)^2) at a distance of r: the sigma found at x0 holds only near it",
+    "start-not-visible": "in the calibration the noise hid |F(x0)|, which is at most {at_most:.3g}: x0 may be nearly a "
+    "root, or more samples are needed",
     "own-randomness": "sample gives different values for the same rng: it takes randomness from elsewhere (np.random, "
     "torch.randn?), so results do not depend on the seed alone; draw from the rng that is passed",
     "not-replayable": "samples cannot be repeated at a second point: L of single samples is not known, other estimates "

@@ -235,14 +235,12 @@ class Evidence:
 
 def contradictions(request: Request, seen: Calibration, plain: bool) -> Iterator[Finding]:
     """Constants that samples contradict; D only for a `plain` problem, where it is the distance from a fixed x0."""
-    # L only where the same samples can be had at two points, mu not at all: noise would raise false alarms
-    lowest = max(low for low, _ in filter(None, (seen.local_L_interval, seen.local_L_mean_interval, (0.0, 0.0))))
-    comparable = seen.replayable and not (seen.violations or seen.not_cocoercive) and np.isfinite(lowest)
-    if request.L is not None and comparable and lowest > _SLACK * request.L:
-        yield Finding.of("L-too-small", given=request.L, seen=lowest)
-    if request.sigma is not None and (sigma := seen.sigma_interval[0]) > _SLACK * request.sigma:
+    comparable = not (seen.violations or seen.not_cocoercive)
+    if request.L is not None and comparable and seen.L_at_least > _SLACK * request.L:
+        yield Finding.of("L-too-small", given=request.L, seen=seen.L_at_least)
+    if request.sigma is not None and (sigma := seen.sigma_at_least) > _SLACK * request.sigma:
         yield Finding.of("sigma-too-small", given=request.sigma, seen=sigma, at="x0", relation="at least")
-    distance = seen.residual_interval[0] / request.L if request.L is not None and plain else 0.0
+    distance = seen.residual_at_least / request.L if request.L is not None and plain else 0.0
     if request.D is not None and distance > _SLACK * request.D:
         yield Finding.of("D-too-small", given=request.D, seen=distance)
 

@@ -8,7 +8,7 @@ import pytest
 
 import dualanchor as da
 from dualanchor.advise import calibrate as course
-from dualanchor.advise.estimates import lowest_direction
+from dualanchor.advise.estimates import lowest_combination
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ class Counting:
 
 
 @pytest.mark.parametrize("kind", [linear, hidden])
-@pytest.mark.parametrize("samples", [64, 65, 100, 255, 511, 777, 2000])
+@pytest.mark.parametrize("samples", [16, 17, 31, 32, 63, 64, 65, 100, 255, 511, 777, 2000])
 def test_every_evaluation_is_counted_and_the_limit_is_kept(kind, samples):
     for d in (1, 2, 7):
         counting = Counting(kind(np.eye(d)))
@@ -103,7 +103,7 @@ GOOD = linear(np.eye(2))
 @pytest.mark.parametrize(
     ("call", "error", "parts"),
     [
-        (lambda: da.calibrate(GOOD, [0.0, 0.0], samples=63), ValueError, ("samples", "64", "63")),
+        (lambda: da.calibrate(GOOD, [0.0, 0.0], samples=15), ValueError, ("samples", "16", "15")),
         (lambda: da.calibrate(GOOD, [0.0, 0.0], samples=1000.5), TypeError, ("samples", "1000.5")),
         (lambda: da.calibrate(GOOD, [0.0, 0.0], samples=True), TypeError, ("samples", "True")),
         (lambda: da.calibrate(GOOD, [0.0, 0.0], seed=-1), ValueError, ("seed", "-1")),
@@ -210,6 +210,46 @@ def test_rotation_without_pull_is_not_cocoercive_but_monotone():
     assert "extragradient" in str(found)
 
 
+@pytest.mark.parametrize("samples", [16, 32, 64, 100])
+def test_few_samples_show_what_is_far_off(samples):
+    found = da.calibrate(linear(-np.diag([1.0, 2.0, 3.0, 4.0])), np.ones(4), samples=samples)
+    assert found.findings[0].code == "decreasing"
+    found = da.calibrate(linear(np.diag([1.0, 2.0, 3.0, 4.0]), b=100.0), np.zeros(4), samples=samples)
+    assert 1.5 < found.L_at_least <= 4.0 + 1e-9
+    assert 100 < found.residual_at_least <= 200
+    assert not found.warnings
+
+
+@pytest.mark.parametrize("samples", [16, 32, 64, 2000])
+def test_a_domain_is_kept_to(samples):
+    def sample(x, n, rng):
+        assert (x >= 0).all()
+        assert (x <= 1).all()
+        return x * [1.0, -26.0, 1.0] + rng.normal(size=(n, 3)).mean(axis=0)
+
+    found = da.calibrate(sample, np.array([0.0, 1.0, 0.5]), samples, project=lambda x: np.clip(x, 0, 1))
+    assert found.evals == samples
+    assert found.violations or samples < 64
+    assert "no-far-samples" not in codes(found)
+
+
+def test_growing_noise_is_given_in_numbers():
+    def sample(x, n, rng):
+        return x - 1 + 0.5 * rng.normal(size=(n, 2)).mean(axis=0) + 2 * x * rng.normal(size=(n, 1)).mean(axis=0)
+
+    (found,) = (one for one in da.calibrate(sample, np.zeros(2)).findings if one.code == "noise-grows")
+    assert found.values["sigma_at_x0"] == pytest.approx(0.5 * 2**0.5, rel=0.1)
+    assert found.values["growth"] == pytest.approx(2, rel=0.3)
+    assert found.values["sigma"] > found.values["sigma_at_x0"]
+    assert "sqrt(" in str(found)
+
+
+def test_a_hidden_start_comes_with_a_bound():
+    found = da.calibrate(linear(np.eye(2), b=0.0), np.zeros(2), samples=200)
+    (hidden,) = (one for one in found.findings if one.code == "start-not-visible")
+    assert hidden.values["at_most"] == found.residual_interval[1] > 0
+
+
 def test_samples_that_cannot_be_had_again_are_said_to_be_so():
     found = da.calibrate(hidden(np.eye(5)), np.zeros(5))
     assert not found.replayable
@@ -239,8 +279,9 @@ def test_single_precision_is_enough(dtype):
 
 
 def test_few_samples_leave_parts_out_and_say_so():
-    found = da.calibrate(da.problems.affine(), samples=64)
+    found = da.calibrate(da.problems.affine(), samples=16)
     assert {"growth-not-tested", "batches-not-tested"} < set(codes(found))
+    assert "batches-not-tested" not in codes(da.calibrate(da.problems.affine(), samples=32))
     assert found.sigma_at == ()
     assert not {"growth-not-tested", "batches-not-tested"} & set(codes(da.calibrate(da.problems.affine())))
 
@@ -283,7 +324,9 @@ def test_infinite_numbers_are_null_in_json():
 # -- pieces ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("samples", [course.MIN_SAMPLES, 65, 79, 100, 159, 255, 256, 257, 511, 512, 513, 699])
+@pytest.mark.parametrize(
+    "samples", [course.MIN_SAMPLES, 20, 33, 47, 64, 65, 79, 100, 159, 255, 256, 257, 511, 512, 513, 699]
+)
 def test_the_parts_fit_into_every_limit(samples):
     for dimension in (1, 2, 90):
         assert da.calibrate(lambda x, n, rng: x, np.ones(dimension), samples=samples).evals == samples
@@ -292,6 +335,6 @@ def test_the_parts_fit_into_every_limit(samples):
 def test_the_lowest_direction_is_an_eigenvector_of_the_symmetric_part():
     rng = np.random.default_rng(0)
     J, directions = rng.normal(size=(6, 6)), rng.normal(size=(8, 6))  # dependent directions are no trouble
-    found = lowest_direction(directions, directions @ J.T)
+    found = lowest_combination(directions, directions @ J.T) @ directions
     least = np.linalg.eigvalsh(J + J.T)[0] / 2
     assert found @ J @ found == pytest.approx(least)
