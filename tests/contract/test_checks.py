@@ -14,6 +14,7 @@ from dualanchor.oracles.composite import Composite
 EXPECTED: dict[str, dict[str, str]] = {}
 """What our methods and oracles are known to fail, with the reason."""
 
+VARIANCE = "batches have the variance of a mean"
 FRESH = "fresh batches differ"
 
 
@@ -90,10 +91,15 @@ def test_a_class_of_somebody_else():
     assert {outcome.name for outcome in report.outcomes} == set(WRONG_ORACLES), "every check has a wrong class"
 
 
+@pytest.mark.parametrize("sample", [lambda x, n, rng: x / 3, lambda x, n, rng: np.tile(x / 3, (n, 1)).mean(axis=0)])
+def test_an_oracle_without_noise_passes(sample):
+    da.check_oracle(da.AdditiveNoise(lambda x: x, 0.0), [1.0, 2.0])
+    da.check_oracle(da.Sampler(sample, replayable=True), [1.0, 2.0])
+
+
 def test_expected_failures_need_to_fail_and_to_exist():
-    quiet = da.AdditiveNoise(lambda x: x, 0.0)
-    report = da.check_oracle(quiet, [1.0, 2.0], expected_failures={FRESH: "there is no noise"})
-    assert f"{FRESH}: expected failure (there is no noise)" in str(report)
+    report = da.check_oracle(Single(), expected_failures={VARIANCE: "one coin for all"})
+    assert f"{VARIANCE}: expected failure (one coin for all)" in str(report)
     with pytest.raises(CheckError, match="passed, but should fail") as caught:
         da.check_oracle(Coins(), expected_failures={FRESH: "no reason"})
     assert [one.name for one in caught.value.report.outcomes if not one.as_expected] == [FRESH]
@@ -227,7 +233,13 @@ class Forgotten(Coins):
 
 class Stale(Coins):
     def draw(self, streams, size):
-        return da.Batch(size, np.ones((streams.rows, 3)))
+        batch = super().draw(streams, size)
+        return da.Batch(size, np.broadcast_to(batch.data[:1], batch.data.shape))
+
+
+class Single(Coins):
+    def draw(self, streams, size):
+        return da.Batch(size, super().draw(streams, 1).data)
 
 
 class Together(Coins):
@@ -268,6 +280,7 @@ WRONG_ORACLES = {
     "rows do not depend on their grouping": Together,
     "a selection of rows has the operator of these rows": Rows,
     "batches have the mean of single samples": Summed,
+    "batches have the variance of a mean": Single,
     "samples have the mean that operator gives": Biased,
     "a full pass is the operator": Skipped,
 }

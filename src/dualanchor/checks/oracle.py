@@ -21,9 +21,10 @@ ROWS, BATCHES, SIZE, RATE = 5, 500, 4, 1e-6
 def check_oracle(oracle: Oracle, x0: Any = None, *, expected_failures: Mapping[str, str] | None = None) -> Report:
     """Check an oracle against the contract that a run relies on, near a point.
 
-    Two checks are statistical: 500 batches of 4 samples against 2,000 single ones, and these against the operator. A
-    correct oracle fails either in one of a million cases; a bias of 0.3 standard deviations in one coordinate of up to
-    1,000 is found with a probability of 99 %. Streams are fixed: outcomes repeat.
+    Three checks are statistical: mean and variance of 500 batches of 4 samples against 2,000 single ones, and these
+    against the operator. A correct oracle fails each in about one of a million cases; a bias of 0.3 standard deviations
+    in one coordinate of up to 1,000, and twice the variance, are found with a probability of 99 %. Streams are fixed:
+    outcomes repeat. An oracle without noise passes.
 
     Parameters
     ----------
@@ -80,10 +81,13 @@ class _OracleContract:
         assert_array_equal(again(x, again.draw(3)), here, err_msg="the same streams again")
 
     def fresh_batches_differ(self) -> None:
-        assert len(np.unique(self._means(1, 8, 0), axis=0)) > 1, "eight replications see the same sample"
-        F = self._session(1)
-        values = [F(self.x[:1], F.draw(1))[0] for _ in range(8)]
-        assert len(np.unique(values, axis=0)) > 1, "eight fresh batches are equal"
+        F, rows = self._session(1), self._means(1, 8, 0)
+        values = [F(self.point[None], F.draw(1))[0] for _ in range(8)]
+        alike = [len(np.unique(some, axis=0)) == 1 for some in (rows, values)]
+        if all(alike) and _agree(rows[:1], np.array(values)):
+            return  # no noise
+        assert not alike[0], "eight replications see the same sample"
+        assert not alike[1], "eight fresh batches are equal"
 
     def rows_do_not_depend_on_their_grouping(self) -> None:
         F, mixed, sizes = self._session(), self._session(), np.array([3, 1, 3, 1, 1])
@@ -103,6 +107,19 @@ class _OracleContract:
     def batches_have_the_mean_of_single_samples(self) -> None:
         _assert_equal_means(self._means(SIZE, BATCHES, 1), self._means(1, BATCHES * SIZE, 2))
 
+    def batches_have_the_variance_of_a_mean(self) -> None:
+        """The variance of all coordinates together, and its error from the fourth moments."""
+        batches, singles = self._means(SIZE, BATCHES, 4), self._means(1, BATCHES * SIZE, 5)
+        if _agree(singles) and _agree(batches):
+            return
+        squares = [np.square(values - values.mean(axis=0)).sum(axis=1) for values in (SIZE**0.5 * batches, singles)]
+        (here, error), (one, other) = ((np.mean(each), np.std(each) / len(each) ** 0.5) for each in squares)
+        ratio = here / one if one > 0 else np.inf
+        allowed = stats.norm.isf(RATE / 2) * np.hypot(error / max(here, 1e-300), other / max(one, 1e-300))
+        assert abs(np.log(max(ratio, 1e-300))) <= allowed, (
+            f"means of {SIZE} samples have {ratio:.3g} times the variance"
+        )
+
     def samples_have_the_mean_that_operator_gives(self) -> None:
         value = self.oracle.operator(self.point[None])
         assert (value is not None) == self.oracle.knows_operator, "knows_operator must say whether operator gives F(x)"
@@ -117,6 +134,12 @@ class _OracleContract:
         assert batch.size == self.oracle.components, f"a full pass of size {batch.size}"
         if value is not None:
             assert_allclose(self._session()(self.x, batch), value, 1e-11, 1e-13)
+
+
+def _agree(*samples: Array) -> bool:
+    """Whether samples are all equal, up to rounding."""
+    values = np.concatenate(samples)
+    return bool(np.ptp(values, axis=0).max() <= 1e-11 * np.abs(values).max())
 
 
 def _assert_equal_means(samples: Array, others: Array) -> None:

@@ -46,7 +46,7 @@ def plan(as_json: bool, no_a2: bool, **given: Any) -> None:
 
 @click.command()
 @problem_options
-@click.option("-n", "--samples", type=int, default=2000, show_default=True, help="Operator evaluations, 64 or more.")
+@click.option("-n", "--samples", type=int, default=2000, show_default=True, help="Operator evaluations, 16 or more.")
 @seed_option()
 @click.option("--radius", type=float, help="How far from the start matters.  [default: guessed]")
 @click.option("--confidence", type=float, default=0.95, show_default=True, help="Of the intervals.")
