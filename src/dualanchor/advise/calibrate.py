@@ -169,7 +169,7 @@ class _Calibrator:
         steps, lows = _NOISY if self.noisy else _EXACT
         draws = max(_MIN_DRAWS if self.noisy else 2, share // (2 * (steps + lows)))
         affordable = share // (2 * draws)
-        steps = min(steps, affordable // 2)
+        steps = min(steps, max(affordable // 2, affordable - lows))
         first, direction = len(self.pairs), self.toward_image()
         for k in range(steps):
             pair = self.add_pair(direction, distance, draws)
