@@ -100,9 +100,16 @@ def _stopped_early(v: Values) -> str:
     return f"ended at step {v['step']}, before the horizon {v['horizon']}{runs}: not the iterate of the theorem"
 
 
+def _some_runs(v: Values) -> str:
+    return "" if v["runs"] == v["of"] else f"in {v['runs']} of {v['of']} runs: "
+
+
 def _diverged(v: Values) -> str:
-    runs = "" if v["runs"] == v["of"] else f"{v['runs']} of {v['of']} runs "
-    return f"{runs}diverged, at step {v['step']}; x is the start again, or the best point that was certified"
+    return f"{_some_runs(v)}diverged at step {v['step']}: x is the start again, or the best point that was certified"
+
+
+def _back_at_start(v: Values) -> str:
+    return f"{_some_runs(v)}x is x0: nothing better was found that can be vouched for"
 
 
 def _residual_grew(v: Values) -> str:
@@ -230,6 +237,7 @@ _WARNINGS: Texts = {
     "root, and does the method come nearer to it with this step and batch size?",
 }
 _RUN_NOTES: Texts = {
+    "back-at-start": _back_at_start,
     "stopped-early": _stopped_early,
     "target-not-last-iterate": "stopped when the residual was small enough: the last-iterate theorem does not apply",
     "batches-of-one": _batches_of_one,

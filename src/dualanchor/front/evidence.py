@@ -20,7 +20,7 @@ from dualanchor.core.claim import Claim, ClaimKind
 from dualanchor.core.errors import AssumptionWarning
 from dualanchor.core.finding import Finding, violations
 from dualanchor.core.oracle import Oracle
-from dualanchor.core.result import Result, Status
+from dualanchor.core.result import History, Result, Status
 from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
@@ -31,6 +31,7 @@ from dualanchor.run.checkpoint import digest_of
 _PACKAGE = str(Path(__file__).parents[1])
 _SLACK = 1.25  # by how much samples must exceed a constant before they contradict it
 _STAYED = 0.9  # of the residual at x0: a residual above that has not fallen
+_FAR = 10.0  # times the bound at x0: a point with such a bound is not returned
 _WIDER = 2.0  # by how much the noise in a certificate must exceed sigma before it contradicts it
 
 
@@ -195,9 +196,14 @@ class Evidence:
         start, diverged = self.start, np.asarray(result.status == Status.DIVERGED)
         if certificate is None or start is None:
             seen = not self.request.certificate or result.residual_kind == "true"
-            return _only_where(np.asarray(seen), result), certificate
+            ended = np.array([one.ended_as_asked for one in np.ravel(result.status)]).reshape(result.shape)
+            grown = ended & ~np.asarray(result.success) & (result.residual is None)  # by its samples
+            return _only_where(np.asarray(seen), self._back_at_start(result, grown)), certificate
         lower, upper, residual = (np.asarray(getattr(certificate, name)) for name in ("lower", "upper", "residual"))
         grown, fallen = (lower > start.upper) & ~diverged, upper < start.lower
+        self.findings = [one for one in self.findings if one.code != "start-not-visible"]  # more is known by now
+        if not result.history.residual.size and result.residual is None:
+            result = replace(result, history=self._two_points(result, residual))
         if grown.any():
             result = replace(result, findings=tuple(one for one in result.findings if one.code != "samples-grew"))
             self.add("residual-grew", start=start.residual, end=residual[grown].max())
@@ -210,12 +216,26 @@ class Evidence:
         good = fallen if self.request.eps is None else ~grown
         if result.residual_kind == "true":
             good = np.asarray(result.success)
-        if (back := grown | diverged).any():
-            x = arrays.copy(result.x.reshape(back.size, -1))
-            x = arrays.put(x, np.flatnonzero(back), self.fallback)
-            result = replace(result, x=x.reshape(result.x.shape), residual=None, residual_kind=None)
-            certificate = certificate.replaced(back, start)
-        return _only_where(good & ~back, result), certificate
+        worse = ~fallen & (upper > start.upper * (1.0 if self.request.eps is None else _FAR))  # x0 has the better bound
+        back = grown | diverged | worse
+        certificate = certificate.replaced(back, start) if back.any() else certificate
+        return _only_where(good & ~back, self._back_at_start(result, back)), certificate
+
+    def _back_at_start(self, result: Result, rows: Array) -> Result:
+        """The result with x0 in place of the x of some rows (a mask)."""
+        if not rows.any():
+            return result
+        self.add("back-at-start", runs=np.count_nonzero(rows), of=rows.size)
+        x = arrays.put(arrays.copy(result.x.reshape(rows.size, -1)), np.flatnonzero(rows), self.fallback)
+        return replace(result, x=x.reshape(result.x.shape), residual=None, residual_kind=None)
+
+    def _two_points(self, result: Result, residual: Array) -> History:
+        """A history of the estimates at x0 and at the end of each row."""
+        assert self.start is not None
+        count = residual.size
+        first_and_last = [(0, result.nit), (0, result.draws), (0, result.nfev), (self.start.residual, residual)]
+        columns = (np.stack(np.broadcast_arrays(first, np.ravel(last)), 1).ravel() for first, last in first_and_last)
+        return History(np.repeat(np.arange(count), 2), *columns)
 
     def _check_theorem(self, result: Result, plan: Plan, certificate: Certificate | None) -> None:
         """Add what keeps the plan's theorem from saying anything about this result."""

@@ -109,6 +109,9 @@ class Route:
         """The start as it is."""
         result = self._run(self._default_method()(self.request.limit), stop=Steps(0), checkpoint=None, callback=None)
         success, shape = status is Status.TARGET, result.shape
+        if self.composite is not None:
+            x = arrays.tile(self.evidence.fallback, shape[0]) if shape else self.evidence.fallback
+            result = replace(result, x=x, residual=None, residual_kind=None)
         if shape:
             certificate = certificate and certificate.repeated(*shape)
             result = replace(result, status=np.full(shape, status, dtype=object), success=np.full(shape, success))
@@ -238,7 +241,8 @@ class Route:
         evidence.add("route-certified", **why)
         assert request.eps is not None
         limit = request.limit - evidence.evals
-        stages = UntilCertified(method or self._default_method(), request.eps, request.level, limit)
+        make, start = method or self._default_method(), evidence.fallback
+        stages = UntilCertified(make, request.eps, request.level, limit, lambda rows: arrays.tile(start, rows))
         result = self._run(stages, budget=limit, record=0)
         reached = np.asarray(result.status == Status.TARGET)
         findings = (*result.findings, *findings_of(result, request.eps))

@@ -40,6 +40,7 @@ class UntilCertified(Staged):
     eps: float
     level: float  # the confidence of all certificates of a row together
     limit: int  # samples that a row may spend in all
+    start: Callable[[int], Array]  # what is certified first, for a number of rows: x0, or what stands for it
     step_size: Any = 1.0
 
     def describe(self) -> dict[str, Any]:
@@ -73,7 +74,7 @@ class UntilCertified(Staged):
         return Stage(method, method.init(memory.x), int(np.searchsorted(total, length, side="right")))
 
     def choose(self, number: int, memory: State, s: State, F: Session) -> IntArray:
-        memory.x = s.x
+        memory.x = s.x if number else self.start(len(s.x))
         rows, samples = np.arange(len(s.x)), int(_judging(number))
         self._certify(rows, samples, memory, F)
         again, counts = self._worth_another(np.flatnonzero(memory.upper > self.eps), samples, memory, F)
@@ -84,6 +85,7 @@ class UntilCertified(Staged):
         memory.half_doublings += np.clip(growth, 2, 4).astype(int) if number else 0
         worse = np.flatnonzero(memory.last > memory.upper)
         memory.x = arrays.put(memory.x, worse, memory.best[worse]) if worse.size else memory.x
+        memory.x = memory.x if number else s.x
         lengths = self._lengths(memory, F.evals)
         payable = (lengths >= SHORTEST_STAGE) & (4 * lengths >= self._wanted(memory))
         return np.where((memory.upper > self.eps) & payable, lengths, END)

@@ -121,7 +121,7 @@ def plot_result(result: Result, ax: Any = None) -> Any:
     by_stages = bool(history.residual.size) and result.residual_kind == "estimated"  # at different steps in each row
     for row in np.unique(history.row) if by_stages else ():
         own = history.of(row)
-        ax.plot(own.evals, own.residual, "C0.-", linewidth=1, label="" if row else "estimates after stages")
+        ax.plot(own.evals, own.residual, "C0.-", linewidth=1, label="" if row else "estimates on fresh samples")
     for number in np.unique(configuration) if history.residual.size and not by_stages else ():
         chosen = configuration == number
         evals, mean, low, high = _over_rows(history.evals[chosen], history.k[chosen], history.residual[chosen])

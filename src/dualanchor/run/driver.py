@@ -62,11 +62,11 @@ class Driver:
 
     def run(self) -> Result:
         """Go on until every row has ended."""
-        self._measure_start()
-        self._observer.resume(self)
-        self._require_no_more_than_allowed()
         with arrays.quiet(), self._observer:
             try:
+                self._measure_start()
+                self._observer.resume(self)
+                self._require_no_more_than_allowed()
                 while self.active:
                     if self._round(self.active[-1]):
                         self._end_stage()

@@ -57,7 +57,8 @@ class Comparison:
         for name, row in self.methods.items():
             final = row["final"]
             selected = ", ".join(f"{key}={value}" for key, value in row["selected"].items())
-            lines.append(f"  {name:20s} {final['mean']:10.4g}  ({final['p5']:.4g} to {final['p95']:.4g})  {selected}")
+            spread = f"({final['p5']:.4g} to {final['p95']:.4g})" if np.isfinite(final["mean"]) else "(diverged)"
+            lines.append(f"  {name:20s} {final['mean']:10.4g}  {spread}  {selected}")
         return "\n".join(lines)
 
 
