@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import missing_extra
+from dualanchor.core.errors import DualAnchorError, OracleError, missing_extra
 from dualanchor.core.types import Array, Rows
 
 LARGE = 1 << 21  # the size of an array from which on avoidable copies are avoided
@@ -185,6 +185,8 @@ def add_multiple(target: Array, scale: Any, source: Array) -> None:
 def to_host(x: Any) -> Any:
     """The array as one of NumPy: the one place where numbers leave a device."""
     if isinstance(x, np.ndarray) or not is_foreign(x):
+        if isinstance(x, np.ma.MaskedArray):
+            require_unmasked(x, OracleError)
         return np.asarray(x)
     if _is_torch(x):
         x = x.detach()
@@ -192,6 +194,12 @@ def to_host(x: Any) -> Any:
     if _is_jax(x):
         return np.asarray(sys.modules["jax"].device_get(x), dtype=numpy_dtype(x.dtype))
     return x.get() if hasattr(x, "get") else np.asarray(x)
+
+
+def require_unmasked(x: Any, error: type[DualAnchorError]) -> None:
+    """Raise for a masked array with masked entries: what stands under a mask is no number."""
+    if masked := np.count_nonzero(np.ma.getmaskarray(x)):
+        raise error("An array must have no masked entries", f"{masked} of {x.size}", "Fill them, as by x.filled(0)")
 
 
 def row_norms(x: Array) -> Array:

@@ -157,11 +157,16 @@ def as_reals(value: Any) -> Array | None:
             return arrays.copy(value)
         whole = arrays.namespace(value).isdtype(value.dtype, ("bool", "integral"))
         return arrays.in_double(value) if whole else None
+    for part in value if isinstance(value, (list, tuple)) else [value]:
+        if isinstance(part, np.ma.MaskedArray):
+            arrays.require_unmasked(part, ArgumentError)
     try:
         array = np.array(value)  # a copy: the caller's array stays the caller's
     except ValueError:
         return None
-    array = array.astype(np.float64) if array.dtype.kind in "iub" else array
+    if array.dtype.kind in "iub" or array.dtype == np.longdouble:  # no library goes beyond double precision
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float64)
     return array if array.dtype.kind == "f" else None
 
 

@@ -1,6 +1,7 @@
 """An inclusion as a root-finding problem in z, with x = prox(z)."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from math import sqrt
 from typing import Any
@@ -52,8 +53,10 @@ def solve_composite(request: Request, oracle: Oracle, prox: Callable[[Array, Any
     try:
         found = Route(inner, composite, z0[0] if request.reps == 1 else z0, info).result()
     except OracleError as error:
-        if error.result is not None:
-            error.result = replace(error.result, x=primal(error.result.x))
+        if (result := error.result) is not None:
+            error.result = None
+            with suppress(OracleError):  # there is no x where the prox itself fails
+                error.result = replace(result, x=primal(result.x))
         raise
     claim = None if found.claim is None else replace(found.claim, composite=True)
     certificate = None if found.certificate is None else replace(found.certificate, composite=True)

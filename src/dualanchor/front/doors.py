@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dualanchor.core import arrays
 from dualanchor.core import check as require
 from dualanchor.core.errors import OracleError
@@ -207,6 +209,20 @@ def _flat_prox(prox: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
     """The prox for rows of flat vectors."""
     if isinstance(prox, Resolvent) and len(layout.shapes[0]) == 1:
         return prox
-    return lambda z, step: arrays.namespace(z).stack(
-        [arrays.like(prox(layout.split(row), step), z).reshape(row.shape) for row in z]
-    )
+
+    def one(row: Array, step: Any, z: Array) -> Array:
+        point = layout.split(row)
+        value = prox(point, step)
+        if isinstance(z, np.ndarray):
+            value = arrays.to_host(value)
+            fits = value.dtype.kind in "fiu" and value.size == row.size
+        else:
+            fits = getattr(value, "shape", None) == point.shape
+        if not fits:
+            remedy = "Return the point that the prox gives, in the shape of the start"
+            kind = f", dtype {value.dtype}" if hasattr(value, "dtype") else ""
+            received = f"{arrays.form(value)}{kind} for a point of shape {tuple(np.shape(point))}"
+            raise OracleError("The prox must return real numbers in the shape of the point", received, remedy)
+        return arrays.like(value, z).reshape(row.shape)
+
+    return lambda z, step: arrays.namespace(z).stack([one(row, step, z) for row in z])

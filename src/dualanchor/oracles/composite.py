@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dualanchor.core import arrays, check
-from dualanchor.core.errors import ArgumentTypeError, OracleError
+from dualanchor.core.errors import ArgumentTypeError, DualAnchorError, OracleError
 from dualanchor.core.oracle import Batch, Oracle, WrappedOracle
 from dualanchor.core.session import Session
 from dualanchor.core.streams import Streams
@@ -77,7 +77,16 @@ class Composite(WrappedOracle):
 
     def primal(self, z: Array) -> Array:
         """The point x = J(z) that z stands for, for each row."""
-        x = self._prox(z, self.step_size)
+        return self._resolved(z, self.step_size)
+
+    def _resolved(self, z: Array, step_size: float) -> Array:
+        try:
+            x = self._prox(z, step_size)
+        except DualAnchorError:
+            raise
+        except Exception as error:
+            received = f"{type(error).__name__}: {error}"
+            raise OracleError("The prox must not raise", received, "Fix it for such points") from error
         if (shape := getattr(x, "shape", None)) != z.shape:
             rule = "The prox must return points with the shape of z, one row per point"
             remedy = "Wrap a function of one point in dualanchor.prox.from_function"
@@ -94,7 +103,7 @@ class Composite(WrappedOracle):
         A point outside of the domain of G is first moved to the nearest one within. The samples are in no run's counts.
         :math:`\mathbb E\|z_0 - z_\star\|^2 \le \|x_0 - x_\star\|^2 + \alpha^2\sigma^2/B_0`.
         """
-        x = self._prox(x0, _SHORT * self.step_size)
+        x = self._resolved(x0, _SHORT * self.step_size)
         F = Session(self.inner, streams)
         return x - self.step_size * F(x, F.draw(check.count(first_batch, "Composite: first_batch")))
 

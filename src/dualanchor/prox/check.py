@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError
+from dualanchor.core.arrays import to_host
+from dualanchor.core.errors import ArgumentError, DualAnchorError
 from dualanchor.core.problem import as_point
 from dualanchor.core.types import Array
 
@@ -79,7 +80,12 @@ def _points(points: Any) -> Array:
 
 
 def _value(prox: Callable[[Any, Any], Any], z: Array, step: float) -> Array:
-    value = np.asarray(prox(z, step))
+    try:
+        value = to_host(prox(z, step))
+    except DualAnchorError:
+        raise
+    except Exception as error:
+        raise _wrong("raises an error", f"{type(error).__name__}: {error}", "Fix it for such points") from error
     if value.shape != z.shape or value.dtype.kind != "f":
         rule = "does not return points: prox(z, step) must have the shape of z, one row per point"
         received = f"shape {value.shape}, dtype {value.dtype} for z of shape {z.shape}"
