@@ -154,7 +154,7 @@ timed = da.solve(problem, da.SGDA(0.1, 32), stop=da.WallTime(0.3), engine=engine
 seen = []
 called = da.solve(problem, da.SGDA(0.1, 32), stop=da.Steps(50), engine=engine,
                   callback=lambda x: seen.append(1) or (len(seen) == 7))
-diverged = da.solve(problem, da.SGDA(1e200, 32), stop=da.Steps(50), engine=engine, check=False)
+diverged = da.solve(problem, da.SGDA(1e90, 32), stop=da.Steps(50), engine=engine, check=False)
 latency = engine.measure(1000)
 tell(rank=engine.rank, x=found.x.tolist(), upper=float(found.certificate.upper), loaded=sum(lengths),
      summed=summed.x.tolist(), residual=summed.residual, timed=timed.nit, called=called.nit, seen=len(seen),

@@ -33,9 +33,9 @@ class InterruptedBeforeRun(KeyboardInterrupt):
 class _Watched(WrappedOracle):
     """An oracle whose samples are shown to an observer, and after any of which an interrupt ends the call."""
 
-    def __init__(self, inner: Oracle, observer: Observer, request: Request) -> None:
+    def __init__(self, inner: Oracle, observer: Observer, request: Request, samples: int) -> None:
         super().__init__(inner)
-        self._observer, self._request, self._samples = observer, request, 0
+        self._observer, self._request, self._samples = observer, request, samples
 
     def mean(self, x: Array, batch: Batch) -> Array:
         value = self.inner.mean(x, batch)
@@ -46,16 +46,15 @@ class _Watched(WrappedOracle):
         return value
 
     def _progress(self) -> Progress:
-        rows, fraction = self._request.reps, min(1.0, self._samples / self._request.limit)
-        return Progress(0, fraction, rows, rows, self._samples, self._observer.elapsed)
+        rows = self._request.reps
+        return Progress(0, 0.0, rows, rows, self._samples, self._observer.elapsed)
 
 
 @contextmanager
-def watched(oracle: Oracle, request: Request) -> Iterator[Oracle]:
-    """The oracle, for samples that are spent before the run."""
-    observer = observer_of(oracle, None, request.progress)
-    with observer:
-        yield _Watched(oracle, observer, request)
+def watched(oracle: Oracle, request: Request, spent: int = 0) -> Iterator[Oracle]:
+    """The oracle, for samples that are spent before the run, after so many others."""
+    with observer_of(oracle, None, request.progress) as observer:
+        yield _Watched(oracle, observer, request, spent)
 
 
 def with_saver(request: Request, oracle: Oracle, x0: Array, prox: Callable[..., Any] | None) -> Request:

@@ -15,7 +15,7 @@ from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
-from dualanchor.front.before import watched
+from dualanchor.front.before import InterruptedBeforeRun, watched
 from dualanchor.front.evidence import CompositeInfo
 from dualanchor.front.request import Request
 from dualanchor.front.route import Route
@@ -52,6 +52,9 @@ def solve_composite(request: Request, oracle: Oracle, prox: Callable[[Array, Any
     info = CompositeInfo(float(composite_modulus(step, request.mu)), step / sqrt(first), first, x0)
     try:
         found = Route(inner, composite, z0[0] if request.reps == 1 else z0, info).result()
+    except InterruptedBeforeRun as interrupt:
+        interrupt.samples += first
+        raise
     except OracleError as error:
         if (result := error.result) is not None:
             error.result = None

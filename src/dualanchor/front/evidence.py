@@ -3,6 +3,7 @@
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -79,7 +80,7 @@ class Evidence:
             return
 
         def make() -> Calibration:
-            with watched(self.oracle.take(np.arange(1)), self.request) as oracle:
+            with watched(self.oracle.take(np.arange(1)), self.request, self.evals) as oracle:
                 return calibrate(oracle, self.one_x0, samples, seed=self.request.seed)
 
         seen = self.request.once("calibration", make, Calibration.facts, Calibration.from_facts)
@@ -167,11 +168,14 @@ class Evidence:
         self.start = self.certify_start(max(MIN_SAMPLES, samples // 4))
         return int(self.start.samples)
 
-    def certify_start(self, samples: int) -> Certificate:
+    def certify_start(self, samples: int, before_run: bool = False) -> Certificate:
         """A certificate at x0, charged."""
         x = self.fallback[None]
-        F = self.session(np.zeros(1, int), Purpose.START_RESIDUAL, x)
-        made = self._certificate("start", F, x, samples, confidence=self.request.level, single=True)
+        streams = Streams(self.request.seed, np.zeros(1, int), Purpose.START_RESIDUAL, x.shape[1], x.dtype)
+        oracle = self.oracle.take(np.arange(1))
+        with watched(oracle, self.request, self.evals) if before_run else nullcontext(oracle) as oracle:
+            F = Session(oracle, streams)
+            made = self._certificate("start", F, x, samples, confidence=self.request.level, single=True)
         self.charge(made.samples, made.samples)
         self.add("start-residual-samples", samples=made.samples)
         return made
@@ -188,8 +192,7 @@ class Evidence:
 
     def session(self, rows: Array, purpose: Purpose, x: Array) -> Session:
         """Fresh samples for a purpose, at points of the shape of x."""
-        oracle = self.oracle.take(rows) if purpose is Purpose.START_RESIDUAL else self.oracle
-        return Session(oracle, Streams(self.request.seed, rows, purpose, x.shape[1], x.dtype))
+        return Session(self.oracle, Streams(self.request.seed, rows, purpose, x.shape[1], x.dtype))
 
     def _compare_with_start(self, result: Result, certificate: Certificate | None) -> tuple[Result, Certificate | None]:
         """The result with x0 in place of points with a residual seen to be larger; success only where it fell."""

@@ -98,7 +98,7 @@ class Route:
         assert request.eps is not None
         if evidence.start is None or evidence.start.upper > request.eps or not last:
             return None
-        certificate = evidence.certify_start(last)
+        certificate = evidence.certify_start(last, before_run=True)
         if certificate.upper > request.eps:
             return None
         claim = certified_claim(certificate.upper, request.eps, request.level)

@@ -138,31 +138,21 @@ def solve(
         described = jsonable(stacked.describe())
         if several:
             described["parameters"] = jsonable([one.parameters() for one in configurations])
+        identity = {"problem": jsonable(problem.describe()), "method": described, "reps": replications.tolist()}
+        identity["x0"] = digest_of(start)
         if isinstance(collective := engine_of(oracle), MPI):
-            facts = {
-                "problem": jsonable(problem.describe()),
-                "method": described,
-                "stop": rule,
-                "seed": seed,
-                "reps": reps,
-            }
-            collective.compare({**{name: repr(value) for name, value in facts.items()}, "x0": digest_of(start)})
+            collective.compare({name: repr(value) for name, value in {**identity, "stop": rule, "seed": seed}.items()})
         saver = checkpoint if isinstance(checkpoint, Saver) else None
         if checkpoint is not None and not isinstance(checkpoint, Saver):
             limits, constants = {"budget": budget, "stop": repr(stop)}, jsonable(asdict(problem.constants))
             saver = Saver(checkpoint, {"constants": constants}, limits, oracle, start[0], seed)
         if saver is not None:
-            every = {
-                "problem": jsonable(problem.describe()),
-                "oracle": jsonable(oracle.describe()),
-                "method": described,
-            }
-            saver.identify({**every, "reps": replications.tolist(), "starts": digest_of(start)})
+            saver.identify({**identity, "oracle": jsonable(oracle.describe())})
         points, lengths = _recording(record, active, rule, oracle)
         stacked.check_rounds(max(lengths, default=None))
         recorder = Recorder(points, lengths)
         observer = observer_of(oracle, called, shown, saver)
-        about = {"problem": jsonable(problem.describe()), "method": described, "seed": int(seed)}
+        about = {"problem": identity["problem"], "method": described, "seed": int(seed)}
         target = min((leaf.eps for leaf in _leaves(rule) if isinstance(leaf, Target)), default=None)
         result = Driver(
             active,

@@ -40,7 +40,7 @@ print(json.dumps([cut, files, run(0, path), run(0, None)]))
 
 ROUTES = {
     "budget": ({"budget": 1500}, 500),
-    "guarantee": ({"budget": 5000, "guarantee": True, "sigma": 3.0, "D": 3.0}, 260),
+    "guarantee": ({"budget": 5000, "guarantee": True, "sigma": 3.0, "D": 3.0}, 225),
     "eps, in the first stage": ({"eps": 0.3}, 400),
     "eps, later": ({"eps": 0.2}, 1000),
     "eps, in a certificate": ({"eps": 0.3, "check": False}, 260),

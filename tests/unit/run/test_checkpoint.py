@@ -346,6 +346,14 @@ def test_other_code_is_noticed_where_samples_do_not_repeat(tmp_path):
         solved(lambda x, n, rng: x - 2 + own.normal(size=2), tmp_path / "run")
 
 
+def test_a_simulator_of_few_values_is_not_taken_for_another(tmp_path):
+    """Its first two samples may be the same by chance."""
+    values = iter([1.0, 1.0, *[0.0] * 30, 5.0, *[0.0, 1.0] * 99])
+    for _ in range(3):
+        result = solved(lambda x, n, rng: x - next(values), tmp_path / "run")
+    assert result.status is da.Status.BUDGET
+
+
 def test_a_function_that_failed_may_be_fixed(tmp_path):
     def broken(x, n, rng):
         return pull(1.0)(x, n, rng) if x[0] < 0.5 else 1 / 0
