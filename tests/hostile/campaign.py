@@ -12,6 +12,7 @@
 * "Fallen" is judged only where it can be seen: the squares of the residuals at x0 and at x must differ by two (gross:
   six) standard errors of an estimate from an eighth of the samples. So an x0 that is a root, as far as that many
   samples show, makes no false success, wherever noise takes x within that width.
+* With success or without, x is finite and not seen to be far above x0 (three times its residual).
 * Success where a guarantee was asked for and no theorem is claimed is gross, and so is success at a point that is not
   finite, or with a certificate whose lower bound is above eps.
 """
@@ -44,7 +45,10 @@ MODES: dict[str, dict[str, Any]] = {
     "confidence": {"confidence": 0.95},
     "budget": {"budget": 2000},
     "small budget": {"budget": 127},
+    "tiny budget": {"budget": 20},
     "guarantee": {"budget": 2000, "guarantee": True},
+    "method": {"budget": 2000, "method": "s-dual-ohm"},
+    "method, eps": {"method": "sgda"},
 }
 FACTORS = (0.01, 0.1, 0.5, 2.0, 10.0, 100.0)
 CONSTANTS: dict[str, tuple[str, ...] | tuple[str, float]] = {
@@ -74,7 +78,11 @@ class Case:
 
 @dataclass
 class Outcome:
-    """What came of a case. `verdict`: refused, silent, true, false or gross; `why` explains the last two."""
+    """What came of a case.
+
+    `verdict` is refused, silent, true, false or gross; `why` explains the last two. `far`: with success or without, x
+    is not finite or seen to be far above x0.
+    """
 
     case: Case
     verdict: str
@@ -83,6 +91,7 @@ class Outcome:
     end: float = inf
     bound: float | None = None
     covered: bool | None = None
+    far: bool = False
     claim: str = ""
     findings: list[str] = field(default_factory=list)
 
@@ -158,6 +167,9 @@ def judge(case: Case, operator: Operator, result: da.Result, box: tuple[float, f
     outcome.findings = [one.code for one in result.findings]
     if certificate is not None:
         outcome.covered = bool(end <= certificate.upper * (1 + 1e-9) + 1e-12)  # rounding
+    tested = max(16, int(result.nfev) // 16)  # an eighth of the samples, half of them at each of the points
+    spreads = operator.spread(operator.x0), operator.spread(x)
+    outcome.far = end > 3 * start and _apart(end, spreads[1], start, spreads[0], tested, GROSS)
     if not result.success:
         return outcome
     outcome.verdict = "true"
@@ -178,8 +190,6 @@ def judge(case: Case, operator: Operator, result: da.Result, box: tuple[float, f
             return _called(outcome, "gross", f"above {'bound' if eps is None else 'eps'}")
         if end > bound * (sqrt(1 / RATE) if rms else 1.0):
             return _called(outcome, "false", f"above {'bound' if eps is None else 'eps'}")
-    tested = max(16, int(result.nfev) // 16)  # an eighth of the samples, half of them at each of the points
-    spreads = operator.spread(operator.x0), operator.spread(x)
     if end > start * (1 + 1e-9) and (eps is None or end > eps):
         for verdict, z in (("gross", GROSS), ("false", PLAIN)):
             if _apart(end, spreads[1], start, spreads[0], tested, z):
@@ -249,7 +259,7 @@ def table(outcomes: Iterable[Outcome]) -> str:
     cells: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
     for one in outcomes:
         cells[one.case.operator][one.case.mode].append(one)
-    lines = [f"{'operator':40s}" + "".join(f"{mode:>22s}" for mode in (*MODES, "bound too small"))]
+    lines = [f"{'operator':40s}" + "".join(f"{mode:>17s}" for mode in (*MODES, "bound too small", "far"))]
     for operator, modes in cells.items():
         texts = []
         for mode in MODES:
@@ -258,7 +268,8 @@ def table(outcomes: Iterable[Outcome]) -> str:
             texts.append(f"{counts[0]} / {len(found)}" + (f"  F {counts[1]} G {counts[2]}" if any(counts[1:]) else ""))
         covered = [one.covered for found in modes.values() for one in found if one.covered is not None]
         texts.append(f"{covered.count(False)} of {len(covered)}")
-        lines.append(f"{operator:40s}" + "".join(f"{text:>22s}" for text in texts))
+        texts.append(str(sum(one.far for found in modes.values() for one in found)))
+        lines.append(f"{operator:40s}" + "".join(f"{text:>17s}" for text in texts))
     return "\n".join(lines)
 
 
@@ -276,6 +287,7 @@ def summary(outcomes: list[Outcome]) -> str:
     for one in outcomes:
         if one.verdict in ("false", "gross"):
             reasons[f"{one.verdict}, {one.why}"] += 1
+    lines.append(f"x far above x0: {sum(one.far for one in outcomes)}")
     lines.append("why: " + (", ".join(f"{name} {count}" for name, count in reasons.items()) or "no false success"))
     return "\n".join(lines)
 
@@ -306,6 +318,7 @@ def main(show: Callable[[str], None] = print) -> None:
     often = too_often(outcomes, len({one.case.operator for one in outcomes}))
     often += above_root_mean_square(outcomes)
     parts = [table(outcomes), summary(outcomes), "more often false than 5 %: " + ("; ".join(often) or "no pool")]
+    false += [one for one in outcomes if one.far and not one.success]
     parts += [line(one) for one in false[: options.list]]
     text = "\n\n".join(parts[:3]) + "\n" + "\n".join(parts[3:])
     show(text)
