@@ -12,7 +12,8 @@
 * "Fallen" is judged only where it can be seen: the squares of the residuals at x0 and at x must differ by two (gross:
   six) standard errors of an estimate from an eighth of the samples. So an x0 that is a root, as far as that many
   samples show, makes no false success, wherever noise takes x within that width.
-* With success or without, x is finite and not seen to be far above x0 (three times its residual).
+* With success or without, x is finite and not seen to be far above x0 (three times its residual), unless so few samples
+  were spent that nothing could be certified.
 * Success where a guarantee was asked for and no theorem is claimed is gross, and so is success at a point that is not
   finite, or with a certificate whose lower bound is above eps.
 """
@@ -61,6 +62,7 @@ CONSTANTS: dict[str, tuple[str, ...] | tuple[str, float]] = {
 MAX_SAMPLES = 20_000
 FAR = 1e6  # half the width of a box that bounds nothing
 RATE = 0.05  # of false statements at a confidence of 95 %
+UNCHECKED = 64  # samples that pay for no certificate
 GROSS, PLAIN = 6.0, 2.0  # standard errors
 
 
@@ -169,7 +171,8 @@ def judge(case: Case, operator: Operator, result: da.Result, box: tuple[float, f
         outcome.covered = bool(end <= certificate.upper * (1 + 1e-9) + 1e-12)  # rounding
     tested = max(16, int(result.nfev) // 16)  # an eighth of the samples, half of them at each of the points
     spreads = operator.spread(operator.x0), operator.spread(x)
-    outcome.far = end > 3 * start and _apart(end, spreads[1], start, spreads[0], tested, GROSS)
+    if result.nfev > UNCHECKED:
+        outcome.far = end > 3 * start and _apart(end, spreads[1], start, spreads[0], tested, GROSS)
     if not result.success:
         return outcome
     outcome.verdict = "true"
