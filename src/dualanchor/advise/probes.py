@@ -151,9 +151,11 @@ class Probe:
         values = np.empty((2, count, self.dimension))
         for single, mean in values.swapaxes(0, 1):
             position = self.F.streams.position
-            self._sample(self._start, self.F.draw(1), single)
-            self.F.streams.position = position
             self._sample(self._start, self.F.draw(size), mean)
+            after, draws = self.F.streams.position, self.F.draws
+            self.F.streams.position = position
+            self._sample(self._start, self.F.draw(1), single)
+            self.F.streams.position, self.F.draws = after, draws  # the single sample is not a fresh one
         return values
 
     def point(self, direction: Array, distance: float) -> tuple[Array, Array]:

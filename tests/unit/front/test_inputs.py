@@ -204,7 +204,7 @@ def test_a_sum_instead_of_a_mean_is_noticed():
 
     with (
         pytest.warns(AssumptionWarning, match="has .* times the variance that independent samples give"),
-        pytest.warns(AssumptionWarning, match="returns a sum instead of a mean"),
+        pytest.warns(AssumptionWarning, match="returns a sum in place of a mean"),
     ):
         result = da.root(sample, ZERO, budget=12_000, L=1.0, sigma=2.0, D=2.0, guarantee=True)
     assert "a sum instead of a mean" in repr(result)
