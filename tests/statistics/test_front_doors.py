@@ -147,6 +147,7 @@ PURPOSES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*above the bound")  # an RMS bound, which one of three runs may exceed
 @pytest.mark.parametrize(
     ("route", "reps"), [("budget", 1), ("budget", 3), ("guarantee", 3), ("stages", 1), ("stages", 3), ("boosted", 1)]
 )

@@ -207,7 +207,7 @@ def test_a_sum_instead_of_a_mean_is_noticed():
         pytest.warns(AssumptionWarning, match="returns a sum in place of a mean"),
     ):
         result = da.root(sample, ZERO, budget=12_000, L=1.0, sigma=2.0, D=2.0, guarantee=True)
-    assert "a sum instead of a mean" in repr(result)
+    assert "a sum in place of a mean" in repr(result)
     assert result.claim.kind is da.ClaimKind.NONE
 
 
