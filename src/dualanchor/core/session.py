@@ -30,7 +30,7 @@ class Session:
     oracle, streams : what is sampled, and where its randomness comes from
     draws, evals : int or array of int, fresh samples and operator evaluations so far, for all rows or per row
     checking : bool, whether each value is examined: real, finite at moderate points, and the point left unchanged
-    seen : array (rows, 2), of the last value that was examined: its squared norm and the batch size; None before
+    seen : array (rows, 2), squared norm and batch size of the largest value examined since it was None
     """
 
     __slots__ = ("checking", "draws", "evals", "oracle", "seen", "streams")
@@ -76,7 +76,8 @@ class Session:
             _require_unchanged(x, before)
             if not self.oracle.knows_operator:
                 squares = arrays.to_host(arrays.row_squares(value))
-                self.seen = np.stack(np.broadcast_arrays(squares, batch.size), axis=1).astype(float)
+                seen = np.stack(np.broadcast_arrays(squares, batch.size), axis=1).astype(float)
+                self.seen = seen if self.seen is None else np.where(seen[:, :1] > self.seen[:, :1], seen, self.seen)
         return value
 
     def fresh(self, x: Array, size: Counts) -> Array:

@@ -131,7 +131,9 @@ class Evidence:
             statuses[stopped] = Status.MAX_SAMPLES
         result = replace(result, nfev=result.nfev + self.evals, draws=result.draws + self.draws)
         result = replace(result, claim=claim, plan=plan, certificate=certificate, calibration=self.calibration)
-        status, findings = statuses if result.shape else statuses.item(), (*self.findings, *result.findings)
+        dropped = () if certificate is None else ("not-checked",)
+        found = tuple(one for one in result.findings if one.code not in dropped)
+        status, findings = statuses if result.shape else statuses.item(), (*self.findings, *found)
         return replace(result, status=status, findings=findings)
 
     def _certified(self, result: Result, samples: int) -> tuple[Certificate | None, Result]:
@@ -139,7 +141,8 @@ class Evidence:
         x, statuses = result.x.reshape(-1, result.x.shape[-1]), np.atleast_1d(result.status)
         sound = arrays.finite_rows(x) & [one is not Status.DIVERGED for one in statuses]
         if samples < 2 * MIN_SAMPLES:
-            self.add("no-certificate", least=MIN_PILOT_SAMPLES) if self.request.certificate else self.add("not-checked")
+            if self.request.certificate:
+                self.add("no-certificate", least=MIN_PILOT_SAMPLES)
             return None, result
         if Status.INTERRUPTED in statuses:
             return None, result

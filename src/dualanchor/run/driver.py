@@ -161,7 +161,7 @@ class Driver:
 
     def _step(self, rows: ActiveRows, coins: Array | None) -> None:
         """Take one step and check all rows."""
-        rows.session.checking = True
+        rows.session.checking, rows.session.seen = True, None
         mark = rows.session.mark()
         try:
             rows.advance(1, coins)

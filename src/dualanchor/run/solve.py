@@ -164,6 +164,8 @@ def solve(
             lambda row: _place(row, shape),
         ).run()
         findings = []
+        if result.residual is None:
+            findings.append(Finding.of("not-checked"))
         if method is None and result.residual is None and problem.constants.sigma != 0:
             findings.append(Finding.of("batches-of-one", sigma=problem.constants.sigma))
         alone = all(one.parameters().get("batch_size") == 1 for one in configurations)
