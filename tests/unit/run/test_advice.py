@@ -9,6 +9,8 @@ from tests.contract.driver import TickingClock
 
 import dualanchor as da
 
+UNCHECKED = da.Finding.of("not-checked")
+
 
 def sampled(**constants):
     def sample(x, n, rng):
@@ -19,26 +21,27 @@ def sampled(**constants):
 
 @pytest.mark.parametrize(("sigma", "said"), [(1.5, "sigma = 1.5"), (None, "the noise of one sample")])
 def test_batches_of_one_by_default(sigma, said):
-    (found,) = da.solve(sampled(sigma=sigma), budget=50).findings
+    unchecked, found = da.solve(sampled(sigma=sigma), budget=50).findings
+    assert unchecked == UNCHECKED
     assert found == da.Finding.of("batches-of-one", sigma=sigma)
     assert f"batches of 1 leave a residual of the order of {said} at any budget" in str(found)
 
 
-def test_nothing_is_said_where_the_residual_is_seen_or_the_method_was_chosen():
-    assert not da.solve(sampled(sigma=0.0), budget=50).findings
-    assert not da.solve(sampled(sigma=1.5), "s-dual-ohm", budget=50).findings
-    assert not da.solve(sampled(sigma=1.5), "auto", budget=50).findings
+def test_nothing_more_is_said_where_the_residual_is_seen_or_the_method_was_chosen():
+    assert da.solve(sampled(sigma=0.0), budget=50).findings == (UNCHECKED,)
+    assert da.solve(sampled(sigma=1.5), "s-dual-ohm", budget=50).findings == (UNCHECKED,)
+    assert da.solve(sampled(sigma=1.5), "auto", budget=50).findings == (UNCHECKED,)
     assert not da.solve(da.problems.affine(dimension=4), budget=50).findings
 
 
 def test_rounds_of_one_sample_leave_workers_idle():
     with da.engines.Local(workers=2, kind="threads") as engine:
-        (found,) = da.solve(sampled(), da.DualOHM(0.5, 20), engine=engine).findings
+        _, found = da.solve(sampled(), da.DualOHM(0.5, 20), engine=engine).findings
         assert found == da.Finding.of("idle-workers", workers=2)
-        assert not da.solve(sampled(), da.DualOHM(0.5, 20, 8), engine=engine).findings
-        assert not da.solve(sampled(), "auto", budget=50, engine=engine).findings
+        assert da.solve(sampled(), da.DualOHM(0.5, 20, 8), engine=engine).findings == (UNCHECKED,)
+        assert da.solve(sampled(), "auto", budget=50, engine=engine).findings == (UNCHECKED,)
     with da.engines.Local(workers=1, kind="threads") as engine:
-        assert not da.solve(sampled(), da.DualOHM(0.5, 20), engine=engine).findings
+        assert da.solve(sampled(), da.DualOHM(0.5, 20), engine=engine).findings == (UNCHECKED,)
 
 
 @pytest.mark.parametrize(("door", "unit"), [("solve", "step"), ("root", "round")])
