@@ -104,7 +104,7 @@ def die(i):
 def note(i, folder):
     """Leave a word; but for the first call, wait for one."""
     (folder / f"begun-{i}").touch()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 5
     while i and not (folder / f"go-{i}").exists() and time.monotonic() < end:
         time.sleep(0.01)
 
