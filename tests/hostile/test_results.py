@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.hostile import campaign
 from tests.hostile.campaign import Case, above_root_mean_square, judge, run_all, summary, table, through, too_often
-from tests.hostile.operators import WELL_POSED, WRONG, truth
+from tests.hostile.operators import WELL_POSED, WRONG, poisson_regression, truth
 
 import dualanchor as da
 from dualanchor.core.finding import Severity
@@ -41,15 +41,14 @@ def test_no_success_is_false(name: str, hostile_full: bool) -> None:
     chosen = list(campaign.cases("wrong", 2 if hostile_full else 1, [name]))
     outcomes = run_all(chosen if hostile_full else chosen[::5])
     print(table(outcomes), summary(outcomes), sep="\n")
-    assert not [campaign.line(one) for one in outcomes if one.verdict == "gross"]
-    assert not [campaign.line(one) for one in outcomes if one.far and one.case.door not in ("inclusion", "box")]
+    assert not [campaign.line(one) for one in outcomes if one.verdict == "gross" or one.far]
     assert not too_often(outcomes, pools=len(WRONG))
     assert not above_root_mean_square(outcomes)
 
 
 @pytest.mark.parametrize("name", WELL_POSED)
 def test_what_is_well_posed_succeeds(name: str, hostile_full: bool) -> None:
-    operator, seeds = WELL_POSED[name], 3 if hostile_full else 1
+    operator, seeds = WELL_POSED[name], 2 if hostile_full else 1
     chosen = [
         Case("well-posed", name, door, mode, constants, seed)
         for door in operator.doors
@@ -97,6 +96,28 @@ def test_solve_is_no_success_where_it_grew(name: str, known: bool) -> None:
         assert not result.success or end <= (1.5 * start + 1 if known else 100 * start), (method, end)
 
 
+@pytest.mark.parametrize("budget", [1000, 2000])
+def test_poisson_regression_without_L_ends_below_its_start(budget: int) -> None:
+    operator = poisson_regression()
+    start = truth(operator, operator.x0)
+    for seed in range(5):
+        result = da.root(operator.sampler(), operator.x0, budget=budget, seed=seed)
+        end = truth(operator, result.x)
+        assert end <= 1.05 * start, (seed, end)
+        assert not result.success or end < 0.7 * start or warned(result), (seed, end)
+
+
+def test_poisson_regression_with_eps_certifies_nothing_that_rare_rows_contradict() -> None:
+    operator = poisson_regression()
+    start = truth(operator, operator.x0)
+    for seed in range(5):
+        result = da.root(operator.sampler(), operator.x0, eps=5.0, max_samples=20_000, seed=seed)
+        end = truth(operator, result.x)
+        assert end <= 1.05 * start, (seed, end)
+        assert result.certificate is None or result.certificate.upper >= 0.5 * end, (seed, end)
+        assert not result.success or end <= 5.0, (seed, end)
+
+
 def test_one_dimension_without_a_root_is_not_a_silent_success() -> None:
     def sample(x: Any, n: int, rng: np.random.Generator) -> Any:  # from 1.46 down to 1 at best
         return np.sqrt(1 + x**2) + 0.5 * rng.normal(size=1) / np.sqrt(n)
@@ -110,11 +131,12 @@ def _multiplicative(x: Any, n: int, rng: np.random.Generator) -> Any:
     return x - 1 + 300 * np.linalg.norm(x) * rng.normal(size=20) / np.sqrt(20 * n)
 
 
-def test_compare_does_not_call_a_diverged_run_exact() -> None:
+def test_compare_does_not_rank_a_diverged_method_first() -> None:
     problem = da.Problem(da.Sampler(_multiplicative), x0=np.zeros(20), constants=da.Constants(L=3.0))
-    compared = da.compare(problem, ["rain", "auto"], budget=2000, seeds=3, jobs=1)
+    compared = da.compare(problem, ["rain", "auto", "averaged"], budget=2000, seeds=3, jobs=1)
     for name, row in compared.methods.items():
         assert min(row["final"]["per_seed"]) > 0, f"{name}: a residual of 0 where x is far from every root"
+    assert "nan" not in str(compared)
 
 
 def _twice(x: Any, n: int, rng: np.random.Generator) -> Any:
@@ -194,3 +216,12 @@ def test_an_inclusion_speaks_of_its_own_residual() -> None:
     assert result.certificate is not None
     assert "F(x) + g" in result.certificate.text
     assert "||F(x)||" not in str(result)
+
+
+def test_the_plot_of_a_budget_run_shows_start_and_end() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    axes = through("root", WELL_POSED["linear"], budget=2000, L=1.1).plot()
+    points = np.concatenate([line.get_xydata() for line in axes.get_lines()])
+    assert len(np.unique(points[np.isfinite(points).all(axis=1), 0])) >= 2
+    matplotlib.pyplot.close("all")
