@@ -37,8 +37,10 @@ class Result(Mapping[str, Any]):
 
     Attributes
     ----------
-    x : array, the last iterate, an array of the library of the start
-    success : bool, ended as asked, finite, and at the target if there was one
+    x : array, the last iterate (the start for a row that diverged), an array of the library of the start
+    success : bool
+        Ended as asked, x finite, eps delivered if it was asked for, and the residual smaller than at x0: by true residuals
+        where F is known, by a certificate at the front doors; else only that samples did not grow (see the findings).
     status : Status, how each row ended; `message` says it in a sentence
     nit, nfev, draws : int, steps, operator evaluations, fresh samples
     residual, residual_kind : float or None, str or None

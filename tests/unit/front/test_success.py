@@ -1,0 +1,97 @@
+"""What success means at the front doors: compared with x0, with eps, and with what was asked for."""
+
+import numpy as np
+import pytest
+
+import dualanchor as da
+from dualanchor.core.errors import ArgumentError, AssumptionWarning
+
+
+class Counted:
+    """Samples of F(x) = slope (x - 1) in three dimensions, with noise, counted."""
+
+    def __init__(self, slope=1.0, sigma=1.0):
+        self.slope, self.sigma, self.samples = slope, sigma, 0
+
+    def __call__(self, x, n, rng):
+        self.samples += n
+        return self.slope * (x - 1) + self.sigma * rng.normal(size=3) / np.sqrt(3 * n)
+
+
+def codes(result):
+    return [one.code for one in result.findings]
+
+
+def test_a_start_that_reaches_eps_is_returned_as_it_is():
+    for constants in ({"L": 1.0, "sigma": 1.0, "D": 2.0}, {}):
+        result = da.root(Counted(), np.zeros(3), eps=4.0, **constants)
+        assert (result.nit, result.status, result.success) == (0, da.Status.TARGET, True)
+        assert (result.x == 0).all()
+        assert result.claim.kind is da.ClaimKind.CERTIFICATE
+        assert result.certificate.upper <= 4.0
+
+
+@pytest.mark.parametrize("asked", [{"budget": 100_000}, {"eps": 0.01}, {"budget": 100_000, "method": "sgda", "L": 1.0}])
+def test_nothing_is_run_where_F_decreases(asked):
+    sample = Counted(-1.0)
+    with pytest.warns(AssumptionWarning, match="did you mean -F"):
+        result = da.root(sample, np.zeros(3), **asked)
+    assert result.status is da.Status.REFUSED
+    assert not result.success
+    assert sample.samples == result.nfev < 6000
+    assert (result.x == 0).all()
+
+
+def test_a_guarantee_with_eps_is_a_theorem_or_an_error():
+    with pytest.raises(ArgumentError, match=r"a guarantee needs L .*Got no sigma, D"):
+        da.root(Counted(), np.zeros(3), eps=0.1, L=1.0, guarantee=True)
+    constants = {"L": 1.0, "sigma": 1.0, "D": 2.0}
+    with pytest.raises(ArgumentError, match="a guarantee takes .* samples for eps = 0.01"):
+        da.root(Counted(), np.zeros(3), eps=0.01, guarantee=True, max_samples=1000, **constants)
+    assert da.root(Counted(), np.zeros(3), eps=0.1, guarantee=True, **constants).claim.by_theorem
+
+
+def test_a_warm_start_is_not_called_a_success_unless_something_better_is_seen():
+    first = da.root(Counted(), np.zeros(3), budget=4000, L=1.0)
+    assert first.success
+    again = da.root(Counted(), first, budget=1000, L=1.0)
+    assert not again.success
+    assert "fall-not-visible" in codes(again)
+    assert "start-not-visible" not in codes(again)
+
+
+def test_an_L_that_is_too_small_is_no_success_although_a_theorem_was_planned():
+    with pytest.warns(AssumptionWarning, match="too small"):
+        result = da.root(Counted(2.0), np.zeros(3), eps=1.0, L=1.0, sigma=1.0, D=2.0)
+    assert not result.success
+    assert not result.claim.by_theorem
+    assert np.linalg.norm(result.x - 1) <= np.sqrt(3) + 1e-9  # x0, or better
+
+
+def test_an_inclusion_returns_its_own_start_and_names_its_residual():
+    good = da.inclusion(Counted(), da.prox.box(0, 0.5), np.zeros(3), budget=4000, L=1.0)
+    assert good.success
+    assert good.certificate.composite
+    assert "||F(x) + g|| <=" in repr(good)
+    bad = da.inclusion(Counted(2.0), da.prox.box(-1e6, 1e6), np.zeros(3), budget=200, L=0.02)
+    assert not bad.success
+    assert (bad.x == 0).all()
+    assert "back-at-start" in codes(bad)
+
+
+def test_growth_of_samples_is_the_same_after_a_resume(tmp_path):
+    def problem():
+        return da.Problem(da.Sampler(Counted(-1.0)), np.zeros(3), constants=da.Constants(L=1.0))
+
+    path, method = tmp_path / "run", da.SGDA(0.1)
+    whole = da.solve(problem(), method, stop=da.Steps(200))
+    assert not whole.success
+    assert "samples-grew" in codes(whole)
+    da.solve(problem(), method, stop=da.Steps(2), checkpoint=path)
+    da.solve(problem(), method, stop=da.Steps(197), checkpoint=path)
+    resumed = da.solve(problem(), method, stop=da.Steps(200), checkpoint=path)
+    np.testing.assert_array_equal(resumed.x, whole.x)
+    assert not resumed.success
+    assert [one.values for one in resumed.findings if one.code == "samples-grew"] == [
+        one.values for one in whole.findings if one.code == "samples-grew"
+    ]
