@@ -39,7 +39,7 @@ class Result(Mapping[str, Any]):
     ----------
     x : array, the last iterate (the start for a row that diverged), an array of the library of the start
     success : bool
-        Ended as asked, x finite, eps delivered if it was asked for, and the residual smaller than at x0: by true residuals
+        Ended as asked, x finite, eps delivered if asked for, and the residual smaller than at x0: by true residuals
         where F is known, by a certificate at the front doors; else only that samples did not grow (see the findings).
     status : Status, how each row ended; `message` says it in a sentence
     nit, nfev, draws : int, steps, operator evaluations, fresh samples

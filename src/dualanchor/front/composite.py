@@ -49,7 +49,12 @@ def solve_composite(request: Request, oracle: Oracle, prox: Callable[[Array, Any
     limit: dict[str, Any] = {"max_samples" if request.budget is None else "budget": request.limit - first}
     mu = float(composite_strength(step, request.mu))
     inner = replace(request.showing(primal), L=2 / step, M=None, mu=mu, **limit)
-    info = CompositeInfo(float(composite_modulus(step, request.mu)), step / sqrt(first), first, x0)
+
+    def project(x: Array) -> Array:  # for a constraint; others hardly move x with so small a step
+        return arrays.as_library_of(prox(x, 1e-8 * step), x)
+
+    modulus = float(composite_modulus(step, request.mu))
+    info = CompositeInfo(modulus, step / sqrt(first), first, x0, oracle, project)
     try:
         found = Route(inner, composite, z0[0] if request.reps == 1 else z0, info).result()
     except InterruptedBeforeRun as interrupt:

@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from math import inf
@@ -19,7 +19,7 @@ from dualanchor.core import arrays
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.claim import Claim, ClaimKind
 from dualanchor.core.errors import AssumptionWarning
-from dualanchor.core.finding import Finding, violations
+from dualanchor.core.finding import Finding, Severity, violations
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import History, Result, Status
 from dualanchor.core.session import Session
@@ -33,19 +33,23 @@ _PACKAGE = str(Path(__file__).parents[1])
 _SLACK = 1.25  # by how much samples must exceed a constant before they contradict it
 _STAYED = 0.9  # of the residual at x0: a residual above that has not fallen
 _FAR = 10.0  # times the bound at x0: a point with such a bound is not returned
+_UNLIKELY = 3.0  # times a bound in root mean square
 _WIDER = 2.0  # by how much the noise in a certificate must exceed sigma before it contradicts it
 
 
 class CompositeInfo(NamedTuple):
     """What a composite problem adds: its sharpness, how far one sample's noise moves z0, the samples spent on z0.
 
-    `fallback` (d,) is the z that stands for the user's x0: a run that makes it worse returns there.
+    `fallback` (d,) is the z that stands for the user's x0: a run that makes it worse returns there. `F` is the operator
+    without G, `project` maps points (rows, d) to where it may be sampled.
     """
 
     modulus: float
     noise_shift: float
     start_samples: int
     fallback: Array
+    F: Oracle
+    project: Callable[[Array], Array]
 
 
 class Refused(Exception):  # noqa: N818
@@ -59,6 +63,7 @@ class Evidence:
         self.request, self.oracle, self.composite = request, oracle, composite
         self.calibration: Calibration | None = None
         self.evals = self.draws = 0
+        self.calibration_samples = np.zeros(2, int)  # draws, evals
         self.findings: list[Finding] = []
         self.one_x0 = x0 if x0.ndim == 1 else x0[0]  # (d,), the first of several
         self.fallback = self.one_x0 if composite is None else composite.fallback  # (d,), where runs that diverge return
@@ -79,20 +84,34 @@ class Evidence:
         if not samples or not (self.request.check or needed):
             return
 
-        def make() -> Calibration:
-            with watched(self.oracle.take(np.arange(1)), self.request, self.evals) as oracle:
-                return calibrate(oracle, self.one_x0, samples, seed=self.request.seed)
-
-        seen = self.request.once("calibration", make, Calibration.facts, Calibration.from_facts)
+        composite, half = self.composite, samples // 2
+        if composite is None:
+            seen = self._calibrated("calibration", self.oracle, self.one_x0, samples)
+            self.start, found = seen.start_certificate(), [*seen.warnings, *contradictions(self.request, seen, True)]
+        else:  # of what is solved, and of F alone, whose violations G may hide
+            seen = self._calibrated("calibration", self.oracle, self.one_x0, samples - half)
+            x = composite.project(composite.fallback[None])[0]
+            alone = self._calibrated("calibration-of-F", composite.F, x, half, project=composite.project)
+            mixed = (*seen.warnings, *violations(alone.findings), *contradictions(self.request, alone, False))
+            found = list({one.code: one for one in mixed}.values())
         self.calibration = seen
-        self.start = seen.start_certificate() if self.composite is None else None
-        self.charge(seen.evals, seen.draws)
-        found = [*seen.warnings, *contradictions(self.request, seen, self.composite is None)]
         self.findings += found
         for one in violations(found):
             _warn(one)
-        if seen.decreasing:
+        if any(one.code == "decreasing" for one in found):
             raise Refused
+
+    def _calibrated(self, name: str, oracle: Oracle, x: Array, samples: int, **options: Any) -> Calibration:
+        """A calibration, charged; once, however often a call is resumed."""
+
+        def make() -> Calibration:
+            with watched(oracle.take(np.arange(1)), self.request, self.evals) as shown:
+                return calibrate(shown, x, samples, seed=self.request.seed, **options)
+
+        seen: Calibration = self.request.once(name, make, Calibration.facts, Calibration.from_facts)
+        self.charge(seen.evals, seen.draws)
+        self.calibration_samples += np.array([seen.draws, seen.evals])
+        return seen
 
     def conclude(self, result: Result, samples: int, plan: Plan | None = None, claim: Claim | None = None) -> Result:
         """A run's result, judged by a certificate; `claim` is what a theorem says unless something contradicts it.
@@ -105,7 +124,7 @@ class Evidence:
         certificate, result = self._certified(result, samples)
         if plan is not None:
             self._check_theorem(result, plan, certificate)
-        if plan is not None and violations(self.findings):
+        if plan is not None and (violations(self.findings) or any(one.code == "above-bound" for one in self.findings)):
             claim = Claim(ClaimKind.NONE)
         result, certificate = self._compare_with_start(result, certificate)
         if claim is None or not claim.by_theorem:
@@ -121,8 +140,9 @@ class Evidence:
         """The result with everything that is known about it."""
         if result.residual is None and certificate is not None:
             result = replace(result, residual=certificate.residual, residual_kind="estimated")
-        if (seen := self.calibration) is not None:
-            self.add("calibration-samples", samples=seen.draws, evals=seen.evals)
+        if self.calibration is not None:
+            draws, evals = self.calibration_samples.tolist()
+            self.add("calibration-samples", samples=draws, evals=evals)
         statuses = np.array(result.status, dtype=object)
         stopped = (statuses == Status.BUDGET) & (self.request.budget is None)
         if np.any(stopped):  # by max_samples, which is named instead of a budget that was not given
@@ -255,8 +275,11 @@ class Evidence:
                 self.add("sigma-too-small", given=given, seen=sigma, at="x", relation="about")
                 _warn(self.findings[-1])
             elif (lower := float(np.max(certificate.lower))) > plan.bound:
-                self.add("above-bound", residual=lower, bound=plan.bound)
-                _warn(self.findings[-1])
+                far = lower > _UNLIKELY * plan.bound  # at most one time in nine if the theorem applies
+                severity = Severity.VIOLATION if far else Severity.WARNING
+                self.findings.append(Finding("above-bound", severity, {"residual": lower, "bound": plan.bound}))
+                if far:
+                    _warn(self.findings[-1])
 
 
 def contradictions(request: Request, seen: Calibration, plain: bool) -> Iterator[Finding]:

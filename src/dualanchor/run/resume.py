@@ -120,7 +120,8 @@ def _active(starts: list[ActiveRows], prefix: str, group: dict[str, Any], saved:
     _require(rows.bounded().all(), "an iterate that is not finite")
     for name in NOTED:
         if (noted := saved.get(prefix + name)) is not None:
-            fine = noted.shape == (numbers.size, 2) and noted.dtype.kind == "f" and (noted >= 0).all()
+            fine = noted.shape[:: noted.ndim - 1] == (numbers.size, 2) and noted.ndim == (2 if name == "opening" else 3)
+            fine = fine and noted.dtype.kind == "f" and bool((noted >= 0).all())
             _require(fine, f"{name} samples that are none")
             setattr(rows, name, noted)
     remaining = rows.remaining()

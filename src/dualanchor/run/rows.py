@@ -76,7 +76,7 @@ class ActiveRows:
     `levels` the present stage of a method in stages, or several where a stage is such a method itself. Steps before
     `checked_until` are taken one by one and checked; rows with `diverged_by` were seen to have diverged by that step.
     `recorded` is the last recorded step, `observed` has residuals that the choice of the stage has estimated. `opening`
-    and `closing` are what was seen of samples in the first steps and lately: squared norms and batch sizes, (rows, 2).
+    (rows, 2) and `closing` (rows, steps, 2) are squared norms and batch sizes of samples in the first and last steps.
     """
 
     method: Method
@@ -205,7 +205,8 @@ class ActiveRows:
             return
         if steps <= WINDOW:
             self.opening = seen if self.opening is None else self.opening + (seen - self.opening) / steps
-        self.closing = seen if self.closing is None else self.closing + (seen - self.closing) / WINDOW
+        earlier = [] if self.closing is None else [self.closing[:, 1 - WINDOW :]]
+        self.closing = np.concatenate([*earlier, seen[:, None]], axis=1)
 
     def growth(self) -> Array | None:
         """Squared norms of the last samples over those of the first ones, (rows,); None if they were not seen.
@@ -214,7 +215,7 @@ class ActiveRows:
         """
         if self.opening is None or self.closing is None:
             return None
-        (first, size), (last, present) = self.opening.T, self.closing.T
+        (first, size), (last, present) = self.opening.T, self.closing.mean(axis=1).T
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.nan_to_num(last / first * np.minimum(1.0, present / size), nan=0.0, posinf=np.inf)
 

@@ -105,13 +105,13 @@ def test_a_notebook_shows_the_same_as_a_table(make):
 
 def test_many_notes_are_cut_to_one_screen_but_no_warning_is():
     notes = (da.Finding.of("no-L"), da.Finding.of("idle-workers", workers=2), da.Finding.of("resumed", step=3))
-    alarm = da.Finding.of("start-not-visible")
+    alarm = da.Finding.of("not-replayable")
     lines = repr(replace(one(), findings=(*notes * 7, alarm))).splitlines()
     assert len(lines) == 24
-    assert sum("[start-not-visible]" in line for line in lines) == 1
+    assert sum("[not-replayable]" in line for line in lines) == 1
     assert lines[-1].strip().startswith("note: ")
     assert "more in findings: " in lines[-1]
-    assert repr(replace(one(), findings=(alarm,) * 30)).count("[start-not-visible]") == 30
+    assert repr(replace(one(), findings=(alarm,) * 30)).count("[not-replayable]") == 30
 
 
 def test_findings_claim_and_certificate_come_back_from_a_file(tmp_path):
