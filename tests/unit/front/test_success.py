@@ -46,7 +46,7 @@ def test_a_guarantee_with_eps_is_a_theorem_or_an_error():
     with pytest.raises(ArgumentError, match=r"a guarantee needs L .*Got no sigma, D"):
         da.root(Counted(), np.zeros(3), eps=0.1, L=1.0, guarantee=True)
     constants = {"L": 1.0, "sigma": 1.0, "D": 2.0}
-    with pytest.raises(ArgumentError, match="a guarantee takes .* samples for eps = 0.01"):
+    with pytest.raises(ArgumentError, match=r"a guarantee takes .* samples for eps = 0\.01"):
         da.root(Counted(), np.zeros(3), eps=0.01, guarantee=True, max_samples=1000, **constants)
     assert da.root(Counted(), np.zeros(3), eps=0.1, guarantee=True, **constants).claim.by_theorem
 
