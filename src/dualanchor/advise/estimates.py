@@ -10,7 +10,7 @@ from scipy.special import fdtri, stdtrit
 from dualanchor.advise.probes import AtStart, Directions, Pair
 from dualanchor.core.finding import Finding
 from dualanchor.core.types import Array
-from dualanchor.theory.confidence import GroupMoments, group_moments
+from dualanchor.theory.confidence import GroupMoments, group_moments, lower_by_square, upper_by_square
 
 FALSE_ALARM = 2e-4  # how often, at most, one kind of alarm is raised without a cause; asymptotic
 _SEVERAL = 4  # batches, for a test of their mean and one of their variance beside that of both
@@ -62,12 +62,9 @@ def noise(at: AtStart, confidence: float) -> Estimate:
 def residual(at: AtStart, confidence: float) -> Estimate:
     """The norm of F(x0) without the upward bias of the norm of a mean; 0 where noise hides it."""
     square = float(at.mean @ at.mean) - at.variance / at.count
-    moments = group_moments(at.group_means)
-    # Var U = 4 f'Σf/n + 2 tr(Σ²)/n², with f'Σf <= |f|² λ
-    error = sqrt(4 * max(square, 0.0) * float(moments.largest) / at.groups + 2 * _squares(moments) / at.groups**2)
-    reach = quantile((1 - confidence) / 2, at.groups - 1) * error
-    value, low, high = (sqrt(max(0.0, square + shift)) for shift in (0.0, -reach, reach))
-    return Estimate(value, low, high)
+    moments, tail = group_moments(at.group_means), (1 - confidence) / 2
+    low, high = float(lower_by_square(moments, tail)), float(upper_by_square(moments, tail))
+    return Estimate(min(max(sqrt(max(0.0, square)), low), high), low, high)
 
 
 def _squares(moments: GroupMoments) -> float:

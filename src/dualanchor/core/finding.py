@@ -115,7 +115,7 @@ def _back_at_start(v: Values) -> str:
 def _residual_grew(v: Values) -> str:
     start = "" if v.get("start") is None else f" from {v['start']:.3g}"
     end = _FORMATTER.format("{0:.3g}", v["end"])
-    return f"the residual grew{start} to {end}: the step or the noise is too large (is L right?), or F is not monotone"
+    return f"the residual grew{start} to {end}: the step or the noise is too large (is L right?), or a sign is wrong"
 
 
 def _batches_of_one(v: Values) -> str:
@@ -200,14 +200,16 @@ _SAMPLES = {
 }
 _VIOLATIONS: Texts = {
     "decreasing": "F looks decreasing, along {count} of {pairs} pairs (slope down to {slope:.3g}): did you mean -F?",
-    "not-monotone": "F is not monotone along {count} of {pairs} pairs (slope down to {slope:.3g})",
+    "not-monotone": "F is not monotone along {count} of {pairs} pairs (slope down to {slope:.3g}): is a sign wrong? "
+    "(saddle takes the gradient in v, not minus it)",
     "not-cocoercive": "F is not cocoercive along {count} of {pairs} pairs, where it turns without pulling: anchored "
     "methods have no guarantee; try extragradient methods (SEG and its averages)",
     "L-too-small": "L = {given:.4g} is too small: near x0 it is at least {seen:.4g} (L is the cocoercivity constant, "
     "not the Lipschitz constant: M^2/mu)",
     "sigma-too-small": "sigma = {given:.4g} is too small: at {at} it is {relation} {seen:.4g}",
     "D-too-small": "D = {given:.4g} is too small: |F(x0)|/L is at least {seen:.4g}",
-    "above-bound": "the residual is at least {residual:.4g}, above the bound of {bound:.4g}: check L, sigma and D",
+    "above-bound": "the residual is at least {residual:.4g}, above the bound of {bound:.4g}: check L, sigma and D (a "
+    "bound in root mean square may be exceeded now and then)",
     "biased-batches": _biased_batches,
     "batch-variance": _batch_variance,
     "broken-promise": "the oracle declares that its samples can be repeated, but one batch gave two values at x0",

@@ -16,7 +16,7 @@ from dualanchor.core.citations import CITATIONS
 from dualanchor.core.claim import Claim
 from dualanchor.core.errors import CheckpointError, UnsuccessfulError, missing_extra
 from dualanchor.core.files import decoding, jsonable, read_arrays, to_json, write_arrays
-from dualanchor.core.finding import Finding
+from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.history import History, Status
 from dualanchor.core.render import as_html, as_text
 from dualanchor.core.types import Array
@@ -28,7 +28,7 @@ _KINDS = {"success": "b", "residual": "f"}  # of dtypes; the others are counts
 _RECORDS = ("plan", "certificate", "calibration", "claim", "findings")
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Result(Mapping[str, Any]):
     """The outcome of a run, in the manner of `scipy.optimize.OptimizeResult`: attributes, and keys of the same names.
 
@@ -76,6 +76,8 @@ class Result(Mapping[str, Any]):
         if name not in tuple(self):
             raise KeyError(name)
         return getattr(self, name)
+
+    __eq__, __hash__ = object.__eq__, object.__hash__  # arrays have no single answer
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self.__dataclass_fields__, "message", "fun"))
@@ -126,9 +128,10 @@ class Result(Mapping[str, Any]):
     def raise_for_status(self) -> Self:
         """Raise if any row did not succeed; otherwise return the result itself."""
         if not np.all(self.success):
-            rule = f"{self.method['id']} on {self.problem['name']} was to end as asked"
-            remedy = "Look at result.status, result.findings and result.history"
-            raise UnsuccessfulError(rule, f"a run that {self.message}", remedy, self)
+            rule = f"{self.method['id']} on {self.problem['name']} was to succeed"
+            codes = dict.fromkeys(one.code for one in self.findings if one.severity is not Severity.NOTE)
+            received = ", ".join([f"a run that {self.message}", *codes])
+            raise UnsuccessfulError(rule, received, "Look at result.status, result.findings and result.history", self)
         return self
 
     def cite(self) -> str:

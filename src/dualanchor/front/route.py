@@ -96,7 +96,7 @@ class Route:
         request, evidence = self.request, self.evidence
         evidence.calibrate(max(MIN_PILOT_SAMPLES, calibration_share(samples)))
         assert request.eps is not None
-        if evidence.start is None or evidence.start.upper > request.eps or not last:
+        if evidence.start is None or evidence.start.residual > request.eps / 2 or not last:
             return None
         certificate = evidence.certify_start(last, before_run=True)
         if certificate.upper > request.eps:

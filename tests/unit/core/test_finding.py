@@ -54,7 +54,10 @@ def test_a_finding_is_plain_data():
     found = da.Finding.of("not-monotone", count=np.int64(3), pairs=16, slope=np.float64(-2.1))
     assert found.severity is da.Severity.VIOLATION
     assert found.values == {"count": 3, "pairs": 16, "slope": -2.1}
-    assert str(found) == "F is not monotone along 3 of 16 pairs (slope down to -2.1) [not-monotone]"
+    assert str(found) == (
+        "F is not monotone along 3 of 16 pairs (slope down to -2.1): is a sign wrong? "
+        "(saddle takes the gradient in v, not minus it) [not-monotone]"
+    )
     assert found.label == "warning"
     assert da.Finding.from_dict(json.loads(json.dumps(found.to_dict()))) == found
     endless = da.Finding.of("residual-grew", end=np.inf)
