@@ -50,8 +50,8 @@ def calibrate(
     whether the noise grows.
 
     Constants of the operator are **local**, seen along pairs near x0. The true L can be far larger, so its estimate
-    only ever shrinks a step. Each alarm is raised without a cause in about 2 of 10,000 calibrations. With fewer than 64
-    samples little more than the sign of F, constants that are far too small, and sums in place of means can be seen.
+    only ever shrinks a step. Each alarm is meant to be raised without a cause in 2 of 10,000 calibrations. With fewer
+    than 64 samples little more than the sign of F, constants that are far too small, and sums can be seen.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ class Calibration:
     local_L_mean, local_L_mean_interval, local_M : the same for the mean operator; its largest Lipschitz quotient seen
     mu_at_most : an upper confidence bound: F cannot be more strongly monotone than along the pairs seen; inf if unknown
     L_at_least, sigma_at_least, residual_at_least
-        Lower bounds on L, on sigma at x0 and on ‖F(x0)‖, each too large in about 2 of 10,000 calibrations: what a
+        Lower bounds on L, on sigma at x0 and on ‖F(x0)‖, each meant to be too large in 2 of 10,000 calibrations: what a
         constant that was given is compared with.
     pairs, violations, steepest_violation, decreasing, not_cocoercive
         Pairs of points examined, along how many of them F is not monotone beyond doubt, the most negative
