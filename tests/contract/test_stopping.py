@@ -130,13 +130,13 @@ def test_two_targets_with_looks_of_their_own():
     """Each looks at its own multiples, whatever the other does and whatever is recorded."""
     path = residuals()
     for record in (0, 3, "all"):
-        stop = da.Target(1e-300, 4) | da.Target(path[6], 6)
+        stop = da.Target(1e-90, 4) | da.Target(path[6], 6)
         result = da.solve(QUIET, da.SGDA(0.3), stop=stop, budget=40, record=record)
         assert (result.nit, result.status) == (6, da.Status.TARGET)
 
 
 def test_a_target_that_is_not_reached_is_no_success():
-    result = da.solve(QUIET, da.SGDA(0.3), stop=da.Target(1e-300), budget=10)
+    result = da.solve(QUIET, da.SGDA(0.3), stop=da.Target(1e-90), budget=10)
     assert result.status is da.Status.BUDGET
     assert not result.success
     with pytest.raises(da.errors.UnsuccessfulError, match="budget"):

@@ -106,11 +106,11 @@ def batch_findings(at: AtStart, batches: Array, size: int, singles: Array | None
     # Satterthwaite: a chi-square variable with f degrees of freedom has the squared relative error 2/f.
     top, bottom = (2 / error for error in (2 / ((count - 1) * d + 1e-9) + scatter / (count * size), scatter / n))
     bottom = min(bottom, (n - 1) * d)
-    ends = [float(fdtri(top, bottom, tail)) for tail in (FALSE_ALARM / 8, 1 - FALSE_ALARM / 8)]
+    most = float(fdtri(top, bottom, 1 - FALSE_ALARM / 8))  # less than independent samples give does no harm
     # Bias and variance together, which few batches show: their squared distances from the mean of single samples.
     both = float(np.square(batches - at.mean).sum()) / (count * at.variance * (1 / size + 1 / n) + count * floor)
     together = both > fdtri(2 / (2 / (count * d) + scatter / (count * size)), bottom, 1 - FALSE_ALARM / 4)
-    if count >= _SEVERAL and not ends[0] <= ratio <= ends[1]:
+    if count >= _SEVERAL and ratio > most:
         found.append(Finding.of("batch-variance", size=size, ratio=ratio))
     elif together and not found:
         pull = count * apart > float(np.square(batches - mean).sum())

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from math import inf
+from math import inf, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,7 +106,7 @@ class Evidence:
 
         def make() -> Calibration:
             with watched(oracle.take(np.arange(1)), self.request, self.evals) as shown:
-                return calibrate(shown, x, samples, seed=self.request.seed, **options)
+                return calibrate(shown, x, samples, seed=self.request.seed, confidence=self.request.level, **options)
 
         seen: Calibration = self.request.once(name, make, Calibration.facts, Calibration.from_facts)
         self.charge(seen.evals, seen.draws)
@@ -123,10 +123,10 @@ class Evidence:
         eps = self.request.eps
         certificate, result = self._certified(result, samples)
         if plan is not None:
-            self._check_theorem(result, plan, certificate)
-        if plan is not None and (violations(self.findings) or any(one.code == "above-bound" for one in self.findings)):
-            claim = Claim(ClaimKind.NONE)
+            holds, below = self._check_theorem(result, plan, certificate)
+            claim = claim if holds else Claim(ClaimKind.NONE)
         result, certificate = self._compare_with_start(result, certificate)
+        result = result if plan is None else _only_where(below, result)
         if claim is not None and any(one.code == "back-at-start" for one in self.findings):
             claim = Claim(ClaimKind.NONE)  # a theorem speaks of the point that was left
         if claim is None or not claim.by_theorem:
@@ -223,18 +223,25 @@ class Evidence:
     def _compare_with_start(self, result: Result, certificate: Certificate | None) -> tuple[Result, Certificate | None]:
         """The result with x0 in place of points with a residual seen to be larger; success only where it fell."""
         start, diverged = self.start, np.asarray(result.status == Status.DIVERGED)
+        ended = np.array([one.ended_as_asked for one in np.ravel(result.status)]).reshape(result.shape)
         if certificate is None or start is None:
             seen = not self.request.certificate or result.residual_kind == "true"
-            ended = np.array([one.ended_as_asked for one in np.ravel(result.status)]).reshape(result.shape)
             grown = ended & ~np.asarray(result.success) & (result.residual is None)  # by its samples
-            return _only_where(np.asarray(seen), self._back_at_start(result, grown)), certificate
+            return _only_where(np.asarray(seen), self._back_at_start(result, grown | diverged)), certificate
         lower, upper, residual = (np.asarray(getattr(certificate, name)) for name in ("lower", "upper", "residual"))
         grown, fallen = (lower > start.upper) & ~diverged, _has_fallen(certificate, start)
+        worse = ~fallen & (upper > _FAR * start.upper)
+        if start.sigma == 0:  # noise that only the end shows leaves the start open
+            hidden = np.asarray(certificate.sigma) > 0
+            grown, worse = grown & ~hidden, worse & ~hidden
+        if result.residual_kind == "true" and np.count_nonzero(result.history.k == 0) == lower.size:
+            first = result.history.residual[result.history.k == 0].reshape(lower.shape)
+            grown, worse = (result.residual > first) & ~diverged, np.zeros_like(diverged)
+            fallen = (result.residual < first) | (np.asarray(result.residual) == 0)
         self.findings = [one for one in self.findings if one.code != "start-not-visible"]  # more is known by now
         if not result.history.residual.size and result.residual is None:
             result = replace(result, history=self._two_points(result, residual))
         if grown.any():
-            result = replace(result, findings=tuple(one for one in result.findings if one.code != "samples-grew"))
             self.add("residual-grew", start=start.residual, end=residual[grown].max())
         elif self.request.eps is None and not (fallen | diverged).all():
             stayed = lower[~diverged].max() > start.residual / 2
@@ -243,11 +250,11 @@ class Evidence:
         elif self.request.eps is None and residual.max() > start.residual / 2:
             self.add("residual-fell-little", start=start.residual, end=residual.max())
         good = fallen if self.request.eps is None else ~grown
-        if result.residual_kind == "true":
-            good = np.asarray(result.success)
-        worse = ~fallen & (upper > _FAR * start.upper)
+        found = tuple(one for one in result.findings if one.code not in ("samples-grew", "residual-grew"))
+        result = replace(result, success=ended if result.shape else bool(ended), findings=found)  # judged here instead
         back = grown | diverged | worse
-        certificate = certificate.replaced(back, start) if back.any() else certificate
+        if back.any():
+            certificate = certificate.replaced(back, start) if result.shape else start
         return _only_where(good & ~back, self._back_at_start(result, back)), certificate
 
     def _back_at_start(self, result: Result, rows: Array) -> Result:
@@ -266,10 +273,11 @@ class Evidence:
         columns = (np.stack(np.broadcast_arrays(first, np.ravel(last)), 1).ravel() for first, last in first_and_last)
         return History(np.repeat(np.arange(count), 2), *columns)
 
-    def _check_theorem(self, result: Result, plan: Plan, certificate: Certificate | None) -> None:
-        """Add what keeps the plan's theorem from saying anything about this result."""
+    def _check_theorem(self, result: Result, plan: Plan, certificate: Certificate | None) -> tuple[bool, Array]:
+        """Whether the plan's theorem may be claimed, and which rows are not seen to be above its bound."""
+        lower = np.zeros(result.shape) if certificate is None else np.asarray(certificate.lower)
         if violations(self.findings):
-            return
+            return False, lower <= plan.bound
         if not all(one in (Status.HORIZON, Status.STEPS) for one in np.atleast_1d(result.status)):
             self.add("run-cut-short")
         elif certificate is not None:
@@ -277,12 +285,13 @@ class Evidence:
             if given is not None and np.isfinite(sigma) and sigma > _WIDER * given:
                 self.add("sigma-too-small", given=given, seen=sigma, at="x", relation="about")
                 _warn(self.findings[-1])
-            elif (lower := float(np.max(certificate.lower))) > plan.bound:
-                far = lower > _UNLIKELY * plan.bound  # at most one time in nine if the theorem applies
+            elif (lower > plan.bound).any():
+                far = sqrt(np.mean(lower**2)) > _UNLIKELY * plan.bound  # at most 1 time in 9 if the theorem applies
                 severity = Severity.VIOLATION if far else Severity.WARNING
-                self.findings.append(Finding("above-bound", severity, {"residual": lower, "bound": plan.bound}))
+                self.findings.append(Finding("above-bound", severity, {"residual": lower.max(), "bound": plan.bound}))
                 if far:
                     _warn(self.findings[-1])
+        return not violations(self.findings) and bool(np.mean(lower**2) <= plan.bound**2), lower <= plan.bound
 
 
 def contradictions(request: Request, seen: Calibration, plain: bool) -> Iterator[Finding]:

@@ -76,7 +76,7 @@ class Route:
         request = self.request
         chosen = self._plan(eps=request.eps, **options)
         last = self._certificate_beside(chosen)
-        if (total := chosen.samples + last + calibration_share(chosen.samples)) > request.limit:
+        if (total := chosen.samples + last + _pilot_share(chosen.samples)) > request.limit:
             if options:
                 spend = max(1, request.limit - calibration_share(request.limit) - self._reserved(request.limit))
                 bound = self._plan(budget=spend, **options).bound
@@ -94,11 +94,13 @@ class Route:
     def _before_plan(self, samples: int, last: int) -> Result | None:
         """Calibrate; the result if that shows that x0 is good enough already, or that no run can help."""
         request, evidence = self.request, self.evidence
-        evidence.calibrate(max(MIN_PILOT_SAMPLES, calibration_share(samples)))
+        evidence.calibrate(_pilot_share(samples))
         assert request.eps is not None
-        if evidence.start is None or evidence.start.residual > request.eps / 2 or not last:
+        affordable = evidence.evals + samples + 2 * last <= request.limit
+        if evidence.start is None or evidence.start.residual > request.eps / 2 or not last or not affordable:
             return None
         certificate = evidence.certify_start(last, before_run=True)
+        evidence.start = certificate
         if certificate.upper > request.eps:
             return None
         claim = certified_claim(certificate.upper, request.eps, request.level)
@@ -141,7 +143,7 @@ class Route:
         single = alone.samples <= runs * (each.samples + judged)
         chosen, cost = (alone, alone.samples) if single else (each, runs * (each.samples + judged))
         last = self._certificate_beside(chosen)
-        if (total := cost + calibration_share(cost) + last) > request.limit:
+        if (total := cost + _pilot_share(cost) + last) > request.limit:
             return self._too_many_samples(total)
         if (early := self._before_plan(cost, last)) is not None:
             return early
@@ -224,7 +226,10 @@ class Route:
         self._try_replay(method, request.limit - last - self.evidence.evals)
         spend = request.limit - last - self.evidence.evals
         self.evidence.add("route-method")
-        return self.evidence.conclude(self._run(method(spend), budget=spend), last)
+        result = self._run(method(spend), budget=spend)
+        if request.eps is not None:  # of which a tenth of max_samples may be far too much
+            last = min(last, max(256, int(np.max(result.nfev))))
+        return self.evidence.conclude(result, last)
 
     def _until_certified(self, method: Callable[[int], Method] | None = None, **why: Any) -> Result:
         """Stages, and a certificate after each, until one is good enough."""
@@ -246,6 +251,8 @@ class Route:
         result = self._run(stages, budget=limit, record=0)
         reached = np.asarray(result.status == Status.TARGET)
         findings = (*result.findings, *findings_of(result, request.eps))
+        if Status.DIVERGED in np.atleast_1d(result.status):  # of the point that was left
+            result = replace(result, residual=None, residual_kind=None)
         result = replace(result, success=reached if result.shape else bool(reached), findings=findings)
         claim = certified_claim(result.state["upper"], request.eps, request.level)
         return evidence.finish(result, certificate_of(result, request.level), None, claim)
@@ -329,3 +336,8 @@ class Route:
 
     def _certificate_beside(self, chosen: Plan) -> int:
         return max(256, chosen.samples // 10) if self.request.certificate else 0
+
+
+def _pilot_share(samples: int) -> int:
+    """Samples used for calibration before a plan of this many: at least enough to see what is far off."""
+    return max(MIN_PILOT_SAMPLES, calibration_share(samples))

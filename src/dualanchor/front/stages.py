@@ -19,7 +19,7 @@ from dualanchor.core.types import Array, IntArray, Rows
 
 FIRST_STAGE = 256  # samples
 SHORTEST_STAGE = 32
-_SHORTEST_CERTIFICATE = 64
+_SHORTEST_CERTIFICATE, _FIRST_CERTIFICATE = 64, 32  # after a stage; at x0
 _SHARE = 4  # samples of a stage for one of its first certificate
 _FAR = 1e6  # times the samples: further than anybody would go
 _STALLED = 0.8  # of the residual at a quarter of the samples; one that falls with their root is at half of it
@@ -75,7 +75,7 @@ class UntilCertified(Staged):
 
     def choose(self, number: int, memory: State, s: State, F: Session) -> IntArray:
         memory.x = s.x if number else self.start(len(s.x))
-        rows, samples = np.arange(len(s.x)), int(_judging(number))
+        rows, samples = np.arange(len(s.x)), int(_judging(number)) if number else _FIRST_CERTIFICATE
         self._certify(rows, samples, memory, F)
         again, counts = self._worth_another(np.flatnonzero(memory.upper > self.eps), samples, memory, F)
         for count in np.unique(counts):  # rows that need about as many are certified together

@@ -124,9 +124,7 @@ class Driver:
                 steps = 1
         began = time.perf_counter()
         if checked or steps == 1:
-            self._step(rows, coins)
-            if noted:
-                rows.note_samples()
+            self._step(rows, coins, noted)
             steps = 1
         else:
             self._advance(rows, steps, coins)
@@ -159,8 +157,8 @@ class Driver:
             self.active.append(rows.take(bounded))
         self.active.append(rows.restored(before, ~bounded, until))
 
-    def _step(self, rows: ActiveRows, coins: Array | None) -> None:
-        """Take one step and check all rows."""
+    def _step(self, rows: ActiveRows, coins: Array | None, noted: bool) -> None:
+        """Take one step and check all rows; note what it has seen of samples, if that is wanted."""
         rows.session.checking, rows.session.seen = True, None
         mark = rows.session.mark()
         try:
@@ -168,6 +166,8 @@ class Driver:
         except (OracleError, NestedInterruptError):
             self._before_failure = mark
             raise
+        if noted:
+            rows.note_samples()
         bounded = rows.bounded()
         if not bounded.all():
             self._retire_diverged(rows, bounded)

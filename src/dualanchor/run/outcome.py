@@ -46,8 +46,8 @@ def assemble(
             success &= (residual <= target) | reached
         if start is not None:
             success &= (residual < start) | (k == 0) | reached | (residual == 0)
-    elif all(piece.growth is not None for piece in ended):
-        growth = gather([piece.growth for piece in ended if piece.growth is not None])
+    else:
+        growth = gather([np.zeros(piece.rows.size) if piece.growth is None else piece.growth for piece in ended])
         success &= growth <= GROWN**2
     return Result(
         x=state["x"].reshape(*shape, -1),

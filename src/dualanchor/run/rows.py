@@ -217,7 +217,8 @@ class ActiveRows:
             return None
         (first, size), (last, present) = self.opening.T, self.closing.mean(axis=1).T
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.nan_to_num(last / first * np.minimum(1.0, present / size), nan=0.0, posinf=np.inf)
+            growth = last / first * np.minimum(1.0, present / size)
+        return np.where(first > 0, growth, 0.0)
 
     def snapshot(self) -> Snapshot:
         """The present, to come back to."""

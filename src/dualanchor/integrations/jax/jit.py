@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Any, NamedTuple
 
 import jax
@@ -79,8 +80,8 @@ def solve_jit(
     check.function(sample, "solve_jit: sample", "sample(x, n, key)", 3)
     if operator is not None:
         check.function(operator, "solve_jit: operator", "F(x)", 1)
-    counts = (("seed", seed, 0), ("reps", reps, 1), ("record", record, 0))
-    seed, reps, record = (check.count(value, f"solve_jit: {name}", least) for name, value, least in counts)
+    seed = check.count(seed, "solve_jit: seed", 0, most=inf)
+    reps, record = check.count(reps, "solve_jit: reps"), check.count(record, "solve_jit: record", 0)
     method = DualOHM(step_size, horizon, batch_size)
     steps = method.horizon - 1
     start = jnp.asarray(_starts(x0, reps))
