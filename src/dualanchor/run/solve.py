@@ -139,8 +139,10 @@ def solve(
         if several:
             described["parameters"] = jsonable([one.parameters() for one in configurations])
         identity = {"problem": jsonable(problem.describe()), "method": described, "reps": replications.tolist()}
-        identity["x0"] = digest_of(start)
-        if isinstance(collective := engine_of(oracle), MPI):
+        collective = engine_of(oracle)
+        if checkpoint is not None or isinstance(collective, MPI):  # else nothing leaves its device
+            identity["x0"] = digest_of(start)
+        if isinstance(collective, MPI):
             collective.compare({name: repr(value) for name, value in {**identity, "stop": rule, "seed": seed}.items()})
         saver = checkpoint if isinstance(checkpoint, Saver) else None
         if checkpoint is not None and not isinstance(checkpoint, Saver):
