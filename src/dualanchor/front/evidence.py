@@ -309,7 +309,7 @@ def contradictions(request: Request, seen: Calibration, plain: bool) -> Iterator
 def _has_fallen(here: Certificate, start: Certificate) -> Array:
     """Whether the residual here is seen to be below `_STAYED` times that at the start: a test of the estimated squares.
 
-    At a residual that has stayed, it is wrong about one time in twelve where noise hides both, and hardly ever where
+    At a residual that has stayed, it is wrong about one time in twenty where noise hides both, and hardly ever where
     the residual at the start is visible.
     """
     known = start.lower > 0
@@ -317,7 +317,7 @@ def _has_fallen(here: Certificate, start: Certificate) -> Array:
     with np.errstate(invalid="ignore", over="ignore"):
         reach = np.asarray(here.upper) ** 2 - np.maximum(here.squared, 0.0)  # as the other, about 1.8 standard errors
         fall = _STAYED**2 * start.squared - np.asarray(here.squared)
-        return np.asarray((fall > 0.8 * np.hypot(_STAYED**2 * at_start, reach)) | (np.asarray(here.upper) == 0))
+        return np.asarray((fall > np.hypot(_STAYED**2 * at_start, reach)) | (np.asarray(here.upper) == 0))
 
 
 def certified_claim(upper: Any, eps: float, confidence: float) -> Claim:

@@ -136,7 +136,12 @@ def _entries(problem: Problem, methods: Any, budget: int) -> list[Entry]:
     if not methods:
         rule = "compare: a method must be able to run on the problem"
         raise ArgumentError(rule, repr(problem), "Declare Constants(L=...); calibrate estimates L")
-    return [_entry(problem, one, budget) for one in methods]
+    entries = [_entry(problem, one, budget) for one in methods]
+    seen = [entry.id for entry in entries]
+    if repeated := next((name for name in seen if seen.count(name) > 1), None):
+        rule, remedy = "compare: each method may stand once", "Use dualanchor.studies.panel.Entry with ids of your own"
+        raise ArgumentError(rule, f"{repeated} {seen.count(repeated)} times", remedy)
+    return entries
 
 
 def _entry(problem: Problem, method: Any, budget: int) -> Entry:
