@@ -199,6 +199,7 @@ def test_a_value_that_dask_cannot_send_is_an_error(backend):
         list(in_parallel(lambda i: threading.Lock(), CALLS[:2], 2))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # loky may look up a call given up
 @pytest.mark.parametrize("cluster", ["loky", "dask"], indirect=True)
 def test_calls_that_are_given_up_are_not_begun(backend, tmp_path):
     found = in_parallel(note, [(i, tmp_path) for i in range(40)], 2)
