@@ -120,13 +120,12 @@ class Evidence:
         for; where nothing stands behind eps or a guarantee any more; and where the residual has visibly grown or, with
         a plain budget, not visibly fallen. Rows that have visibly grown or diverged return x0.
         """
-        eps = self.request.eps
+        eps, below = self.request.eps, np.asarray(True)
         certificate, result = self._certified(result, samples)
-        if plan is not None:
-            holds, below = self._check_theorem(result, plan, certificate)
+        if plan is not None and claim is not None:
+            holds, below = self._check_theorem(result, claim, certificate)
             claim = claim if holds else Claim(ClaimKind.NONE)
-        result, certificate = self._compare_with_start(result, certificate)
-        result = result if plan is None else _only_where(below, result)
+        result, certificate = self._compare_with_start(result, certificate, below)
         if claim is not None and any(one.code == "back-at-start" for one in self.findings):
             claim = Claim(ClaimKind.NONE)  # a theorem speaks of the point that was left
         if claim is None or not claim.by_theorem:
@@ -220,14 +219,19 @@ class Evidence:
         """Fresh samples for a purpose, at points of the shape of x."""
         return Session(self.oracle, Streams(self.request.seed, rows, purpose, x.shape[1], x.dtype))
 
-    def _compare_with_start(self, result: Result, certificate: Certificate | None) -> tuple[Result, Certificate | None]:
-        """The result with x0 in place of points with a residual seen to be larger; success only where it fell."""
+    def _compare_with_start(
+        self, result: Result, certificate: Certificate | None, below: Array
+    ) -> tuple[Result, Certificate | None]:
+        """The result with x0 in place of points with a residual seen to be larger; success only where it fell.
+
+        `below` are rows not seen to be above the bound of a theorem.
+        """
         start, diverged = self.start, np.asarray(result.status == Status.DIVERGED)
         ended = np.array([one.ended_as_asked for one in np.ravel(result.status)]).reshape(result.shape)
         if certificate is None or start is None:
             seen = not self.request.certificate or result.residual_kind == "true"
             grown = ended & ~np.asarray(result.success) & (result.residual is None)  # by its samples
-            return _only_where(np.asarray(seen), self._back_at_start(result, grown | diverged)), certificate
+            return _only_where(below & seen, self._back_at_start(result, grown | diverged)), certificate
         lower, upper, residual = (np.asarray(getattr(certificate, name)) for name in ("lower", "upper", "residual"))
         grown, fallen = (lower > start.upper) & ~diverged, _has_fallen(certificate, start)
         worse = ~fallen & (upper > _FAR * start.upper)
@@ -255,7 +259,7 @@ class Evidence:
         back = grown | diverged | worse
         if back.any():
             certificate = certificate.replaced(back, start) if result.shape else start
-        return _only_where(good & ~back, self._back_at_start(result, back)), certificate
+        return _only_where(below & good & ~back, self._back_at_start(result, back)), certificate
 
     def _back_at_start(self, result: Result, rows: Array) -> Result:
         """The result with x0 in place of the x of some rows (a mask)."""
@@ -273,11 +277,12 @@ class Evidence:
         columns = (np.stack(np.broadcast_arrays(first, np.ravel(last)), 1).ravel() for first, last in first_and_last)
         return History(np.repeat(np.arange(count), 2), *columns)
 
-    def _check_theorem(self, result: Result, plan: Plan, certificate: Certificate | None) -> tuple[bool, Array]:
-        """Whether the plan's theorem may be claimed, and which rows are not seen to be above its bound."""
+    def _check_theorem(self, result: Result, claim: Claim, certificate: Certificate | None) -> tuple[bool, Array]:
+        """Whether a theorem's claim may be made, and which rows are not seen to be above its bound."""
+        bound = inf if claim.bound is None else claim.bound
         lower = np.zeros(result.shape) if certificate is None else np.asarray(certificate.lower)
         if violations(self.findings):
-            return False, lower <= plan.bound
+            return False, lower <= bound
         if not all(one in (Status.HORIZON, Status.STEPS) for one in np.atleast_1d(result.status)):
             self.add("run-cut-short")
         elif certificate is not None:
@@ -285,13 +290,13 @@ class Evidence:
             if given is not None and np.isfinite(sigma) and sigma > _WIDER * given:
                 self.add("sigma-too-small", given=given, seen=sigma, at="x", relation="about")
                 _warn(self.findings[-1])
-            elif (lower > plan.bound).any():
-                far = sqrt(np.mean(lower**2)) > _UNLIKELY * plan.bound  # at most 1 time in 9 if the theorem applies
+            elif (lower > bound).any():
+                far = sqrt(np.mean(lower**2)) > _UNLIKELY * bound  # at most 1 time in 9 if the theorem applies
                 severity = Severity.VIOLATION if far else Severity.WARNING
-                self.findings.append(Finding("above-bound", severity, {"residual": lower.max(), "bound": plan.bound}))
+                self.findings.append(Finding("above-bound", severity, {"residual": lower.max(), "bound": bound}))
                 if far:
                     _warn(self.findings[-1])
-        return not violations(self.findings) and bool(np.mean(lower**2) <= plan.bound**2), lower <= plan.bound
+        return not violations(self.findings) and bool(np.mean(lower**2) <= bound**2), lower <= bound
 
 
 def contradictions(request: Request, seen: Calibration, plain: bool) -> Iterator[Finding]:
