@@ -7,6 +7,7 @@ without it each test takes a few of them.
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +44,10 @@ def no_hang() -> Callable[[], object]:
             signal.signal(signal.SIGALRM, before)
 
     return limit
+
+
+def pytest_collection_modifyitems(items):
+    """They run in `make test` and `make hostile`, not in `make check`."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.slow)
