@@ -31,6 +31,7 @@ ORACLES = {
 
 
 @pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.slow
 def test_our_oracles(name):
     da.check_oracle(ORACLES[name], POINT, expected_failures=EXPECTED.get(name))
 

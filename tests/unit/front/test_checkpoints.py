@@ -70,6 +70,7 @@ KEYWORDS = {
 
 
 @pytest.mark.parametrize("name", KEYWORDS)
+@pytest.mark.slow
 def test_a_call_that_is_killed_anywhere_ends_as_if_undisturbed(name, tmp_path):
     keywords = KEYWORDS[name]
     simulator = Simulator()
@@ -86,6 +87,7 @@ def test_a_call_that_is_killed_anywhere_ends_as_if_undisturbed(name, tmp_path):
 
 @pytest.mark.parametrize("name", KEYWORDS)
 @pytest.mark.filterwarnings("ignore::dualanchor.core.errors.AssumptionWarning")
+@pytest.mark.slow
 def test_a_simulator_with_randomness_of_its_own_is_resumed(name, tmp_path):
     own = np.random.default_rng(7)
     keywords, simulator = KEYWORDS[name], Simulator(own)
@@ -110,6 +112,7 @@ def test_the_calibration_is_in_the_file_before_the_first_round(tmp_path):
     assert list(header["notes"]) == ["calibration"]
 
 
+@pytest.mark.slow
 def test_a_run_is_not_repeated_when_the_call_was_killed_in_its_certificate(tmp_path):
     _, total = calls_of()
     with pytest.raises(Killed):
