@@ -83,7 +83,6 @@ class Evidence:
         samples = max(samples, MIN_PILOT_SAMPLES) if needed else samples
         if not samples or not (self.request.check or needed):
             return
-
         composite, half = self.composite, samples // 2
         if composite is None:
             seen = self._calibrated("calibration", self.oracle, self.one_x0, samples)
@@ -251,8 +250,8 @@ class Evidence:
             stayed = lower[~diverged].max() > start.residual / 2
             code = "residual-did-not-fall" if stayed else "fall-not-visible"
             self.add(code, start=start.residual, end=residual.max(), upper=upper.max())
-        elif self.request.eps is None and residual.max() > start.residual / 2:
-            self.add("residual-fell-little", start=start.residual, end=residual.max())
+        elif self.request.eps is None and (end := residual[~diverged].max(initial=0.0)) > start.residual / 2:
+            self.add("residual-fell-little", start=start.residual, end=end)
         good = fallen if self.request.eps is None else ~grown
         found = tuple(one for one in result.findings if one.code not in ("samples-grew", "residual-grew"))
         result = replace(result, success=ended if result.shape else bool(ended), findings=found)  # judged here instead

@@ -158,3 +158,11 @@ def test_where_F_is_known_the_true_residuals_decide():
         result = da.root(oracle, x + 1, budget=2000, L=1.0, seed=seed)
         assert result.success == (np.linalg.norm(result.x - x) < 2.0 and "back-at-start" not in codes(result))
         assert np.linalg.norm(result.x - x) <= 2.0 + 1e-12
+
+
+def test_a_run_that_diverged_is_not_said_to_have_fallen():
+    result = da.root(Counted(50.0), np.zeros(3), budget=4000, method=da.SGDA(1.0), check=False)
+    assert result.status is da.Status.DIVERGED
+    assert (result.x == 0).all()
+    assert "residual-fell-little" not in codes(result)
+    assert {"diverged", "back-at-start"} <= set(codes(result))
