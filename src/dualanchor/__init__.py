@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # the table below for type checkers; `as` makes a name public
     from dualanchor.methods.seg import SEG as SEG
     from dualanchor.methods.sgda import SGDA as SGDA
     from dualanchor.methods.sgda_decreasing import DecreasingSGDA as DecreasingSGDA
+    from dualanchor.methods.step_table import StepTable as StepTable, dual as dual
     from dualanchor.methods.tapered_dual_ohm import TaperedDualOHM as TaperedDualOHM
     from dualanchor.oracles import AdditiveNoise as AdditiveNoise, FiniteSum as FiniteSum
     from dualanchor.oracles import Sampler as Sampler, each as each
@@ -88,6 +89,7 @@ _NAMES = {  # by module
     "methods.oc_halpern": "OCHalpern",
     "methods.dual_oc_halpern": "DualOCHalpern",
     "methods.rain_double_loop": "RAINDoubleLoop",
+    "methods.step_table": "StepTable dual",
     "run": "solve Budget Draws Steps Target WallTime Checkpoint",
     "studies.compare": "compare",
     "advise.plan": "plan",

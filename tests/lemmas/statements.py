@@ -15,7 +15,8 @@ from tests.lemmas.trajectory import Nonexpansive, Path, Wild, assert_zero, exact
 import dualanchor as da
 from dualanchor import Session, Streams
 from dualanchor.paper.verify.operators import scalar, turn
-from dualanchor.paper.verify.paper import anchor_identity_error, gain, lemma_4_2_error, lemma_a1_error, step_table
+from dualanchor.paper.verify.paper import anchor_identity_error, gain, lemma_4_2_error, lemma_a1_error
+from dualanchor.theory import step_tables
 
 Make = Callable[..., da.Method]
 
@@ -93,8 +94,8 @@ def convex_weights_of(make: Make, N: int, alpha: float) -> np.ndarray:
 
 def anti_transpose(make_anchor: Make, make_dual: Make, N: int, alpha: float) -> None:
     """Transposed about its anti-diagonal, OHM's step table is Dual-OHM's."""
-    anchor, dual = step_table(make_anchor, N, alpha), step_table(make_dual, N, alpha)
-    assert_zero(dual - anchor[::-1, ::-1].T, 1.0, "H-duality", 1e-13)
+    anchor, dual = (step_tables.step_table(make(step_size=alpha, horizon=N)) for make in (make_anchor, make_dual))
+    assert_zero(dual - step_tables.anti_transpose(anchor), 1.0, "H-duality", 1e-13)
 
 
 # -- nonexpansive maps -----------------------------------------------------------------------------------------

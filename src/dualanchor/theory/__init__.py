@@ -1,5 +1,6 @@
-"""Theory as functions: numbers in, numbers out."""
+"""Theory as functions: numbers in, numbers out; and the step tables of linear methods."""
 
-from dualanchor.theory import bounds, complexity, confidence, schedules, weights
+from dualanchor.theory import bounds, complexity, confidence, schedules, step_tables, weights
+from dualanchor.theory.step_tables import step_table
 
-__all__ = ["bounds", "complexity", "confidence", "schedules", "weights"]
+__all__ = ["bounds", "complexity", "confidence", "schedules", "step_table", "step_tables", "weights"]

@@ -15,6 +15,7 @@ from dualanchor.paper.verify.operators import SIGMA, Case, Wild, exact, follow, 
 from dualanchor.problems import worst_case_nonexpansive
 from dualanchor.theory import bounds
 from dualanchor.theory.bounds import OURS, PAPER
+from dualanchor.theory.step_tables import anti_transpose, step_table
 from dualanchor.theory.weights import anchor_multipliers, convex_weights, dual_multipliers
 
 ALPHA = 0.7
@@ -53,13 +54,6 @@ def lemma_a1_error(x: Array, G: Array, alpha: float) -> Array:
     made = np.tensordot(weights, np.concatenate([x[:1], T]), 1)
     scale = np.tensordot(weights, np.concatenate([np.abs(x[:1]), size]), 1).max(axis=(1, 2))
     return np.asarray(np.abs(made - x[1:]).max(axis=(1, 2)) / scale)
-
-
-def step_table(make: Make, N: int, alpha: float = ALPHA) -> Array:
-    """H of x_{k+1} = x_k - alpha sum_i H[k, i] G_i, read off by unit impulses: (N - 1) x (N - 1)."""
-    unit = np.eye(N - 1)
-    x = follow(make(step_size=alpha, horizon=N), lambda k, x: unit[k : k + 1], np.zeros((1, N - 1))).x
-    return -np.diff(x[:, 0], axis=0) / alpha
 
 
 def gain(make: Make, case: Case, N: int) -> float:
@@ -112,8 +106,8 @@ identity(name="Lemma A.1", source=PAPER, formula="x_k = x_0/N + sum_t w_{k,t} T_
 @identity(name="H-duality", source=PAPER)
 def h_duality(lab: Lab) -> Findings:
     """OHM's table of step coefficients transposed about its anti-diagonal is Dual-OHM's."""
-    tables = [(step_table(lab.anchor, N), step_table(lab.dual, N)) for N in HORIZONS]
-    yield zero("step tables, N = 2 .. 40", [np.abs(dual - anchor[::-1, ::-1].T).max() for anchor, dual in tables])
+    pairs = [[step_table(make(step_size=ALPHA, horizon=N)) for make in (lab.anchor, lab.dual)] for N in HORIZONS]
+    yield zero("step tables, N = 2 .. 40", [np.abs(dual - anti_transpose(anchor)).max() for anchor, dual in pairs])
 
 
 @identity(name="Common end on affine maps", source=OURS)
