@@ -45,6 +45,8 @@ if TYPE_CHECKING:  # the table below for type checkers; `as` makes a name public
     from dualanchor.methods.ohm import OHM as OHM
     from dualanchor.methods.rain import RAIN as RAIN
     from dualanchor.methods.rain_double_loop import RAINDoubleLoop as RAINDoubleLoop
+    from dualanchor.methods.recursive_extragradient import RecursiveExtragradient as RecursiveExtragradient
+    from dualanchor.methods.regularised_dual_ohm import RegularisedDualOHM as RegularisedDualOHM
     from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM as RestartedDualOHM
     from dualanchor.methods.seg import SEG as SEG
     from dualanchor.methods.sgda import SGDA as SGDA
@@ -78,6 +80,8 @@ _NAMES = {  # by module
     "methods.rain": "RAIN",
     "methods.halpern_page": "HalpernPAGE",
     "methods.halpern_vr_finite": "HalpernVRFinite",
+    "methods.recursive_extragradient": "RecursiveExtragradient",
+    "methods.regularised_dual_ohm": "RegularisedDualOHM",
     "methods.restarted_dual_ohm": "RestartedDualOHM",
     "methods.averaged": "AveragedSGDA averaged",
     "methods.tapered_dual_ohm": "TaperedDualOHM",

@@ -66,6 +66,7 @@ STACKS: dict[str, list[Any]] = {
 NEEDED: dict[str, Any] = {
     "mu": 1e-9,  # so small that steps of any size are taken as they are
     "batch_scale": 0.003,
+    "delta": 0.2,
     "lengths": (10, 12),
     "epochs": (2, 3),
     "halvings": (1, 2),
@@ -95,6 +96,14 @@ class Case(NamedTuple):
             first = max(1, horizon // 3)
             parameters.setdefault("horizons", (first + 1, max(2, horizon - first)))
             parameters.setdefault("batch_sizes", (2, da.Tapered(30.0)))
+        if "stage_steps" in self.parameters:  # two stages and regularised Dual-OHM
+            first = max(1, horizon // 3)
+            for name, value in {"deltas": (0.01, 0.02), "batch_sizes": (2, 1), "step_factors": (1.0, 0.5)}.items():
+                parameters.setdefault(name, value)
+            parameters.setdefault("stage_steps", (first, max(1, horizon // 6)))
+            parameters.setdefault(
+                "last", da.RegularisedDualOHM(0.05, max(2, horizon // 2), da.Tapered(9.0), delta=0.04)
+            )
         for name, value in {**NEEDED, **(LOOPS if "lengths" in self.parameters else {})}.items():
             if name in self.parameters:
                 parameters.setdefault(name, value)

@@ -157,6 +157,30 @@ def restarted_dual_ohm(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     return x
 
 
+def regularised_dual_ohm(m: Any, x0: Any, S: Samples, steps: int, x: Any = None) -> Any:
+    N, x = m.horizon, x0 if x is None else x
+    T_old = x
+    for k in range(min(steps, N - 1)):
+        T = x - m.step_size * (S.F(x, S.draw(size(m.batch_size, k, N))) + m.delta * (x - x0))
+        x, T_old = x + (N - k - 1) / (N - k) * (T - T_old), T
+    return x
+
+
+def recursive_extragradient(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    z, starts, weights = x0, [], []
+    for factor, nu, length, b in zip(m.step_factors, m.deltas, m.stage_steps, m.batch_sizes, strict=True):
+        a = factor * m.step_size
+        starts, weights = [*starts, z], [*weights, nu - sum(weights)]
+        pull = list(zip(weights, starts, strict=True))
+        for _ in range(min(steps, length)):
+            half = z - a * (S.F(z, S.draw(b)) + sum(w * (z - c) for w, c in pull))
+            z = z - a * (S.F(half, S.draw(b)) + sum(w * (half - c) for w, c in pull))
+        steps -= min(steps, length)
+    starts, weights = [*starts, z], [*weights, m.last.delta - sum(weights)]
+    centre = sum(w * c for w, c in zip(weights, starts, strict=True)) / m.last.delta
+    return regularised_dual_ohm(m.last, centre, S, steps, z)
+
+
 def tapered(N: int, total: int) -> list[int]:
     """The largest tapered batches of horizon N within a total, of which the last takes what they leave."""
 
@@ -358,6 +382,8 @@ LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "oc-halpern": oc_halpern,
     "rain": rain,
     "rain-double-loop": rain_double_loop,
+    "recursive-extragradient": recursive_extragradient,
+    "regularised-dual-ohm": regularised_dual_ohm,
     "restarted-dual-ohm": restarted_dual_ohm,
     "s-dual-ohm": dual_ohm,
     "s-ohm": ohm,

@@ -20,6 +20,9 @@ def test_it_is_the_mean_of_the_iterates(number, case):
     alone = da.solve(
         case.problem, method, stop=da.Steps(steps), seed=SEED, record=0, callback=lambda x: points.append(x.copy())
     )
+    if method.mean_of != "x":
+        ends = [da.solve(case.problem, method, stop=da.Steps(k), seed=SEED, record=0) for k in range(1, steps + 1)]
+        points = [end.state[method.mean_of][0] for end in ends]
     mean = da.solve(case.problem, da.averaged(method, weights), stop=da.Steps(steps), seed=SEED, record=0)
     expected = mean_of(points, weights)
     scale = 1 + max(np.linalg.norm(point) for point in points)

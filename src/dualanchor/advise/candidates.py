@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.advise.planned import THEOREMS, Plan, refused
+from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory import bounds, schedules
 from dualanchor.theory.schedules import Run, Setting
 
@@ -42,8 +43,8 @@ class Candidates:
                 stages = schedules.restarts_for_accuracy(eps, setting, mu, self._tapered, thorough)
                 if len(stages) > 1:
                     choices.append(self._made("restarts", *stages))
-        elif setting.stays(eps):
-            choices.append(self._one_shot(setting.staying()))
+        elif self._tapered and (power := schedules.power_for_accuracy(eps, setting)) is not None:
+            choices.append(self._one_shot(power) if power.horizon == 1 else self._power(power))
         if mu > 0 and setting.multiple == 1 and not self.inputs["sharp_only"]:
             contracted = self._early_stop(eps, mu) if setting.bound == "paper" else self._contracted(eps, mu)
             choices += [] if contracted is None else [contracted]
@@ -59,7 +60,7 @@ class Candidates:
             choices.append(self._one_shot(run))
             if setting.bound == "affine" and setting.multiple == 1:
                 choices.append(self._averaged(budget))
-        if self.inputs["mu"] > 0 and setting.D > 0:
+        if (self.inputs["mu"] > 0 or not self._has_one_shot) and setting.D > 0:
             choices += self._stages_within(budget)
         if not choices:
             rule = "a budget must pay for the first steps of a method with a theorem"
@@ -102,6 +103,10 @@ class Candidates:
             theorem = "theorem-a" if isinstance(run.batch_size, int) else "theorem-b"
             theorem += "-affine" if self.setting.bound == "affine" else ""
         return self._made(theorem, run)
+
+    def _power(self, run: Run) -> Plan:
+        method = DualOHM(self.setting.step_size, run.horizon, run.batch_size)
+        return replace(self._made("theorem-n", run), made=method)
 
     def _averaged(self, steps: int) -> Plan:
         known = (self.setting.step_size, self.setting.D, self.setting.sigma)

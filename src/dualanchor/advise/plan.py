@@ -1,6 +1,6 @@
 """`plan`: how many rounds and samples an accuracy needs, before anything runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.advise.candidates import Candidates
+from dualanchor.advise.monotone import MonotoneCandidates
 from dualanchor.advise.planned import Plan, refused
 from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError
@@ -15,10 +16,10 @@ from dualanchor.core.finding import Finding
 from dualanchor.engines import Engine
 from dualanchor.theory import bounds
 from dualanchor.theory.schedules import Setting
+from dualanchor.theory.schedules.monotone import Known
 
 _POSITIVE = {"eps", "L", "M", "L_mean", "step_size", "sample_cost"}
-_FOR_A_SETTING = ("step_size", "D", "latency", "sample_cost", "L_mean")
-_NON_NEGATIVE = {"D", "sigma", "mu", "latency", "round_variance"}
+_NON_NEGATIVE = {"D", "sigma", "mu", "latency", "round_variance", "growth"}
 
 
 def plan(
@@ -42,6 +43,7 @@ def plan(
     sample_cost: float | None = None,
     dimension: int | None = None,
     round_variance: float | Callable[[int], float] | None = None,
+    growth: float = 0.0,
 ) -> Plan:
     """Plan a run: rounds, batch sizes, samples, and the bound that they earn, by the best theorem that applies.
 
@@ -51,7 +53,11 @@ def plan(
     ----------
     eps : float, optional; root mean square residual to reach; exactly one of `eps` and `budget`
     budget : int, optional; samples that may be spent
-    L, M : float, F is 1/L-cocoercive in expectation. With `mu` > 0 a Lipschitz constant M will do, L = M**2/mu
+    L : float, F is 1/L-cocoercive in expectation (Assumption 3.2)
+    M : float
+        Samples are M-Lipschitz in mean square, E‖F̂(x; ξ) - F̂(y; ξ)‖² <= M²‖x - y‖²; with noise that does not depend on
+        x, that of F. Without L the operator may be merely monotone, and regularised, extragradient and, if F is affine,
+        averaged runs compete; beside L it damps the noise of short steps.
     D : float, distance from the start to a root, at most
     sigma : float, root mean square noise of one sample, at most
     mu : float, F is mu-strongly monotone, or dist(x, roots) <= ‖F(x)‖/mu; 0 if not known
@@ -59,7 +65,8 @@ def plan(
     batches : {"tapered", "constant"}, largest at the end (not in the paper), or the paper's constant sizes
     bound : {"sharp", "paper"}, Theorem A, or Theorems 4.1 and 4.5 as they are printed (constant batches)
     affine : bool, whether F is affine, which needs fewer samples and no cocoercivity in expectation
-    cocoercive_in_expectation : bool, whether Assumption 3.2 holds; without it a theorem needs mu > 0 or an affine F
+    cocoercive_in_expectation : bool
+        Whether single samples have the constant L (Assumption 3.2), or M in mean square; if not, only F itself has it.
     sharp_only : bool, whether mu is only known as dist(x, roots) <= ‖F(x)‖/mu, which is enough for restarts
     L_mean : float, optional
         The mean operator is 1/L_mean-cocoercive, so a mean of B samples has the constant L/B + (1 - 1/B) L_mean: larger
@@ -72,6 +79,8 @@ def plan(
     round_variance : float or callable, optional
         Instead of eps, budget and sigma: variance of each round as a function of their number, as when noise is added
         for privacy; a number c stands for c times the number of rounds.
+    growth : float
+        With M and no L: the noise of a sample at x is at most sigma + growth ‖x - x0‖, as with random matrices.
 
     Examples
     --------
@@ -81,6 +90,8 @@ def plan(
     (25, 3491)
     >>> da.plan(eps=0.1, L=1.0, D=1.0, sigma=1.0, bound="paper").samples
     14688
+    >>> da.plan(eps=0.1, M=1.0, D=1.0, sigma=1.0).theorem.title
+    'Theorem M (regularised Dual-OHM)'
     """
     inputs: dict[str, Any] = dict(locals())
     if isinstance(workers, Engine):
@@ -92,9 +103,6 @@ def plan(
     workers = None if workers is None else check.count(workers, "plan: workers")
     inputs |= {"budget": budget, "workers": workers, "latency": latency}
     _check(inputs)
-    if not (cocoercive_in_expectation or affine or (mu > 0 and not sharp_only) or round_variance is not None):
-        rule = "without cocoercivity in expectation a theorem needs mu > 0 or an affine operator"
-        raise refused(rule, "cocoercive_in_expectation=False, mu = 0", "Pass mu, or affine=True")
     try:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             made = _plan(inputs)
@@ -109,42 +117,67 @@ def plan(
 
 
 def _extreme(inputs: dict[str, Any]) -> ArgumentError:
-    names = [name for name in ("eps", "budget", "L", "D", "sigma", "mu", "step_size") if inputs[name]]
+    names = [name for name in ("eps", "budget", "L", "M", "D", "sigma", "mu", "step_size") if inputs[name]]
     received = ", ".join(f"{name} = {inputs[name]:g}" for name in names)
     return refused("numbers must not be so large or small that a plan overflows", received, "Use other units")
 
 
 def _plan(inputs: dict[str, Any]) -> Plan:
-    step_size, D, latency, sample_cost, L_mean = (inputs[name] for name in _FOR_A_SETTING)
-    L = _cocoercivity(inputs["L"], inputs["M"], inputs["mu"])
-    inputs |= {"L": L, "M": None}
-    step = 2 / L if step_size is None else float(step_size)
-    if L_mean is not None and L_mean > L:
-        raise refused("L_mean must be at most L", f"L_mean = {L_mean}, L = {L}", "Check which of the two is right")
-    if L_mean is not None and step_size is not None:
-        raise refused("L_mean chooses the step itself", f"step_size = {step_size}", "Leave step_size out")
-    if step > 2 / L * (1 + 1e-12):
-        raise refused(f"step_size must satisfy 0 < step_size <= 2/L = {2 / L:.6g}", step, "Use a smaller step")
-    round_cost = 0.0 if latency is None else latency / (sample_cost or 1.0)
-    kind = "paper" if inputs["bound"] == "paper" else "affine" if inputs["affine"] else "sharp"
-    setting = Setting(step, D, inputs["sigma"] or 0.0, min(2.0, step * L), kind, round_cost, inputs["workers"] or 1)
-    candidates = Candidates(setting, L, inputs)
+    latency, sample_cost = inputs["latency"], inputs["sample_cost"]
+    candidates = _candidates(inputs)
     if inputs["round_variance"] is not None:
-        return candidates.for_private_rounds()
+        assert isinstance(candidates[0], Candidates)
+        return candidates[0].for_private_rounds()
     if not (ranked := _ranked(candidates)):
         raise refused(
             "a theorem must reach eps", inputs["eps"], "Use a larger eps, or leave bound, step_size and workers out"
         )
     best, *others = ranked
-    if L_mean is not None and best.rounds > 1:
-        best = _with_longer_steps(best, candidates, L_mean)
-    seconds = best.rounds * (latency or 0.0) + best.samples / setting.multiple * sample_cost if sample_cost else None
+    if inputs["L_mean"] is not None and best.rounds > 1:
+        assert isinstance(candidates[0], Candidates)
+        best = _with_longer_steps(best, candidates[0], inputs["L_mean"])
+    workers = inputs["workers"] or 1
+    seconds = best.rounds * (latency or 0.0) + best.samples / workers * sample_cost if sample_cost else None
     return replace(best, seconds=seconds, rejected=tuple((one.theorem, one.samples) for one in others))
 
 
-def _ranked(candidates: Candidates) -> list[Plan]:
-    eps, budget = candidates.inputs["eps"], candidates.inputs["budget"]
-    return sorted(candidates.for_accuracy(eps) if budget is None else candidates.for_budget(budget), key=_worth)
+def _candidates(inputs: dict[str, Any]) -> list[Candidates | MonotoneCandidates]:
+    """What offers plans: the theorems for cocoercive operators, those for monotone ones, or both."""
+    M, mu, D, sigma = (inputs[name] for name in ("M", "mu", "D", "sigma"))
+    step_size, L_mean, latency = (inputs[name] for name in ("step_size", "L_mean", "latency"))
+    L = _cocoercivity(inputs["L"], M, mu)
+    round_cost = 0.0 if latency is None else latency / (inputs["sample_cost"] or 1.0)
+    workers: int = inputs["workers"] or 1
+    made: list[Candidates | MonotoneCandidates] = []
+    if L is not None:
+        step = 2 / L if step_size is None else float(step_size)
+        if L_mean is not None and L_mean > L:
+            raise refused("L_mean must be at most L", f"L_mean = {L_mean}, L = {L}", "Check which of the two is right")
+        if L_mean is not None and step_size is not None:
+            raise refused("L_mean chooses the step itself", f"step_size = {step_size}", "Leave step_size out")
+        if step > 2 / L * (1 + 1e-12):
+            raise refused(f"step_size must satisfy 0 < step_size <= 2/L = {2 / L:.6g}", step, "Use a smaller step")
+        kind = "paper" if inputs["bound"] == "paper" else "affine" if inputs["affine"] else "sharp"
+        tau = min(2.0, step * (L if M is None else min(L, M)))
+        setting = Setting(step, D, sigma or 0.0, tau, kind, round_cost, workers)
+        made.append(Candidates(setting, L, inputs))
+    plain = inputs["L"] is None and step_size is None and inputs["round_variance"] is None
+    if plain and L_mean is None and inputs["bound"] == "sharp":
+        known = Known(M, D, sigma or 0.0, mu if not inputs["sharp_only"] else 0.0, False, round_cost, workers)
+        made.append(MonotoneCandidates(known, inputs))
+    if inputs["growth"] and not any(isinstance(one, MonotoneCandidates) for one in made):
+        raise refused("growth goes with M and without L", f"growth = {inputs['growth']}", "Pass M, or a larger sigma")
+    if not made:
+        rule = "M without mu goes with the theorems for monotone operators alone"
+        received = "step_size, L_mean, round_variance or bound='paper'"
+        raise refused(rule, received, "Leave them out, or pass L or mu")
+    return [one for one in made if not inputs["growth"] or isinstance(one, MonotoneCandidates)]
+
+
+def _ranked(candidates: Sequence[Candidates | MonotoneCandidates]) -> list[Plan]:
+    eps, budget = candidates[0].inputs["eps"], candidates[0].inputs["budget"]
+    plans = [one.for_accuracy(eps) if budget is None else one.for_budget(budget) for one in candidates]
+    return sorted((one for some in plans for one in some), key=_worth)
 
 
 def _worth(one: Plan) -> tuple[float, float]:
@@ -162,7 +195,7 @@ def _with_longer_steps(first: Plan, candidates: Candidates, L_mean: float) -> Pl
         cost = setting.round_cost / b  # in units of one sample of each worker, b of which make a batch
         longer = replace(setting, step_size=2 / L_b, multiple=b * setting.multiple, round_cost=cost)
         try:
-            ranked = _ranked(replace(candidates, setting=longer, L=L_b))
+            ranked = _ranked([replace(candidates, setting=longer, L=L_b)])
         except ArgumentError:  # a budget that does not pay for such batches
             break
         if not ranked:
@@ -204,13 +237,11 @@ def _check(inputs: dict[str, Any]) -> None:
         raise refused("latency needs sample_cost, both in seconds", "latency alone", "Pass sample_cost too")
 
 
-def _cocoercivity(L: float | None, M: float | None, mu: float) -> float:
+def _cocoercivity(L: float | None, M: float | None, mu: float) -> float | None:
+    """The L of the theorems for cocoercive operators; None for one that is merely monotone."""
     name, largest = ("M", M) if L is None else ("L", L)
     if largest is None:
-        raise refused("L must be given, or M with mu > 0", None, "Pass L, the cocoercivity constant in expectation")
-    if L is None and mu == 0:
-        rule = "M with mu = 0 is outside the theorems, since F may not be cocoercive"
-        raise refused(rule, f"M = {M}", "Pass L or mu, or let dualanchor.root choose with M")
+        raise refused("L or M must be given", None, "Pass L, the cocoercivity constant, or M, a Lipschitz constant")
     if mu > largest:
         raise refused(f"mu must be at most {name}", f"mu = {mu}, {name} = {largest}", "Check which of the two is right")
-    return largest**2 / mu if L is None else L
+    return L if L is not None or mu == 0 else largest**2 / mu

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, isfinite
 from typing import Any
@@ -13,17 +13,17 @@ from dualanchor.core.claim import Theorem
 from dualanchor.core.errors import ArgumentError
 from dualanchor.core.finding import Finding
 from dualanchor.core.method import Method
-from dualanchor.core.schedule import Stages, Tapered
+from dualanchor.core.schedule import Constant, Geometric, Paired, PowerTapered, Stages, Tapered
 from dualanchor.methods.averaged import AveragedSGDA
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM
 from dualanchor.methods.sgda import SGDA
 from dualanchor.methods.tapered_dual_ohm import TaperedDualOHM
 from dualanchor.theory.bounds import A1, A2, COCOERCIVE, STRONG
-from dualanchor.theory.complexity import TABLE, Known
+from dualanchor.theory.complexity import MONOTONE_TABLE, TABLE, Known
+from dualanchor.theory.monotone import A3, AFFINE, LIPSCHITZ, MONOTONE
 from dualanchor.theory.schedules import Run
 
-_AFFINE = "F is affine"
 THEOREMS = {
     one.id: one
     for one in (
@@ -32,13 +32,23 @@ THEOREMS = {
         Theorem("theorem-4.1", "Theorem 4.1 (constant batches)", (A1, A2)),
         Theorem("theorem-4.5", "Theorem 4.5 (early stopping)", (A1, COCOERCIVE, STRONG)),
         Theorem("theorem-a", "Theorem A (constant batches)", (A1, A2)),
-        Theorem("theorem-a-affine", "Theorem A for affine operators (constant batches)", (A1, _AFFINE)),
+        Theorem("theorem-a-affine", "Theorem A for affine operators (constant batches)", (A1, AFFINE)),
         Theorem("theorem-a-rounds", "Theorem A (variance of a round given by their number)", (A1, A2)),
         Theorem("theorem-b", "Theorems A and B (tapered batches)", (A1, A2)),
-        Theorem("theorem-b-affine", "Theorems A and B for affine operators (tapered batches)", (A1, _AFFINE)),
+        Theorem("theorem-b-affine", "Theorems A and B for affine operators (tapered batches)", (A1, AFFINE)),
         Theorem("theorem-c", "Theorem C (SGDA in epochs)", (A1, COCOERCIVE, STRONG)),
         Theorem("restarts", "Restarts of Theorem A", (A1, A2, "dist(x, roots) <= |F(x)|/mu")),
-        Theorem("averaging-affine", "Averaging of affine operators", (A1, _AFFINE)),
+        Theorem("averaging-affine", "Averaging of affine operators", (A1, AFFINE)),
+        Theorem("theorem-n", "Theorem N (samples need not be cocoercive)", (A1, COCOERCIVE)),
+        Theorem("start-lipschitz", "the start itself: |F(x0)| <= M D", (LIPSCHITZ,)),
+        Theorem("fast-extragradient", "Fast extragradient (no noise; Lee and Kim 2021)", (MONOTONE, LIPSCHITZ)),
+        Theorem("theorem-m", "Theorem M (regularised Dual-OHM)", (A1, A3, MONOTONE)),
+        Theorem("theorem-r", "Theorem R (recursive extragradient)", (A1, MONOTONE, LIPSCHITZ)),
+        Theorem("theorem-h", "Theorem H (extragradient, then regularised Dual-OHM)", (A1, A3, MONOTONE)),
+        Theorem("lemma-e", "Lemma E (extragradient)", (A1, STRONG, LIPSCHITZ)),
+        Theorem(
+            "averaged-extragradient", "Averaged extragradient, affine operators", (A1, MONOTONE, LIPSCHITZ, AFFINE)
+        ),
     )
 }
 
@@ -59,6 +69,7 @@ class Plan:
     rejected : tuple of (Theorem, int), other results that apply, and how many samples they would need
     findings : tuple of Finding, what else was done, such as longer steps for larger batches
     step_size, eps, budget, inputs : alpha, the target, and the arguments of `plan`
+    made : Method or None, the method, where it does not follow from the stages
     """
 
     theorem: Theorem
@@ -76,6 +87,7 @@ class Plan:
     rejected: tuple[tuple[Theorem, int], ...] = ()
     findings: tuple[Finding, ...] = ()
     inputs: dict[str, Any] = field(default_factory=dict)
+    made: Method | None = None
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -84,6 +96,8 @@ class Plan:
 
     def method(self) -> Method:
         """The method, ready for `solve`; stop it after `stop` steps if that is less than `horizon - 1`."""
+        if self.made is not None:
+            return self.made
         horizons, sizes = (tuple(getattr(run, name) for run in self.stages) for name in ("horizon", "batch_size"))
         single = len(self.stages) == 1
         if self.rounds == 0:
@@ -130,7 +144,10 @@ class Plan:
         known, eps = self.inputs, self.eps if self.eps is not None else self.bound
         if not known or not eps or not isfinite(eps) or known.get("sigma") is None:
             return []
-        given = (eps, known["L"], known["D"], known["sigma"])
+        L, M, mu = (known.get(name) for name in ("L", "M", "mu"))
+        L = M**2 / mu if L is None and M and mu else L
+        table, constant = (MONOTONE_TABLE, M) if L is None else (TABLE, L)
+        given: tuple[Any, ...] = (eps, constant, known["D"], known["sigma"])
 
         def samples(line: Known) -> float | None:
             try:
@@ -138,7 +155,7 @@ class Plan:
             except ArithmeticError:
                 return inf
 
-        return [(line.method, line.complexity, samples(line), line.note) for line in TABLE]
+        return [(line.method, line.complexity, samples(line), line.note) for line in table]
 
     @cached_property
     def halved(self) -> "Plan | None":
@@ -162,6 +179,8 @@ class Plan:
         yield "theorem", self.theorem.title
         yield "assumes", "; ".join(self.assumptions)
         yield "step size", f"{self.step_size:.6g}"
+        if (delta := getattr(self.made, "delta", None)) is not None:
+            yield "delta", f"{delta:.6g}: steps on F(x) + delta (x - x0)"
         yield "rounds", _count(self.rounds) + horizon
         yield "batches", self._batch_line()
         yield "samples", ("" if self.exact else "≤ ") + _count(self.samples)
@@ -195,9 +214,19 @@ class Plan:
 
 
 def _described(run: Run) -> dict[str, Any]:
-    if isinstance(run.batch_size, Tapered):
-        C, multiple = run.batch_size.C, run.batch_size.multiple
-        return {"kind": "tapered", "C": C} | ({"multiple": multiple} if multiple > 1 else {})
+    size = run.batch_size
+    if isinstance(size, Tapered):
+        extra = {"multiple": size.multiple} if size.multiple > 1 else {}
+        return {"kind": "tapered", "C": size.C, **extra, **({"tau": size.tau} if size.tau < 2 else {})}
+    if isinstance(size, PowerTapered):
+        return {"kind": "power", "C": size.C, "p": size.p}
+    if isinstance(size, Paired):
+        ahead, update = (_described(replace(run, batch_size=one)) for one in (size.ahead, size.update))
+        return {"kind": "constant" if isinstance(size.update, Constant) else "paired", "ahead": ahead, "update": update}
+    if isinstance(size, Geometric):
+        return {"kind": "geometric", "c": size.c, "q": size.q}
+    if isinstance(size, Constant):
+        return {"kind": "constant", "size": size.value}
     return {"kind": "constant", "size": run.batch_size}
 
 
@@ -206,7 +235,7 @@ def _size(run: Run, k: int) -> int:
     size: Any = run.batch_size
     if run.horizon < 2 or isinstance(size, int):
         return size if run.horizon > 1 else 0
-    return int(size.size(np.array([k % (run.horizon - 1)]), run.horizon)[0])
+    return int(np.ravel(size.size(np.array([k % (run.horizon - 1)]), run.horizon))[0])
 
 
 def _count(value: float) -> str:

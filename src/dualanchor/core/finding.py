@@ -251,6 +251,7 @@ _RUN_NOTES: Texts = {
     "estimated-constants": _estimated_constants,
     "composite-residual": "residual and certificate are those of F(x) + g with g in G(x), at x = prox(z)",
     "longer-steps": "batches of at least {size:,} admit steps of {step:.4g} and save {saved:,} of {rounds:,} rounds",
+    "growing-noise": "noise of at most {sigma:.4g} + {growth:.4g} |x - x0| counts as sigma = {assumed:.4g}",
     "not-checked": "the residual was not checked: success says only that the run ended as asked; see da.certify",
     "no-certificate": "no certificate: that takes a budget of {least} samples or more",
     "interrupted-before-run": "interrupted before the run had begun: x is x0",

@@ -95,6 +95,7 @@ class Method(Rowwise, ABC):
     tuned: ClassVar[tuple[str, ...]] = ()  # which of step_size and batch_size a comparison tunes
     positive: ClassVar[tuple[str, ...]] = ("step_size",)  # parameters that must be positive numbers
     counts: ClassVar[tuple[str, ...]] = ()  # parameters that must be whole numbers >= 1
+    mean_of: ClassVar[str] = "x"  # which of its arrays an average is taken of
 
     step_size: Any
     horizon: Any = None

@@ -1,4 +1,4 @@
-"""Batch sizes per round: an int, a Schedule (constant, tapered, growing, in stages), or a list of sizes."""
+"""Batch sizes per round: an int, a Schedule (constant, tapered, growing, paired, in stages), or a list of sizes."""
 
 import numbers
 from abc import ABC, abstractmethod
@@ -41,15 +41,17 @@ class Constant(Schedule):
 class Tapered(Schedule):
     r"""Small at first and largest at the end: the sizes that spend samples where Dual-OHM feels them.
 
-    .. math:: B_k = \max\{1, \lceil C / \sqrt{(N-k)(N-k-1)} \rceil\}, \qquad k = 0, \dots, N-2.
+    .. math:: B_k = \max\{1, \lceil C \sqrt{\kappa_m/(m(m-1))} \rceil\}, \qquad
+        m = N - k, \quad \kappa_m = \min\{1, \tau(2m-1)/6\}, \quad k = 0, \dots, N-2.
 
-    Batch k enters the bound of S-Dual-OHM with the weight :math:`1/((N-k)(N-k-1))`; these sizes are the best allocation
-    for it: :math:`\tilde O(\epsilon^{-2})` samples instead of :math:`O(\epsilon^{-3})`. Not in the paper.
+    Batch k enters the bound of S-Dual-OHM with the weight :math:`\kappa_m/(m(m-1))`; these sizes are the best for it:
+    :math:`\tilde O(\epsilon^{-2})` samples instead of :math:`O(\epsilon^{-3})`. Not in the paper.
 
     Parameters
     ----------
     C : float, scale; the sizes sum to at most N - 1 + C (ln N + 0.02)
     multiple : int, sizes are rounded up to multiples of this many samples, the number of workers that share a batch
+    tau : float, step size times Lipschitz constant; at 1 and above, and by default, all :math:`\kappa_m` are 1
 
     Examples
     --------
@@ -60,25 +62,50 @@ class Tapered(Schedule):
 
     C: Any
     multiple: Any = 1
+    tau: Any = 2.0
     needs_horizon = True
 
     def __post_init__(self) -> None:
-        self.require_positive("C")
+        self.require_positive("C", "tau")
         self.require_counts("multiple")
 
     def __repr__(self) -> str:
-        return f"Tapered(C={self.C}" + (")" if np.all(self.multiple == 1) else f", multiple={self.multiple})")
+        usual = {"multiple": 1, "tau": 2.0}
+        changed = [f", {name}={getattr(self, name)}" for name in usual if np.any(getattr(self, name) != usual[name])]
+        return f"Tapered(C={self.C}{''.join(changed)})"
 
     def size(self, k: Any, horizon: Any) -> Any:
         if isinstance(k, int) and isinstance(horizon, int) and isinstance(self.C, numbers.Real):
-            return _tapered(float(self.C), horizon, int(self.multiple))[k]
+            return _tapered(float(self.C), horizon, int(self.multiple), float(self.tau))[k]
         m = np.maximum(np.asarray(horizon - k, dtype=np.float64), 2.0)  # past the last round: its size
-        return self.multiple * whole(self.C / self.multiple / np.sqrt(m * (m - 1.0)))
+        damping = np.minimum(1.0, self.tau * (2 * m - 1) / 6)
+        return self.multiple * whole(self.C / self.multiple / np.sqrt(m * (m - 1.0) / damping))
 
 
 @lru_cache(maxsize=32)
-def _tapered(C: float, horizon: int, multiple: int) -> Any:
-    return Tapered(C, multiple).size(np.arange(max(1, horizon - 1)), horizon).tolist()
+def _tapered(C: float, horizon: int, multiple: int, tau: float) -> Any:
+    return Tapered(C, multiple, tau).size(np.arange(max(1, horizon - 1)), horizon).tolist()
+
+
+@dataclass(frozen=True)
+class PowerTapered(Schedule):
+    r"""Largest at the end, with another power than `Tapered`: :math:`B_k = \max\{1, \lceil C/(N-k)^p \rceil\}`.
+
+    Parameters
+    ----------
+    C : float, scale
+    p : float, power
+    """
+
+    C: Any
+    p: Any
+    needs_horizon = True
+
+    def __post_init__(self) -> None:
+        self.require_positive("C", "p")
+
+    def size(self, k: Any, horizon: Any) -> Any:
+        return whole(self.C / np.maximum(np.asarray(horizon - k, dtype=np.float64), 2.0) ** self.p)
 
 
 @dataclass(frozen=True)
@@ -97,6 +124,42 @@ class Growing(Schedule):
 
     def size(self, k: Any, horizon: Any) -> Any:
         return whole(self.c * (k + 1))
+
+
+@dataclass(frozen=True)
+class Geometric(Schedule):
+    r"""Batches that grow by a factor in each round: :math:`B_k = \lceil c\,q^k \rceil`.
+
+    Parameters
+    ----------
+    c : float, scale
+    q : float, factor
+    """
+
+    c: Any
+    q: Any
+
+    def __post_init__(self) -> None:
+        self.require_positive("c", "q")
+
+    def size(self, k: Any, horizon: Any) -> Any:
+        return whole(self.c * np.power(float(self.q), k))
+
+
+@dataclass(frozen=True)
+class Paired(Schedule):
+    """Sizes of the two batches of an extragradient round: `ahead` for the look ahead, `update` for the step itself."""
+
+    ahead: Any
+    update: Any
+
+    def __post_init__(self) -> None:
+        for name in ("ahead", "update"):
+            object.__setattr__(self, name, as_schedule(getattr(self, name), f"Paired: {name}"))
+
+    def size(self, k: Any, horizon: Any) -> Any:
+        """The samples of the round, both batches together."""
+        return self.ahead.size(k, horizon) + self.update.size(k, horizon)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.method import Cost, Estimator, Method, State
 from dualanchor.core.problem import Constants, Problem
-from dualanchor.core.schedule import Constant, as_schedule
+from dualanchor.core.schedule import Constant, Paired, as_schedule
 from dualanchor.core.session import Session
 from dualanchor.core.types import Array
 from dualanchor.estimators.minibatch import Minibatch
@@ -80,7 +80,7 @@ def longest_horizon(batch_size: Any, budget: int, owner: str) -> int:
 
 
 class TwoCall(Method):
-    """Extragradient steps: two independent batches of the same size."""
+    """Extragradient steps: two independent batches, of the same size unless `batch_size` is Paired."""
 
     batch_size: Any
 
@@ -88,15 +88,25 @@ class TwoCall(Method):
     def estimator_in_use(self) -> Estimator:
         return Minibatch(self.batch_size)
 
-    def fresh(self, k: int, x: Array, F: Session) -> Array:
-        """F_B(x) with a fresh batch of step k; raises if there is no such step."""
+    @cached_property
+    def _each(self) -> tuple[Estimator, Estimator]:
+        """The estimators of the look ahead and of the update."""
+        size = self.batch_size
+        return (Minibatch(size.ahead), Minibatch(size.update)) if isinstance(size, Paired) else (Minibatch(size),) * 2
+
+    def ahead(self, k: int, x: Array, F: Session) -> Array:
+        """F_B(x) with a fresh batch for the look ahead of step k; raises if there is no such step."""
         if self.steps is not None and k >= self.steps:
             raise self._past_horizon(k)
-        return self.estimator_in_use.estimate(k, State(x=x), F, self.horizon, None)
+        return self._each[0].estimate(k, State(x=x), F, self.horizon, None)
+
+    def there(self, k: int, half: Array, F: Session) -> Array:
+        """F_B(half) with a fresh batch for the update of step k."""
+        return self._each[1].estimate(k, State(x=half), F, self.horizon, None)
 
     def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
-        once = super().cost(k, s, coin)
-        return Cost(2 * once.draws, 2 * once.evals)
+        once, calls = super().cost(k, s, coin), 1 if isinstance(self.batch_size, Paired) else 2
+        return Cost(calls * once.draws, calls * once.evals)
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class Averaged(_Unlisted, Method):
         self.method.step(k, inner, F, coin)
         for name, value in vars(inner).items():  # a method may put a new array in the place of an old one
             setattr(s, _PREFIX + name, value)
-        s.x += share(k + 1, self.weights) * (inner.x - s.x)
+        s.x += share(k + 1, self.weights) * (getattr(inner, self.method.mean_of) - s.x)
 
     # -- all else is the method's own ------------------------------------------------------------------------
 
@@ -136,7 +136,8 @@ class Averaged(_Unlisted, Method):
 def averaged(method: Method, weights: str = "linear") -> Averaged:
     r"""The mean of the iterates of any method, as a method.
 
-    The other method runs as it would by itself; none of its guarantees is known to hold for the mean.
+    The other method runs as it would by itself; none of its guarantees is known to hold for the mean. Of `SEG` it is
+    the mean of the half-steps, for which there is a theorem where F is affine and the weights are uniform.
 
     Parameters
     ----------

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dualanchor.theory.monotone import seg_samples
 from dualanchor.theory.schedules import Run, Setting, constant_for_accuracy, tapered_for_accuracy
 
 Samples = Callable[[float, float, float, float], float]
@@ -62,3 +63,8 @@ TABLE: tuple[Known, ...] = (
     Known("sgda", "O(ε⁻⁴)", sgda_samples, "a random iterate; constants by our bound"),
     Known("seg", "O(ε⁻⁴)", None, "order only, a random iterate (Gorbunov 2022)"),
 )
+MONOTONE_TABLE: tuple[Known, ...] = (
+    Known("rain", "Õ(ε⁻²)", None, "order only, double loop (Chen, Luo 2024)"),
+    Known("seg", "O(ε⁻⁴)", seg_samples, "a random iterate; constants by our bound"),
+)
+"""The same with M in place of L, for operators that are merely monotone."""

@@ -46,10 +46,15 @@ def damping(m: Any, tau: float = 2.0) -> Any:
     return np.minimum(1.0, tau * (2 * np.asarray(m, dtype=float) - 1) / 6)
 
 
+def first_undamped(tau: float) -> float:
+    """The smallest m >= 2 whose factor `damping` is 1."""
+    return float(max(2.0, np.ceil((6 / tau + 1) / 2 - 1e-12)))
+
+
 def weight_sum(N: Any, tau: float = 2.0) -> Any:
     r"""The sum :math:`\sum_{m=2}^N \kappa_m/(m(m-1))` in closed form; 1 - 1/N at the largest step, tau = 2."""
     N = np.asarray(N, dtype=float)
-    free = max(2.0, np.ceil((6 / tau + 1) / 2 - 1e-12))  # from this m on the factor is 1
+    free = first_undamped(tau)
     if free == 2:
         return np.where(N >= 2, 1 - 1 / np.maximum(N, 1.0), 0.0)[()]
     from scipy.special import digamma  # here, since it is slow to import
@@ -61,18 +66,34 @@ def weight_sum(N: Any, tau: float = 2.0) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _first_sums() -> Array:
-    """The first of the sums H_N, for N = 0 .. _EXACT."""
+def _first_sums() -> tuple[Array, Array]:
+    """The sums over m = 2 .. N of 1/sqrt(m(m-1)) and of sqrt(1/m + 1/(m-1)), for N = 0 .. _EXACT."""
     m = np.arange(2, _EXACT + 1, dtype=float)
-    return np.concatenate([[0.0, 0.0], np.cumsum(1 / np.sqrt(m * (m - 1)))])
+    terms = (1 / np.sqrt(m * (m - 1)), np.sqrt(1 / m + 1 / (m - 1)))
+    full, damped = (np.concatenate([[0.0, 0.0], np.cumsum(one)]) for one in terms)
+    return full, damped
 
 
-def root_sum(N: Any) -> Any:
-    r"""The sum :math:`H_N = \sum_{m=2}^N 1/\sqrt{m(m-1)}`, which is :math:`\ln N` plus 0.014 to 0.020."""
+def root_sum(N: Any, tau: float = 2.0) -> Any:
+    r"""The sum :math:`H_N = \sum_{m=2}^N \sqrt{\kappa_m/(m(m-1))}`: :math:`\ln N` plus 0.014 to 0.020 at tau = 2.
+
+    At most :math:`\ln(N\tau/3) + 2` for tau up to 1 and N from 3/tau on.
+    """
     N = np.asarray(N, dtype=float)
+    if (free := first_undamped(tau)) == 2:
+        return _undamped_sum(N)[()]
+    last = np.minimum(N, free - 1)  # here kappa/(m(m-1)) = tau/6 (1/m + 1/(m-1))
+    p = np.maximum(last, _EXACT)
+    roots = np.sqrt(p) - np.sqrt(_EXACT) + (_EXACT**-1.5 - p**-1.5) / 32  # of sqrt(2/u) (1 + 1/(8u^2)), u = m - 1/2
+    far = np.sqrt(8.0) * roots
+    damped = _first_sums()[1][np.clip(last, 0, _EXACT).astype(int)] + far
+    return (np.sqrt(tau / 6) * damped + np.where(free <= N, _undamped_sum(N) - _undamped_sum(free - 1), 0.0))[()]
+
+
+def _undamped_sum(N: Any) -> Any:
     p = np.maximum(N, _EXACT)
     far = np.log(p / _EXACT) + (1 / _EXACT**2 - 1 / p**2) / 48  # 1/16 of the sum of cubes, less 1/24 of the logarithm's
-    return (_first_sums()[np.clip(N, 0, _EXACT).astype(int)] + far)[()]
+    return _first_sums()[0][np.clip(N, 0, _EXACT).astype(int)] + far
 
 
 def contraction_sum(k: Any, rho: Any, N: Any = np.inf) -> Any:

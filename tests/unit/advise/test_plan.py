@@ -90,11 +90,15 @@ def test_edges():
     assert da.plan(eps=0.1, L=1.0, mu=1.0, D=1.0, sigma=1.0).bound <= 0.1
 
 
-def test_a_lipschitz_constant_with_mu_gives_cocoercivity():
-    assert (
-        da.plan(eps=0.1, M=2.0, mu=0.5, D=1.0, sigma=1.0).samples
-        == da.plan(eps=0.1, L=8.0, mu=0.5, D=1.0, sigma=1.0).samples
-    )
+def test_a_lipschitz_constant_with_mu_gives_cocoercivity_and_more():
+    known = {"mu": 0.05, "D": 1.0, "sigma": 1.0}
+    from_M, from_L = da.plan(eps=0.1, M=1.0, **known), da.plan(eps=0.1, L=20.0, **known)
+    assert from_M.theorem.id == "theorem-b"
+    assert from_M.samples < from_L.samples
+    assert da.plan(eps=0.1, L=20.0, M=1.0, **known).samples < from_L.samples  # by Lemma 3
+    extragradient = da.plan(eps=0.1, M=2.0, mu=0.5, D=1.0, sigma=1.0)
+    assert extragradient.theorem.id == "theorem-r"
+    assert "F is mu-strongly monotone" in extragradient.assumptions
 
 
 def test_workers_and_latency():
@@ -166,7 +170,7 @@ def test_one_sample_is_a_sample():
         ({"D": None}, ["D must be given"]),
         ({"D": math.inf}, ["D", "finite"]),
         ({"L": 0.0}, ["L", "positive"]),
-        ({"L": None}, ["L must be given"]),
+        ({"L": None}, ["L or M must be given"]),
         ({"mu": 2.0}, ["mu", "at most L"]),
         ({"mu": math.nan}, ["mu"]),
         ({"step_size": 2.1}, ["step_size", "2/L"]),
@@ -179,8 +183,13 @@ def test_one_sample_is_a_sample():
         ({"latency": 0.1}, ["sample_cost"]),
         ({"batches": "large"}, ["batches", "tapered"]),
         ({"bound": "best"}, ["bound", "paper"]),
-        ({"L": None, "M": 1.0}, ["M with mu = 0", "dualanchor.root"]),
-        ({"cocoercive_in_expectation": False}, ["mu > 0"]),
+        ({"L": None, "M": 1.0, "step_size": 0.1}, ["M without mu", "step_size"]),
+        ({"L": None, "M": 1.0, "bound": "paper"}, ["M without mu", "paper"]),
+        ({"L": None, "M": 1.0, "D": None}, ["D must be given"]),
+        ({"L": None, "M": 1.0, "sigma": None}, ["sigma must be given"]),
+        ({"L": None, "M": 1.0, "mu": 2.0}, ["mu must be at most M"]),
+        ({"growth": 0.1}, ["growth", "M"]),
+        ({"L": None, "M": 1.0, "growth": -0.1}, ["growth", "non-negative"]),
         ({"round_variance": 1.0}, ["round_variance", "eps"]),
         ({"eps": None, "budget": 3, "workers": 5}, ["budget", "5 workers"]),
     ],

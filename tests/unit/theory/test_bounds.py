@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from dualanchor import Tapered
-from dualanchor.theory import bounds, weights
+from dualanchor.theory import bounds, monotone, weights
 
 
 def test_every_bound_says_what_it_states():
     public = [
         name
-        for name, function in vars(bounds).items()
-        if inspect.isfunction(function) and function.__module__ == bounds.__name__ and hasattr(function, "statement")
+        for module in (bounds, monotone)
+        for name, function in vars(module).items()
+        if inspect.isfunction(function) and function.__module__ == module.__name__ and hasattr(function, "statement")
     ]
     assert set(public) == set(bounds.STATEMENTS)
     for statement in bounds.STATEMENTS.values():
@@ -25,6 +26,7 @@ def test_every_bound_says_what_it_states():
     for wanted in ("Proposition 3.3", "Theorem 4.1", "Theorem 4.5", "Lemma 4.3", "Lemma 4.4", "Lemma 4.6", "Lemma 4.7"):
         assert wanted in names
     assert {"Lemma A.2", "Theorem A", "Theorem B", "Theorem C", "Restarts", "Model bias"} <= names
+    assert {"Lemma 1", "Lemma 2", "Theorem M", "Lemma E", "Theorem R", "Theorem N", "Averaged extragradient"} <= names
 
 
 def test_without_noise_all_are_the_deterministic_rate():

@@ -1,6 +1,7 @@
 """The best horizon and batch sizes of Dual-OHM for an accuracy or for a budget, in whole numbers."""
 
 from dualanchor.theory.schedules.constant import Run, Setting, best_horizon, constant_for_accuracy, constant_for_budget
+from dualanchor.theory.schedules.powers import power_for_accuracy
 from dualanchor.theory.schedules.tapered import (
     private_variances,
     restarts_for_accuracy,
@@ -15,6 +16,7 @@ __all__ = [
     "best_horizon",
     "constant_for_accuracy",
     "constant_for_budget",
+    "power_for_accuracy",
     "private_variances",
     "restarts_for_accuracy",
     "tapered_at",

@@ -11,7 +11,7 @@ import numpy as np
 from dualanchor.core.schedule import Tapered
 from dualanchor.core.types import Array
 from dualanchor.theory.schedules.constant import Run, Setting, constant_for_accuracy, constant_for_budget
-from dualanchor.theory.weights import damping, root_sum
+from dualanchor.theory.weights import damping, first_undamped, root_sum, weight_sum
 
 _MULTIPLES = np.geomspace(1.1, 40, 20)  # of the shortest horizon, at which the cost of a stage is evaluated
 _HEAD = 1024  # rounds at the end that are added up one by one
@@ -19,45 +19,61 @@ _SIZES = 1024  # batch sizes that are counted one by one before that
 
 
 class Totals(NamedTuple):
-    """Sums over the rounds of Tapered(C), of kappa/(m(m-1)B) and of B: exact, or upper bounds."""
+    """Sums over the rounds of Tapered(C), of kappa/(m(m-1)B), of B and of 1/B: exact, or upper bounds."""
 
     C: float
     weight: float
     samples: float
+    inverse: float
     exact: bool
 
 
 @lru_cache(maxsize=8)
 def _head(tau: float) -> tuple[Array, Array]:
     m = np.arange(2, _HEAD + 1, dtype=float)
-    return np.sqrt(m * (m - 1)), damping(m, tau) / (m * (m - 1))
+    return np.sqrt(m * (m - 1) / damping(m, tau)), damping(m, tau) / (m * (m - 1))
 
 
 def tapered_totals(C: float, N: int, tau: float = 2.0) -> Totals:
-    """Weighted and plain sum over the batches max(1, ceil(C / sqrt(m(m-1)))), m = 2 .. N."""
+    """Weighted and plain sums over the batches max(1, ceil(C sqrt(kappa/(m(m-1))))), m = 2 .. N."""
     roots, weights = _head(tau)
     last = min(N, _HEAD) - 1
     sizes = np.maximum(1, np.ceil(C / roots[:last]))
-    weight, samples = float((weights[:last] / sizes).sum()), float(sizes.sum())
+    sums = np.array([(weights[:last] / sizes).sum(), sizes.sum(), (1 / sizes).sum()])
     if N <= _HEAD:
-        return Totals(C, weight, samples, samples < 2**53)
-    # Before the last rounds: runs of rounds that share a batch size b, which ends where sqrt(m(m-1)) reaches C/b.
-    largest = C / sqrt(_HEAD * (_HEAD + 1.0))
-    b = np.arange(1.0, min(_SIZES, max(1, ceil(largest))) + 1)
-    ends = np.clip(np.ceil(0.5 + np.sqrt(0.25 + (C / b) ** 2)) - 1, _HEAD, N)  # B_m > b up to here
+        return Totals(C, float(sums[0]), float(sums[1]), float(sums[2]), bool(sums[1] < 2**53))
+    # Before the last rounds: runs of rounds that share a batch size b.
+    most = C / sqrt(_HEAD * (_HEAD + 1.0) / damping(_HEAD + 1.0, tau))
+    b = np.arange(1.0, min(_SIZES, max(1, ceil(most))) + 1)
+    ends = np.clip(_last_above(b / C, tau), _HEAD, N)
     starts = np.concatenate([[float(N)], ends[:-1]])
-    weight += float(((1 / ends - 1 / starts) / b).sum())
-    samples += float(((starts - ends) * b).sum())
+    passed = weight_sum(np.append(starts, ends[-1]), tau)
+    count = starts - ends
+    sums += [((passed[:-1] - passed[1:]) / b).sum(), (count * b).sum(), (count / b).sum()]
     rest = float(ends[-1])
-    if rest > _HEAD:  # batches too large to tell their sizes apart: at least C/root, less than one more
-        sums = float(root_sum(rest) - root_sum(_HEAD))
-        weight, samples = weight + sums / C, samples + C * sums + (rest - _HEAD)
-    return Totals(C, weight, samples, rest <= _HEAD and samples < 2**53)
+    if rest > _HEAD:  # batches too large to tell their sizes apart: at least C sqrt(kappa/(m(m-1))), less than one more
+        between = float(root_sum(rest, tau) - root_sum(_HEAD, tau))
+        sums += [between / C, C * between + (rest - _HEAD), (rest - _HEAD) / b[-1]]
+    return Totals(C, float(sums[0]), float(sums[1]), float(sums[2]), bool(rest <= _HEAD and sums[1] < 2**53))
+
+
+def _last_above(root: Array, tau: float) -> Array:
+    """The largest m with sqrt(kappa/(m(m-1))) > root, for numbers `root`; 1 if there is none."""
+    free = np.ceil(0.5 + np.sqrt(0.25 + root**-2.0)) - 1
+    if (first := first_undamped(tau)) == 2:
+        return free
+    q = 6 / tau * root**2  # (2m-1)/(m(m-1)) > q
+    damped = np.ceil(0.5 + (1 + np.sqrt(1 + q**2 / 4)) / q) - 1
+    return np.where(free >= first, free, np.minimum(damped, first - 1))
 
 
 def tapered_for_accuracy(eps: float, setting: Setting, thorough: bool = True) -> Run:
     """The cheapest horizon and tapered batches whose bound is at most eps; constant batches where they are cheaper."""
-    one, constant = setting.unit, constant_for_accuracy(eps, setting, thorough)
+    one, damped = (
+        setting.unit,
+        first_undamped(setting.tau) > 2,
+    )  # with damped noise constant batches are hardly ever best
+    constant = constant_for_accuracy(eps, setting, thorough and not damped)
     if constant.horizon == 1 or one.sigma == 0:
         return constant
 
@@ -84,7 +100,7 @@ def tapered_for_budget(budget: int, setting: Setting) -> Run:
 
     def modelled(N: Array) -> Array:
         available = np.maximum(Q - 0.5 * N, 1e-3 * Q)
-        return np.asarray(one.value(N, 2 * one.sigma**2 * root_sum(N) ** 2 / available))
+        return np.asarray(one.value(N, 2 * one.sigma**2 * root_sum(N, one.tau) ** 2 / available))
 
     N, bound, totals = _search(attempt, 2, Q + 1.0, modelled)
     return constant if bound >= constant.bound else _tapered(setting, N, totals)
@@ -93,7 +109,7 @@ def tapered_for_budget(budget: int, setting: Setting) -> Run:
 def tapered_at(N: int, budget: int, setting: Setting, tolerance: float = 1e-9) -> Totals:
     """The largest tapered batches of a given horizon within a budget of samples."""
     Q, tau = budget // setting.multiple, setting.tau
-    least, most = 1e-6, max(1.0, Q / max(0.5, float(root_sum(N)))) * 1.001
+    least, most = 1e-6, max(1.0, Q / max(1e-300, float(root_sum(N, tau)))) * 1.001
 
     def fits(totals: Totals) -> bool:
         return totals.samples <= Q
@@ -114,7 +130,7 @@ def private_variances(N: int, total: float) -> Array:
 def modelled_cost(N: Array, eps: float, one: Setting) -> Array:
     """About what tapered batches cost at horizon N, for finding the region to search closely."""
     room = np.maximum(one.room(eps, N), 1e-9 * eps**2)
-    return np.asarray((0.5 + one.round_cost) * N + 2 * one.sigma**2 * root_sum(N) ** 2 / room)
+    return np.asarray((0.5 + one.round_cost) * N + 2 * one.sigma**2 * root_sum(N, one.tau) ** 2 / room)
 
 
 def restarts_for_accuracy(
@@ -158,9 +174,9 @@ def _bound(one: Setting, N: int, totals: Totals) -> float:
 
 
 def _tapered(setting: Setting, N: int, totals: Totals) -> Run:
-    P = setting.multiple
+    P, tau = setting.multiple, 2.0 if first_undamped(setting.tau) == 2 else setting.tau
     samples = ceil(totals.samples * (1 if totals.exact else 1 + 1e-12)) * P
-    return Run(N, Tapered(totals.C * P, multiple=P), samples, _bound(setting.unit, N, totals), totals.exact)
+    return Run(N, Tapered(totals.C * P, P, tau), samples, _bound(setting.unit, N, totals), totals.exact)
 
 
 def _search(
@@ -194,7 +210,7 @@ def _smallest_scale(N: int, one: Setting, eps: float, tolerance: float) -> Total
     """The smallest C for which the noise term of horizon N is within its room."""
     room = float(one.room(eps, N)) / (2 * one.sigma**2)
     if room <= 0:
-        return Totals(inf, inf, inf, True)
+        return Totals(inf, inf, inf, 0.0, True)
 
     def fits(totals: Totals) -> bool:
         return totals.weight <= room and _bound(one, N, totals) <= eps
@@ -204,10 +220,10 @@ def _smallest_scale(N: int, one: Setting, eps: float, tolerance: float) -> Total
 
     if fits(ones := tapered_totals(1.0, N, one.tau)):
         return ones
-    C, more = float(root_sum(N)) / room, 1e-12  # enough, since B >= C/sqrt(m(m-1))
+    C, more = float(root_sum(N, one.tau)) / room, 1e-12  # enough, since B >= C sqrt(kappa/(m(m-1)))
     while not fits(good := tapered_totals(C, N, one.tau)):  # rounding only, which weighs more the less room there is
         C, more = C * (1 + more), 4 * more
-    return _narrowed(N, one.tau, good, Totals(0.0, inf, 0.0, True), fits, guess, tolerance)
+    return _narrowed(N, one.tau, good, Totals(0.0, inf, 0.0, inf, True), fits, guess, tolerance)
 
 
 def _narrowed(N: int, tau: float, good: Totals, bad: Totals, fits: Any, guess: Any, tolerance: float) -> Totals:

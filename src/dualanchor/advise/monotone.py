@@ -1,0 +1,144 @@
+"""Plans for operators that are monotone and Lipschitz, and need not be cocoercive."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+from dualanchor.advise.planned import THEOREMS, Plan, refused
+from dualanchor.core.errors import ArgumentError
+from dualanchor.core.finding import Finding
+from dualanchor.core.method import Method
+from dualanchor.methods.averaged import averaged
+from dualanchor.methods.feg import FEG
+from dualanchor.methods.recursive_extragradient import RecursiveExtragradient, stages_for_budget
+from dualanchor.methods.regularised_dual_ohm import RegularisedDualOHM
+from dualanchor.methods.seg import SEG
+from dualanchor.theory.bounds import STRONG
+from dualanchor.theory.monotone import MONOTONE
+from dualanchor.theory.schedules import Run
+from dualanchor.theory.schedules import monotone as schedules
+from dualanchor.theory.schedules.monotone import AveragedExtragradient, Known, Recursive, Regularised
+
+_SMALL = 0.5  # noise below this part of M D: extragradient stages may need fewer samples
+
+
+@dataclass(frozen=True)
+class MonotoneCandidates:
+    """The plans for what is known; `inputs` are the arguments of `plan`."""
+
+    known: Known
+    inputs: dict[str, Any]
+
+    @property
+    def _tapered(self) -> bool:
+        return bool(self.inputs["batches"] == "tapered")
+
+    @property
+    def _little_noise(self) -> bool:
+        known = self.known
+        return known.multiple == 1 and self._tapered and known.sigma < _SMALL * known.M * known.D
+
+    def for_accuracy(self, eps: float) -> list[Plan]:
+        known, growth = self.known, self.inputs["growth"]
+        if eps >= known.M * known.D:
+            return [self._plan("start-lipschitz", None, [Run(1, 1, 0, known.M * known.D)])]
+        if growth:
+            return [self._with_growth(lambda one: schedules.regularised_for_accuracy(eps, one, self._tapered))]
+        if known.sigma == 0 and known.multiple == 1 and not known.composite:
+            return [self._fast(max(1, ceil(2 * known.M * known.D / eps * (1 - 1e-15))))]
+        choices, single = [], known.multiple == 1 and not known.composite
+        if self.inputs["affine"] and single:
+            choices.append(self._averaged(schedules.averaged_for_accuracy(eps, known)))
+        if self.inputs["cocoercive_in_expectation"]:
+            one = schedules.regularised_for_accuracy(eps, known, self._tapered)
+            choices += [self._regularised(one)] if one.delta else []  # else Theorem A says the same
+            if self._little_noise and not known.composite and (made := schedules.hybrid_for_accuracy(eps, known)):
+                choices.append(self._recursive(made))
+        if self._tapered and single and (made := schedules.recursive_for_accuracy(eps, known)) is not None:
+            choices.append(self._recursive(made))
+        return choices
+
+    def for_budget(self, budget: int) -> list[Plan]:
+        known, single = self.known, self.known.multiple == 1 and not self.known.composite
+        if known.multiple > budget:
+            rule = f"budget must pay for one sample on each of {known.multiple} workers"
+            raise refused(rule, budget, "Use a larger one")
+        choices = [self._plan("start-lipschitz", None, [Run(1, 1, 0, known.M * known.D)])]
+        if self.inputs["growth"]:
+            choices.append(self._with_growth(lambda one: schedules.regularised_for_budget(budget, one, self._tapered)))
+        elif known.sigma == 0 and budget >= 2 and single:
+            choices.append(self._fast(budget // 2))
+        else:
+            choices += self._within(budget, single)
+        best = min(choices, key=lambda one: one.bound)
+        return [replace(best, eps=None, budget=budget)]
+
+    def _within(self, budget: int, single: bool) -> Iterator[Plan]:
+        known, A3 = self.known, self.inputs["cocoercive_in_expectation"]
+        affine = schedules.averaged_for_budget(budget, known) if self.inputs["affine"] and single else None
+        if affine is not None:
+            yield self._averaged(affine)
+        if A3:
+            yield self._regularised(schedules.regularised_for_budget(budget, known, self._tapered))
+        if single and (self._little_noise or not A3):
+            with suppress(ArgumentError):  # it may not pay for a stage
+                yield self._recursive(stages_for_budget(budget, known))
+
+    def _with_growth(self, plan: Any) -> Plan:
+        if self.known.composite:
+            raise refused("growth is for operators without a prox", self.inputs["growth"], "Pass a sigma for the set")
+        found = schedules.growing_noise(plan, self.known, self.inputs["growth"])
+        if found is None:
+            raise refused(
+                "noise that grows so fast has no plan", f"growth = {self.inputs['growth']}", "Use a smaller eps"
+            )
+        made, sigma = found
+        finding = Finding.of("growing-noise", sigma=self.known.sigma, growth=self.inputs["growth"], assumed=sigma)
+        one = self._regularised(made)
+        assumptions = (*one.assumptions, "noise of at most sigma + growth |x - x0|")
+        return replace(one, theorem=replace(one.theorem, assumptions=assumptions), findings=(finding,))
+
+    def _regularised(self, made: Regularised) -> Plan:
+        method = RegularisedDualOHM(made.step_size, made.run.horizon, made.run.batch_size, delta=made.delta)
+        if made.run.horizon == 1:
+            return self._plan("start-lipschitz", None, [made.run])
+        return self._plan("theorem-m", method, [made.run])
+
+    def _recursive(self, made: Recursive) -> Plan:
+        runs = [Run(one.steps + 1, one.batch_size, one.samples, made.bound, False) for one in made.stages]
+        runs += [] if made.last is None else [replace(made.last.run, exact=False)]
+        plain = made.last is None and len(made.stages) == 1 and made.stages[0].nu == 0
+        theorem = "lemma-e" if plain else "theorem-r" if made.last is None else "theorem-h"
+        return self._plan(theorem, RecursiveExtragradient.of(made), runs, made.bound)
+
+    def _averaged(self, made: AveragedExtragradient) -> Plan:
+        method = averaged(SEG(made.step_size, made.batch_size), weights="uniform")
+        run = Run(made.steps + 1, made.batch_size, made.samples, made.bound, False)
+        return self._plan("averaged-extragradient", method, [run])
+
+    def _fast(self, steps: int) -> Plan:
+        bound = 2 * self.known.M * self.known.D / steps
+        return self._plan("fast-extragradient", FEG(1 / self.known.M), [Run(steps + 1, 2, 2 * steps, bound)])
+
+    def _plan(self, theorem: str, method: Method | None, runs: list[Run], bound: float | None = None) -> Plan:
+        rounds, result = sum(run.horizon - 1 for run in runs), THEOREMS[theorem]
+        if self.known.mu > 0:
+            assumptions = tuple(STRONG if one == MONOTONE else one for one in result.assumptions)
+            result = replace(result, assumptions=assumptions)
+        return Plan(
+            theorem=result,
+            step_size=1 / self.known.M if method is None else float(method.step_size),
+            horizon=rounds + 1,
+            stop=rounds,
+            stages=tuple(runs),
+            rounds=rounds,
+            samples=sum(run.samples for run in runs),
+            bound=runs[-1].bound if bound is None else bound,
+            exact=all(run.exact for run in runs),
+            eps=self.inputs["eps"],
+            budget=self.inputs["budget"],
+            inputs=self.inputs,
+            made=method,
+        )

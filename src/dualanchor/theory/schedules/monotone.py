@@ -1,0 +1,316 @@
+"""The best runs for monotone, Lipschitz operators: regularised Dual-OHM, extragradient in stages, averaged steps."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import ceil, inf, log, log2, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dualanchor.core.schedule import Geometric, Paired, Tapered
+from dualanchor.core.types import Array
+from dualanchor.theory import monotone as bounds
+from dualanchor.theory.schedules.constant import Run, Setting, constant_for_accuracy, constant_for_budget
+from dualanchor.theory.schedules.tapered import modelled_cost, tapered_for_accuracy, tapered_for_budget, tapered_totals
+from dualanchor.theory.weights import root_sum
+
+_THETAS = np.geomspace(0.01, 0.9, 48)  # step times Lipschitz constant of extragradient steps
+_LISTED = 100_000  # rounds whose sizes are added up one by one
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a monotone operator: M, D, sigma, mu and, with a prox, that no factor damps the noise."""
+
+    M: float
+    D: float
+    sigma: float
+    mu: float = 0.0
+    composite: bool = False
+    round_cost: float = 0.0
+    multiple: int = 1
+
+    def setting(self, delta: float) -> Setting:
+        """What Dual-OHM on F + delta(x - x0) is planned for."""
+        step = 1 / bounds.regularised_cocoercivity(delta, self.M, self.mu) * 2
+        tau = 2.0 if self.composite else min(2.0, step * (self.M + delta))
+        D = sqrt(self.D**2 + (step * self.sigma) ** 2) if self.composite else self.D  # of z0, from one sample
+        return Setting(step, D, self.sigma, tau, "sharp", self.round_cost, self.multiple)
+
+
+class Regularised(NamedTuple):
+    """A run of Dual-OHM on F + delta(x - x0); the bound of `run` is that of F."""
+
+    delta: float
+    step_size: float
+    run: Run
+
+
+def regularised_for_accuracy(eps: float, known: Known, tapered: bool = True, thorough: bool = True) -> Regularised:
+    """The cheapest weight, horizon and batches whose bound is at most eps."""
+
+    def cost(delta: float) -> float:
+        return _modelled(eps - delta * known.D, known.setting(delta), tapered)
+
+    largest = min(known.M, eps / known.D * 0.9)
+    delta = _best(cost, largest * 1e-4, largest) if known.mu == 0 else _best(cost, largest * 1e-4, largest, also=0.0)
+    plan = tapered_for_accuracy if tapered else constant_for_accuracy
+
+    def made(delta: float) -> Regularised:
+        setting = known.setting(delta)
+        left = (eps - delta * known.D) * (1 - 1e-12)  # so that rounding does not lift the sum above eps
+        return _regularised(delta, known, setting, plan(left, setting, thorough))
+
+    return made(delta)
+
+
+def regularised_for_budget(budget: int, known: Known, tapered: bool = True) -> Regularised:
+    """The weight, horizon and batches of the smallest bound within a budget of samples."""
+    Q = budget // known.multiple
+
+    def modelled(delta: float) -> float:
+        one = known.setting(delta).unit
+        N = np.geomspace(2, Q + 1.0, 60)
+        noise = root_sum(N, one.tau) ** 2 / np.maximum(Q - 0.5 * N, 1e-3 * Q) if tapered else one.noise(N) * N / Q / 2
+        return delta * known.D + float(np.min(one.value(N, 2 * one.sigma**2 * noise if tapered else 2 * noise)))
+
+    delta = _best(modelled, known.M * 1e-6, known.M, also=0.0 if known.mu else None)
+    setting = known.setting(delta)
+    return _regularised(
+        delta, known, setting, (tapered_for_budget if tapered else constant_for_budget)(budget, setting)
+    )
+
+
+def growing_noise(
+    plan: Callable[[Known], Regularised], known: Known, growth: float
+) -> tuple[Regularised, float] | None:
+    """A plan for noise of at most sigma + growth |x - x0|, and the sigma that it may assume; None if there is none."""
+    low = high = known.sigma + 2 * growth * known.D
+    best: tuple[Regularised, float] | None = None
+    for _ in range(24):
+        chosen = plan(replace(known, sigma=high))
+        needed = _needed_sigma(chosen, known, growth)
+        if needed <= high:
+            best = chosen, high
+            break
+        low, high = high, min(4 * high, needed * 1.001)
+    for _ in range(12 if best and high > low else 0):
+        middle = sqrt(low * high)
+        chosen = plan(replace(known, sigma=middle))
+        if _needed_sigma(chosen, known, growth) <= middle:
+            best, high = (chosen, middle), middle
+        else:
+            low = middle
+    return best
+
+
+class ExtragradientStage(NamedTuple):
+    """Steps on F + nu(z - centre) from a distance of at most R to one of at most `end`, with Paired batches."""
+
+    nu: float
+    step_size: float
+    steps: int
+    batch_size: Any
+    samples: int
+
+
+def extragradient_stage(start: float, end: float, nu: float, known: Known) -> ExtragradientStage:
+    """The cheapest stage; all of its batch sizes are known in advance."""
+    _, theta = _stage_cost(np.array(start), np.array(end), np.array(nu), known)
+    mu, M, sigma = known.mu + nu, known.M + nu, known.sigma
+    step = float(theta) / M
+    rho, c = float(bounds.contraction_rate(step, M, mu)), float(bounds.ahead_noise(step, M, mu))
+    factor = 1 - rho + (step * mu if sigma else 0.0)
+    steps = max(1, ceil(2 * log(start / end) / -log(factor) * (1 + 1e-12)))
+    total = step * (1 + sqrt(c)) ** 2 * sigma**2 / (mu * start**2)  # of round 0; it grows by 1/factor
+    share = sqrt(c) / (1 + sqrt(c))
+    sizes = Paired(*(Geometric(part * total or 1e-300, 1 / factor) for part in (share, 1 - share)))
+    if steps <= _LISTED:
+        samples = int(sizes.size(np.arange(steps), None).sum())
+    else:
+        samples = ceil(total * (factor**-steps - 1) / (1 / factor - 1) * (1 + 1e-9)) + 2 * steps
+    return ExtragradientStage(nu, step, steps, sizes, samples)
+
+
+class Recursive(NamedTuple):
+    """Extragradient stages with growing weights and, in a hybrid, a last one of regularised Dual-OHM."""
+
+    stages: tuple[ExtragradientStage, ...]
+    last: Regularised | None
+    bound: float
+
+    @property
+    def samples(self) -> int:
+        return sum(one.samples for one in self.stages) + (0 if self.last is None else self.last.run.samples)
+
+    @property
+    def rounds(self) -> int:
+        return sum(one.steps for one in self.stages) + (0 if self.last is None else self.last.run.horizon - 1)
+
+
+def recursive_for_accuracy(eps: float, known: Known) -> Recursive | None:
+    """The cheapest recursive extragradient run whose bound is at most eps (Theorem R); None if none was found."""
+    best: tuple[float, Any] = (inf, None)
+    phi = np.geomspace(0.01, 0.6, 24) if known.mu == 0 else np.concatenate([[0.0], np.geomspace(0.01, 0.6, 12)])
+    for S in range(1 + max(0, ceil(log2(max(2.0, 20 * known.M * known.D / eps))))):
+        first = phi * eps / known.D
+        nu = first * 2.0 ** np.arange(S + 1)[:, None]  # (S+1, phi)
+        parts = _shares(nu, known)
+        with np.errstate(all="ignore"):  # weights of 0 have one stage only
+            ends = eps * (1 - phi) * parts / parts.sum(axis=0) / np.concatenate([nu[:-1], known.M + nu[-1:]])
+            starts = np.concatenate([np.full((1, phi.size), known.D), ends[:-1]])
+            total = np.where((ends > 0) & (ends < inf), _stage_cost(starts, ends, nu, known)[0], inf).sum(axis=0)
+        if S and known.mu:
+            total = np.where(phi == 0, inf, total)
+        if (i := int(np.argmin(total))) is not None and total[i] < best[0]:
+            best = float(total[i]), (nu[:, i], starts[:, i], ends[:, i])
+    if best[1] is None:
+        return None
+    nu, starts, ends = best[1]
+    ends = ends * (1 - 1e-12)
+    return Recursive(_stages(starts, ends, nu, known), None, sqrt(float(bounds.theorem_r(nu, ends, known.M, known.D))))
+
+
+def hybrid_for_accuracy(eps: float, known: Known) -> Recursive | None:
+    """The cheapest run of extragradient stages and then regularised Dual-OHM (Theorem H); None if none was found."""
+    best: tuple[float, Any] = (inf, None)
+    for S in range(1, 1 + max(1, ceil(log2(max(2.0, 12 * known.M * known.D / eps))))):
+        for phi in np.geomspace(0.02, 0.3, 6):
+            nu = phi * eps / known.D * 2.0 ** np.arange(S + 1)
+            if nu[-1] > known.M:
+                continue
+            for share in (0.35, 0.5, 0.65, 0.8):
+                ends = eps * (1 - phi) * (1 - share) / S / nu[:-1]
+                starts = np.append(known.D, ends[:-1])
+                last, left = replace(known, D=float(ends[-1])), eps * (1 - phi) * share
+                total = float(_stage_cost(starts, ends, nu[:-1], known)[0].sum())
+                total += _modelled(left, last.setting(float(nu[-1])), True)
+                if total < best[0]:
+                    best = total, (nu, starts, ends, last, left)
+    if best[1] is None:
+        return None
+    nu, starts, ends, last, left = best[1]
+    stages = _stages(starts, ends, nu[:-1], known)
+    setting = last.setting(float(nu[-1]))
+    run = tapered_for_accuracy(left * (1 - 1e-12), setting)
+    bound = nu[0] * known.D + float((np.diff(nu) * ends).sum()) + run.bound
+    return Recursive(stages, Regularised(float(nu[-1]), setting.step_size, run), float(bound))
+
+
+def _stages(starts: Array, ends: Array, nu: Array, known: Known) -> tuple[ExtragradientStage, ...]:
+    """The stages that have something to do."""
+    each = zip(starts.tolist(), ends.tolist(), nu.tolist(), strict=True)
+    return tuple(extragradient_stage(start, end, weight, known) for start, end, weight in each if end < start)
+
+
+class AveragedExtragradient(NamedTuple):
+    """Extragradient steps for affine operators; `batch_size` is Paired."""
+
+    step_size: float
+    steps: int
+    batch_size: Any
+    samples: int
+    bound: float
+
+
+def averaged_for_accuracy(eps: float, known: Known) -> AveragedExtragradient:
+    """The cheapest mean of half-steps whose bound is at most eps."""
+    theta, ahead, update = _averaged_grid()
+    v = (4 / update + theta**2 / ahead) * known.sigma**2
+    q = 4 * (known.M * known.D / theta) ** 2
+    n = np.maximum(1, np.ceil((v + np.sqrt(v**2 + 4 * eps**2 * q)) / (2 * eps**2) * (1 - 1e-12)))
+    best = np.unravel_index(int(np.argmin(n * (ahead + update + known.round_cost))), n.shape)
+    made = _averaged(best, int(n[best]), known)
+    while made.bound > eps:  # rounding only
+        made = _averaged(best, made.steps + max(1, made.steps >> 50), known)
+    return made
+
+
+def averaged_for_budget(budget: int, known: Known) -> AveragedExtragradient | None:
+    """The mean of half-steps of the smallest bound within a budget of samples; None if that pays for no step."""
+    theta, ahead, update = _averaged_grid()
+    n = np.floor(budget / (ahead + update)) + 0 * theta
+    with np.errstate(divide="ignore"):
+        squares = bounds.averaged_extragradient(n, theta / known.M, known.M, known.D, known.sigma, ahead, update)
+    best = np.unravel_index(int(np.argmin(squares)), squares.shape)
+    return _averaged(best, int(n[best]), known) if n[best] >= 1 else None
+
+
+def _averaged_grid() -> tuple[Array, Array, Array]:
+    """Values of theta, ahead and update to try, for broadcasting."""
+    sizes = np.unique(np.round(np.geomspace(1, 4096, 60)))
+    return np.linspace(0.01, 1.0, 100)[:, None, None], np.arange(1.0, 5.0)[:, None], sizes
+
+
+def _averaged(which: Any, steps: int, known: Known) -> AveragedExtragradient:
+    i, j, k = which
+    theta, ahead, update = (float(grid.ravel()[index]) for grid, index in zip(_averaged_grid(), (i, j, k), strict=True))
+    step = theta / known.M
+    square = bounds.averaged_extragradient(steps, step, known.M, known.D, known.sigma, ahead, update)
+    samples = steps * int(ahead + update)
+    return AveragedExtragradient(step, steps, Paired(int(ahead), int(update)), samples, sqrt(float(square)))
+
+
+def _needed_sigma(chosen: Regularised, known: Known, growth: float) -> float:
+    run = chosen.run
+    if run.horizon == 1:
+        return known.sigma
+    size = run.batch_size
+    inverse = (
+        tapered_totals(size.C, run.horizon, size.tau).inverse if isinstance(size, Tapered) else (run.horizon - 1) / size
+    )
+    left = 1 - growth * chosen.step_size * sqrt(inverse)
+    return (known.sigma + 2 * growth * known.D) / left if left > 0 else inf
+
+
+def _regularised(delta: float, known: Known, setting: Setting, run: Run) -> Regularised:
+    return Regularised(delta, setting.step_size, replace(run, bound=float(bounds.back_to_F(run.bound, delta, known.D))))
+
+
+def _modelled(eps: float, setting: Setting, tapered: bool) -> float:
+    """About what a run for eps costs; infinite if there is none."""
+    one = setting.unit
+    if eps <= 0:
+        return inf
+    if one.sigma == 0:
+        return one.shortest(eps) * (1 + one.round_cost)
+    N = one.shortest(eps) * np.geomspace(1.02, 40, 60) + 1
+    if tapered:
+        return float(modelled_cost(N, eps, one).min())
+    return float(one.cost(N, np.maximum(1, one.noise(N) / one.room(eps, N))).min())
+
+
+def _best(cost: Callable[[float], float], low: float, high: float, also: float | None = None) -> float:
+    """The number between low and high of the smallest cost, on a grid that is made finer around the best."""
+    tried: dict[float, float] = {} if also is None else {also: cost(also)}
+    grid = np.geomspace(low, high, 25)
+    for width in (1.25, 1.06, 1.015):
+        tried.update((delta, cost(delta)) for delta in map(float, grid) if low <= delta <= high and delta not in tried)
+        best = min(tried, key=tried.__getitem__)
+        grid = best * np.geomspace(1 / width, width, 7) if best else grid[:0]
+    return best
+
+
+def _shares(nu: Array, known: Known) -> Array:
+    """How the stages best share the error that is left: like the cube roots of what they cost."""
+    weight = np.concatenate([nu[:-1] / (known.mu + nu[:-1]), (known.M + nu[-1:]) / (known.mu + nu[-1:])])
+    return np.asarray(weight ** (2 / 3))
+
+
+def _stage_cost(start: Array, end: Array, nu: Array, known: Known) -> tuple[Array, Array]:
+    """About the samples of stages, and the best theta of each; 0 where a stage has nothing to do."""
+    mu, M = (known.mu + nu)[..., None], (known.M + nu)[..., None]
+    theta = _THETAS
+    a = theta / M
+    rho, c = bounds.contraction_rate(a, M, mu), np.maximum(bounds.ahead_noise(a, M, mu), 0.0)
+    factor = 1 - rho + (a * mu if known.sigma else 0.0)
+    valid = (factor > 0) & (factor < 1) & (2 * a * mu < 1 - theta**2)
+    factor = np.where(valid, factor, 0.5)
+    ratio = np.maximum(1.0, start / end)[..., None]
+    steps = np.maximum(1.0, 2 * np.log(ratio) / -np.log(factor))
+    noise = a * (1 + np.sqrt(c)) ** 2 * known.sigma**2 / (mu * end[..., None] ** 2)
+    cost = noise * (1 - ratio**-2.0) / (1 - factor) * factor + 1.2 * steps * (1 + known.round_cost)
+    cost = np.where(valid, cost, inf)
+    best = np.argmin(cost, axis=-1)
+    least = np.take_along_axis(cost, best[..., None], -1)[..., 0]
+    return np.where(start <= end, 0.0, least), theta[best]
