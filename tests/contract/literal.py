@@ -347,7 +347,7 @@ def rain_double_loop(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     for s, (T, N, K) in enumerate(zip(m.lengths, m.epochs, m.halvings, strict=True)):
         anchors.append((m.anchor_weight * 2**s, z))
         M_s = M + sum(weight for weight, _ in anchors)
-        epochs = [(T, 1 / (4 * M_s))] * N + [(2 ** (r + 2) * T, 1 / (2 ** (r + 3) * M_s)) for r in range(1, K + 1)]
+        epochs = [(T, 1 / (4 * M_s))] * N + [(2 ** (r + 1) * T, 1 / (2 ** (r + 2) * M_s)) for r in range(1, K + 1)]
         for length, eta in epochs:
             halves = []
             for _ in range(length):

@@ -4,8 +4,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from math import ceil, floor, log2
-from typing import Any, NamedTuple
+from typing import Any
 
 from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError
@@ -14,38 +13,7 @@ from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
 from dualanchor.core.types import Array
 from dualanchor.methods._bases import TwoCall, lipschitz
-
-
-class Epoch(NamedTuple):
-    """Steps of the same length, `factor` times the stage's first."""
-
-    stage: int
-    length: int
-    factor: float
-    last: bool
-
-
-class Loops(NamedTuple):
-    """The loops of a run: anchor weight, and per stage epoch length, epochs and halvings."""
-
-    anchor_weight: float
-    lengths: tuple[int, ...]
-    epochs: tuple[int, ...]
-    halvings: tuple[int, ...]
-
-    @property
-    def plan(self) -> list[Epoch]:
-        """All epochs in order."""
-        found = []
-        for stage, (T, N, K) in enumerate(zip(*self[1:], strict=True)):
-            both = [(T, 1.0)] * N + [(2 ** (r + 2) * T, 0.5 ** (r + 1)) for r in range(1, K + 1)]
-            found += [Epoch(stage, length, factor, i == N + K) for i, (length, factor) in enumerate(both, start=1)]
-        return found
-
-    @property
-    def steps(self) -> int:
-        """Steps of all epochs."""
-        return sum(epoch.length for epoch in self.plan)
+from dualanchor.theory.schedules.rain import Epoch, Loops, loops_for_budget
 
 
 @dataclass(frozen=True)
@@ -61,9 +29,10 @@ class RAINDoubleLoop(TwoCall):
         M_s = M + \sum_{i \le s} \lambda_i,
 
     first :math:`N_s` epochs of :math:`T_s` steps of :math:`1/(4M_s)`, then epochs r = 1 .. :math:`K_s` of
-    :math:`2^{r+2} T_s` steps of :math:`1/(2^{r+3}M_s)`; the mean of an epoch's half steps starts the next.
+    :math:`2^{r+1} T_s` steps of :math:`1/(2^{r+2}M_s)`; the mean of an epoch's half steps starts the next.
 
-    Guarantee: :math:`\tilde O(\epsilon^{-2})` samples with the loops of `loops_for_accuracy`; see the notes; no others.
+    Guarantee: :math:`\tilde O(\epsilon^{-2})` samples with the loops of `theory.schedules.loops_for_accuracy`, which
+    `theory.schedules.rain_samples` counts; none for others.
 
     Parameters
     ----------
@@ -74,10 +43,9 @@ class RAINDoubleLoop(TwoCall):
 
     Notes
     -----
-    The source may begin the later epochs with steps of :math:`1/(8M_s)`, and starts each epoch from a random iterate of
-    the one before. A merely monotone F gets its first pull as stage 0. By name, for a
-    budget Q: :math:`\lambda = M/2^S`, :math:`T_s = \lceil 8M_s/\lambda_s \rceil`, three epochs (or what Q allows) in
-    each of S stages, the most that cost at most Q/4, then as many halvings as fit.
+    The source starts each epoch from a random iterate of the one before. A merely monotone F gets its first pull as
+    stage 0. By name, for a budget Q: :math:`\lambda = M/2^S`, :math:`T_s = \lceil 8M_s/\lambda_s \rceil`, three epochs
+    (or what Q allows) in each of S stages, the most that cost at most Q/4, then as many halvings as fit.
 
     Examples
     --------
@@ -156,34 +124,3 @@ class RAINDoubleLoop(TwoCall):
             remedy = "Pass one, or lengths, epochs and halvings, perhaps those of loops_for_accuracy"
             raise ArgumentError(f"{cls.id}: loop lengths follow from a budget", "no budget", remedy)
         return {**chosen, **loops_for_budget(budget, M, given.get("batch_size", 1))._asdict()}
-
-
-def loops_for_accuracy(eps: float, M: float, D: float, sigma: float) -> Loops:
-    """The source's loops for a mean residual of at most eps, for a merely monotone operator."""
-    weight = min(eps / D, M)
-    S = max(1, floor(log2(M / weight)))
-    first = max(1, ceil(log2(512 * (weight * S * D / eps) ** 2)))
-    halvings = tuple(ceil(log2(max(1.0, 2048 * 2**s * weight * (S * sigma / eps) ** 2 / M))) for s in range(S))
-    return _loops(M, weight, (first, *[3] * (S - 1)), halvings)
-
-
-def loops_for_budget(budget: int, M: float, batch_size: Any = 1) -> Loops:
-    """Loops within a budget, as the notes of `RAINDoubleLoop` say."""
-    steps = budget // (2 * (batch_size if isinstance(batch_size, int) else 1))
-
-    def loops(S: int, epochs: int, halvings: int) -> Loops:
-        return _loops(M, M / 2**S, (epochs,) * S, (halvings,) * S)
-
-    S, halvings = 1, 0
-    while loops(S + 1, 3, 0).steps <= steps // 4:
-        S += 1
-    if loops(S, 3, 0).steps > steps:
-        return loops(1, max(1, steps // loops(1, 1, 0).steps), 0)
-    while loops(S, 3, halvings + 1).steps <= steps:
-        halvings += 1
-    return loops(S, 3, halvings)
-
-
-def _loops(M: float, weight: float, epochs: tuple[int, ...], halvings: tuple[int, ...]) -> Loops:
-    sums = [M + weight * (2 ** (s + 1) - 1) for s in range(len(epochs))]
-    return Loops(weight, tuple(ceil(8 * M_s / (weight * 2**s) - 1e-9) for s, M_s in enumerate(sums)), epochs, halvings)

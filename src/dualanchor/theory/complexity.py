@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dualanchor.theory.monotone import seg_samples
-from dualanchor.theory.schedules import Run, Setting, constant_for_accuracy, tapered_for_accuracy
+from dualanchor.theory.schedules import Run, Setting, constant_for_accuracy, rain_samples, tapered_for_accuracy
 
 Samples = Callable[[float, float, float, float], float]
 
@@ -49,6 +49,7 @@ def sgda_samples(eps: float, L: float, D: float, sigma: float) -> float:
 
 
 _GROWING = "growing batches ⌈c(k+1)⌉ (Proposition 3.4); constants by our bound"
+_RAIN = Known("rain", "Õ(ε⁻²)", rain_samples, "double loop, its authors' constants (Chen, Luo 2024)")
 TABLE: tuple[Known, ...] = (
     Known(
         "dual-ohm, tapered", "Õ(ε⁻²)", _certified(tapered_for_accuracy, "sharp"), "Theorems A and B, not in the paper"
@@ -58,13 +59,13 @@ TABLE: tuple[Known, ...] = (
     Known(
         "halpern-vr-finite", "Õ(n + √n ε⁻¹)", None, "order only, finite sums only (Cai, Alacaoglu, Diakonikolas 2024)"
     ),
-    Known("rain", "Õ(ε⁻²)", None, "order only, double loop (Chen, Luo 2024)"),
+    _RAIN,
     Known("s-ohm", "O(ε⁻⁴)", anchored_samples, _GROWING),
     Known("sgda", "O(ε⁻⁴)", sgda_samples, "a random iterate; constants by our bound"),
     Known("seg", "O(ε⁻⁴)", None, "order only, a random iterate (Gorbunov 2022)"),
 )
 MONOTONE_TABLE: tuple[Known, ...] = (
-    Known("rain", "Õ(ε⁻²)", None, "order only, double loop (Chen, Luo 2024)"),
+    _RAIN,
     Known("seg", "O(ε⁻⁴)", seg_samples, "a random iterate; constants by our bound"),
 )
 """The same with M in place of L, for operators that are merely monotone."""

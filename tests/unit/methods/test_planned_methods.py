@@ -9,10 +9,9 @@ import pytest
 import dualanchor as da
 from dualanchor.core.schedule import Tapered
 from dualanchor.methods import make
-from dualanchor.methods.rain_double_loop import loops_for_accuracy, loops_for_budget
 from dualanchor.studies.compare import _entries
 from dualanchor.theory import bounds
-from dualanchor.theory.schedules import Setting, tapered_for_budget
+from dualanchor.theory.schedules import Setting, loops_for_accuracy, loops_for_budget, rain_samples, tapered_for_budget
 
 ORACLE = da.AdditiveNoise(lambda x: 2 * x, sigma=0.5)
 
@@ -152,9 +151,9 @@ def test_a_run_by_name_ends_at_its_end():
 
 
 def test_the_sources_loops():
-    """lambda = eps/D, S = floor(log2(M/lambda)), N_0 = ceil(log2(512 S^2)), K_s by the noise."""
+    """For e = eps/3: lambda = e/D, S = floor(log2(M/lambda)), N_0 = ceil(log2(512 S^2)), K_s by the noise."""
     eps, M, D, sigma = 0.01, 2.0, 3.0, 0.1
-    loops = loops_for_accuracy(eps, M, D, sigma)
+    loops = loops_for_accuracy(3 * eps, M, D, sigma)
     S = int(log2(M * D / eps))
     assert loops.anchor_weight == pytest.approx(eps / D)
     assert len(loops.lengths) == S == 9
@@ -163,9 +162,38 @@ def test_the_sources_loops():
         weight = eps / D * 2**s
         M_s = M + eps / D * (2 ** (s + 1) - 1)
         assert loops.lengths[s] == ceil(8 * M_s / weight)
-        assert loops.halvings[s] == max(0, ceil(log2(2048 * weight * S**2 * sigma**2 / (M * eps**2))))
+        assert loops.halvings[s] == max(0, ceil(log2(4096 * weight * S**2 * sigma**2 / (M_s * eps**2))))
     assert set(loops_for_accuracy(eps, M, D, 0.0).halvings) == {0}
-    assert loops_for_accuracy(10.0, M, D, sigma).anchor_weight == M
+    assert loops_for_accuracy(30.0, M, D, sigma).anchor_weight == M
+
+
+def promised(eps, M, D, sigma, steps=None):
+    """The residual that Epoch-SEG's lemma and the source's own two lemmas give for the loops, stage by stage."""
+    loops = steps or loops_for_accuracy(eps, M, D, sigma)
+    square, total = D**2, 0.0
+    for s in range(len(loops.lengths)):
+        weight = loops.anchor_weight * 2**s
+        M_s = M + loops.anchor_weight * (2 ** (s + 1) - 1)
+        for epoch in [one for one in loops.plan if one.stage == s]:
+            eta = epoch.factor / (4 * M_s)
+            square = square / (weight * eta * epoch.length) + 16 * eta * sigma**2 / weight
+        total += 16 * weight * np.sqrt(square)  # |F^(0)(z_S)| <= 16 sum_s lambda_s |z_{s+1} - x^(s)|
+    return 2 * total + loops.anchor_weight * D
+
+
+@pytest.mark.parametrize("constants", [(1.0, 1.0, 1.0), (2.0, 3.0, 0.1), (40.0, 0.5, 7.0), (1.0, 1.0, 0.0)])
+def test_the_certified_loops_keep_their_promise_and_those_for_three_eps_do_not(constants):
+    M, D, sigma = constants
+    for eps in (0.3 * M * D, 0.01 * M * D, 1e-4 * M * D):
+        assert promised(eps, M, D, sigma) <= eps
+        assert promised(eps, M, D, sigma, loops_for_accuracy(3 * eps, M, D, sigma)) > eps
+
+
+def test_what_rain_certifies():
+    """At M = D = sigma = 1. By the source's count, 16 N kappa + 2^(K+6) kappa with 2M for M_s, the last is 4.5e15."""
+    found = [rain_samples(eps, 1.0, 1.0, 1.0) for eps in (0.1, 0.01, 0.001)]
+    assert [f"{one:.2g}" for one in found] == ["2e+10", "1.9e+13", "4.8e+15"]
+    assert rain_samples(1.0, 1.0, 1.0, 1.0) == 0
 
 
 def test_the_sources_loops_reach_their_accuracy():
@@ -182,12 +210,12 @@ def test_epochs_are_listed_in_order():
     assert [(e.stage, e.length, e.factor, e.last) for e in method.plan] == [
         (0, 10, 1.0, False),
         (0, 10, 1.0, False),
-        (0, 80, 0.25, True),
+        (0, 40, 0.5, True),
         (1, 12, 1.0, False),
-        (1, 96, 0.25, False),
-        (1, 192, 0.125, True),
+        (1, 48, 0.5, False),
+        (1, 96, 0.25, True),
     ]
-    assert method.horizon - 1 == 400 == list(accumulate(e.length for e in method.plan))[-1]
+    assert method.horizon - 1 == 216 == list(accumulate(e.length for e in method.plan))[-1]
 
 
 @pytest.mark.parametrize(
