@@ -269,6 +269,7 @@ class _Calibrator:
             local_M=M,
             mu_at_most=quotients.smallest_slope(self.confidence),
             L_at_least=max(quotients.least_L(single) for single in (probe.replayable, False)),
+            M_at_least=max(quotients.least_M(single) for single in (probe.replayable, False)),
             sigma_at_least=estimates.noise(probe.at_x0, 1 - 2 * estimates.FALSE_ALARM).low,
             residual_at_least=estimates.residual(probe.at_x0, 1 - 2 * estimates.FALSE_ALARM).low,
             pairs=quotients.pairs,

@@ -31,9 +31,10 @@ class Calibration:
         cocoercive); None where the same samples cannot be had at two points.
     local_L_mean, local_L_mean_interval, local_M : the same for the mean operator; its largest Lipschitz quotient seen
     mu_at_most : an upper confidence bound: F cannot be more strongly monotone than along the pairs seen; inf if unknown
-    L_at_least, sigma_at_least, residual_at_least
-        Lower bounds on L, on sigma at x0 and on ‖F(x0)‖, each meant to be too large in 2 of 10,000 calibrations: what a
-        constant that was given is compared with.
+    L_at_least, M_at_least, sigma_at_least, residual_at_least
+        Lower bounds on L, on the Lipschitz constant (of samples in mean square, if they can be repeated, or of F), on
+        sigma at x0 and on ‖F(x0)‖, each meant to be too large in 2 of 10,000 calibrations: what a constant that was
+        given is compared with.
     pairs, violations, steepest_violation, decreasing, not_cocoercive
         Pairs of points examined, along how many of them F is not monotone beyond doubt, the most negative
         :math:`\langle F(x) - F(y), x - y\rangle/\|x - y\|^2` among these, whether F decreases beyond doubt along at
@@ -60,6 +61,7 @@ class Calibration:
     local_M: float | None
     mu_at_most: float
     L_at_least: float
+    M_at_least: float
     sigma_at_least: float
     residual_at_least: float
     pairs: int

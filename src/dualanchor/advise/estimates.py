@@ -173,12 +173,21 @@ class Quotients:
 
     def least_L(self, single: bool, level: float = FALSE_ALARM) -> float:
         """A lower bound on L, and on the Lipschitz constant along the pairs, which is at most L."""
-        squares, factor = (self.square, 1.0) if single else (self.products, 2.0)
-        square, error = self.means(squares)
-        lowest = np.maximum(0.0, square - factor * quantile(level / self.pairs / 2, self.counts - 1) * error)
+        lowest = self._least_squares(single, level / 2)
         largest = self.means(self.inner)[0] + self.reach(level / 2) + self.rounding
         with np.errstate(all="ignore"):  # infinite rounding, no pull
             return float(np.where(largest > 0, np.fmax(np.sqrt(lowest), lowest / largest), 0.0)[:-1].max())
+
+    def least_M(self, single: bool, level: float = FALSE_ALARM) -> float:
+        """A lower bound on the Lipschitz constant, in mean square of single samples or of the mean operator."""
+        return float(np.sqrt(self._least_squares(single, level))[:-1].max())
+
+    def _least_squares(self, single: bool, level: float) -> Array:
+        squares, factor = (self.square, 1.0) if single else (self.products, 2.0)
+        square, error = self.means(squares)
+        rounding = np.where(np.isfinite(self.rounding), self.rounding, 0.0)
+        lowest = square - factor * quantile(level / self.pairs, self.counts - 1) * error
+        return np.where(square > (10 * rounding) ** 2, np.maximum(0.0, lowest), 0.0)
 
     def decreasing(self, dimension: int, level: float = FALSE_ALARM) -> bool:
         """Whether F decreases beyond doubt along most pairs, and is not seen to increase elsewhere."""

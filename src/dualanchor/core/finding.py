@@ -142,8 +142,7 @@ def _route_certified(v: Values) -> str:
 
 
 def _route_theorem(v: Values) -> str:
-    L = "L" if v["L_from_M"] is None else f"L = M^2/mu = {v['L_from_M']:.4g}"
-    return f"eps, {L}, sigma and D are known; proved with the fewest samples: {v['theorem']}"
+    return f"eps, {v['known']}, sigma and D are known; proved with the fewest samples: {v['theorem']}"
 
 
 def _extragradient(v: Values) -> str:
@@ -206,8 +205,10 @@ _VIOLATIONS: Texts = {
     "methods have no guarantee; try extragradient methods (SEG and its averages)",
     "L-too-small": "L = {given:.4g} is too small: near x0 it is at least {seen:.4g} (L is the cocoercivity constant, "
     "not the Lipschitz constant: M^2/mu)",
+    "M-too-small": "M = {given:.4g} is too small: near x0 it is at least {seen:.4g} (M is the Lipschitz constant of "
+    "samples in mean square)",
     "sigma-too-small": "sigma = {given:.4g} is too small: at {at} it is {relation} {seen:.4g}",
-    "D-too-small": "D = {given:.4g} is too small: |F(x0)|/L is at least {seen:.4g}",
+    "D-too-small": "D = {given:.4g} is too small: |F(x0)|/{constant} is at least {seen:.4g}",
     "above-bound": "the residual is at least {residual:.4g}, above the bound of {bound:.4g}: check L, sigma and D (a "
     "bound in root mean square may be exceeded now and then)",
     "biased-batches": _biased_batches,

@@ -31,7 +31,8 @@ def root(
     sample: Sample | Oracle, x0: Any, *, args: Sequence[Any] = (), prox: Callable[..., Any] | None = None,
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
-    sigma: float | None = None, D: float | None = None, confidence: float | None = None, guarantee: bool | None = None,
+    sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
+    guarantee: bool | None = None,
     method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
@@ -48,20 +49,24 @@ def root(
     args : tuple, passed on to `sample`
     prox : callable, optional: solve 0 in F(x) + G(x) instead; see `inclusion`
     eps : float
-        The residual to reach; exactly one of `eps` and `budget`. With L, sigma and D it is reached in root mean square,
-        by a theorem; without them, the run stops at the first point whose upper confidence bound is at most eps.
+        The residual to reach; exactly one of `eps` and `budget`. With L (or M), sigma and D it is reached in root mean
+        square, by a theorem; without them, the run stops at the first point whose upper confidence bound is at most
+        eps.
     budget : int
         Or: samples that may be spent in all, on calibrating, solving and certifying.
     max_samples : int, optional
         The same with `eps`, 10,000,000 by default. Where a theorem would take more, certificates decide instead.
     L : float, optional
-        F is 1/L-cocoercive in expectation. Without it there is no theorem: steps are found on the way.
+        F is 1/L-cocoercive in expectation. Without L and M there is no theorem: steps are found on the way.
     L_mean : float, optional
         The mean operator is 1/L_mean-cocoercive, L_mean <= L: plans then take longer steps with larger batches.
     M, mu : float, optional
-        F is M-Lipschitz and mu-strongly monotone; with mu > 0 they give L = M**2/mu.
+        Samples are M-Lipschitz in mean square (with noise that does not depend on x: F is M-Lipschitz), and F is
+        mu-strongly monotone. With M and no L the operator need only be monotone: games without curvature.
     sigma, D : float, optional
         Root mean square noise of one sample; distance from x0 to a root, at most.
+    affine : bool
+        Whether F is affine: least squares, policy evaluation, bilinear games. Theorems then need far fewer samples.
     confidence : float, optional
         Of the certificate, 0.95 by default. With `eps` and known constants, the probability with which eps is to hold.
     guarantee : bool, optional
@@ -99,7 +104,8 @@ def fixed_point(
     sample: Sample | Oracle, x0: Any, *, args: Sequence[Any] = (),
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = 2.0, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
-    sigma: float | None = None, D: float | None = None, confidence: float | None = None, guarantee: bool | None = None,
+    sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
+    guarantee: bool | None = None,
     method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
@@ -126,7 +132,8 @@ def saddle(
     sample_u: Sample, sample_v: Sample, x0: Any, *, args: Sequence[Any] = (),
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
-    sigma: float | None = None, D: float | None = None, confidence: float | None = None, guarantee: bool | None = None,
+    sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
+    guarantee: bool | None = None,
     method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
@@ -156,7 +163,8 @@ def inclusion(
     sample: Sample | Oracle, prox: Callable[..., Any], x0: Any, *, args: Sequence[Any] = (),
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
-    sigma: float | None = None, D: float | None = None, confidence: float | None = None, guarantee: bool | None = None,
+    sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
+    guarantee: bool | None = None,
     method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,

@@ -86,7 +86,9 @@ class Evidence:
         composite, half = self.composite, samples // 2
         if composite is None:
             seen = self._calibrated("calibration", self.oracle, self.one_x0, samples)
-            self.start, found = seen.start_certificate(), [*seen.warnings, *contradictions(self.request, seen, True)]
+            expected = ("not-cocoercive",) if self.request.merely_monotone else ()
+            warned = [one for one in seen.warnings if one.code not in expected]
+            self.start, found = seen.start_certificate(), [*warned, *contradictions(self.request, seen, True)]
         else:  # of what is solved, and of F alone, whose violations G may hide
             seen = self._calibrated("calibration", self.oracle, self.one_x0, samples - half)
             x = composite.project(composite.fallback[None])[0]
@@ -303,11 +305,14 @@ def contradictions(request: Request, seen: Calibration, plain: bool) -> Iterator
     comparable = not (seen.violations or seen.not_cocoercive)
     if request.L is not None and comparable and seen.L_at_least > _SLACK * request.L:
         yield Finding.of("L-too-small", given=request.L, seen=seen.L_at_least)
+    if request.M is not None and seen.M_at_least > _SLACK * request.M:
+        yield Finding.of("M-too-small", given=request.M, seen=seen.M_at_least)
     if request.sigma is not None and (sigma := seen.sigma_at_least) > _SLACK * request.sigma:
         yield Finding.of("sigma-too-small", given=request.sigma, seen=sigma, at="x0", relation="at least")
-    distance = seen.residual_at_least / request.L if request.L is not None and plain else 0.0
+    constant, largest = ("L", request.L) if request.M is None else ("M", request.M)
+    distance = seen.residual_at_least / largest if largest is not None and plain else 0.0
     if request.D is not None and distance > _SLACK * request.D:
-        yield Finding.of("D-too-small", given=request.D, seen=distance)
+        yield Finding.of("D-too-small", given=request.D, seen=distance, constant=constant)
 
 
 def _has_fallen(here: Certificate, start: Certificate) -> Array:

@@ -43,6 +43,7 @@ class Request:
     mu: float = 0.0
     sigma: float | None = None
     D: float | None = None
+    affine: bool = False
     method: Any = "auto"
     guarantee: bool | None = None
     confidence: float | None = None
@@ -100,8 +101,19 @@ class Request:
 
     @property
     def missing(self) -> list[str]:
-        """Constants of the theorems that are not given."""
-        return [name for name in ("L", "sigma", "D") if getattr(self, name) is None]
+        """Constants of the theorems that are not given; M will do for L."""
+        needed = ("sigma", "D") if self.merely_monotone else ("L", "sigma", "D")
+        return [name for name in needed if getattr(self, name) is None]
+
+    @property
+    def merely_monotone(self) -> bool:
+        """Whether M is given without L, directly or by mu: F need not be cocoercive."""
+        return self.L is None and self.M is not None
+
+    @property
+    def L_from_M(self) -> bool:
+        """Whether L is M**2/mu."""
+        return self.M is not None and self.mu > 0 and self.M**2 / self.mu == self.L
 
     @property
     def limit(self) -> int:

@@ -62,7 +62,7 @@ class Route:
             return self._planned_for_budget() if request.wants_theorem else self._untuned()
         if request.missing:
             if request.guarantee:
-                rule = "with eps, a guarantee needs L (or M and mu > 0), sigma and D"
+                rule = "with eps, a guarantee needs L or M, sigma and D"
                 raise request.error(rule, f"no {', '.join(request.missing)}", "Pass them, or leave guarantee out")
             return self._until_certified(reason="constants-missing", names=request.missing)
         if not request.wants_theorem:
@@ -86,8 +86,8 @@ class Route:
             return self._too_many_samples(total)
         if (early := self._before_plan(chosen.samples, last)) is not None:
             return early
-        from_M = request.M is not None and request.mu > 0 and request.M**2 / request.mu == request.L
-        self.evidence.add("route-theorem", L_from_M=request.L if from_M else None, theorem=chosen.theorem.title)
+        known = f"L = M^2/mu = {request.L:.4g}" if request.L_from_M else "M" if request.merely_monotone else "L"
+        self.evidence.add("route-theorem", known=known, theorem=chosen.theorem.title)
         claim = Claim(ClaimKind.THEOREM_RMS, chosen.bound, None, chosen.theorem, chosen.assumptions)
         return self.evidence.conclude(self._run_plan(chosen), last, chosen, claim)
 
@@ -174,8 +174,8 @@ class Route:
     def _planned_for_budget(self) -> Result:
         """A budget to be spent by a theorem."""
         request, evidence = self.request, self.evidence
-        if request.L is None:
-            raise request.error("a guarantee needs L, or M and mu > 0", None, "Pass L, or leave guarantee out")
+        if request.L is None and request.M is None:
+            raise request.error("a guarantee needs L or M", None, "Pass one of them, or leave guarantee out")
         unknown = [name for name in request.missing if name != "L"]
         last, pilot = self._reserved(request.limit), calibration_share(request.limit)
         if pilot == 0 and unknown:
@@ -211,9 +211,8 @@ class Route:
         request = self.request
         name = request.method if isinstance(request.method, str) else None
         if request.eps is not None and name in PLANNED:
-            if request.missing:
-                missing = f"no {', '.join(request.missing)}"
-                raise request.error(f"{name} is planned from L, sigma and D", missing, "Pass them")
+            if missing := [one for one in ("L", "sigma", "D") if getattr(request, one) is None]:
+                raise request.error(f"{name} is planned from L, sigma and D", f"no {', '.join(missing)}", "Pass them")
             return self._planned(**PLANNED[name])
 
         def method(samples: int) -> Method:
@@ -293,7 +292,8 @@ class Route:
 
     def _plan(self, **target: Any) -> Plan:
         known, composite = self._constants(), self.composite
-        given: dict[str, Any] = {name: getattr(known, name) for name in ("L", "D", "sigma", "mu")}
+        given: dict[str, Any] = {name: getattr(known, name) for name in ("L", "M", "D", "sigma", "mu")}
+        given |= {"affine": self.request.affine, "L": None if self.request.L_from_M else known.L}
         if composite is not None:
             given |= {"mu": composite.modulus, "sharp_only": True}
         elif self.request.L_mean is not None:

@@ -15,6 +15,8 @@ from dualanchor.theory.schedules.tapered import modelled_cost, tapered_for_accur
 from dualanchor.theory.weights import root_sum
 
 _THETAS = np.geomspace(0.01, 0.9, 48)  # step times Lipschitz constant of extragradient steps
+_NEARBY = np.geomspace(0.6, 1.7, 7)  # multiples of the best weight that are tried for short runs
+_SHORT = 5000  # rounds
 _LISTED = 100_000  # rounds whose sizes are added up one by one
 
 
@@ -56,12 +58,19 @@ def regularised_for_accuracy(eps: float, known: Known, tapered: bool = True, tho
     delta = _best(cost, largest * 1e-4, largest) if known.mu == 0 else _best(cost, largest * 1e-4, largest, also=0.0)
     plan = tapered_for_accuracy if tapered else constant_for_accuracy
 
-    def made(delta: float) -> Regularised:
+    def made(delta: float, thorough: bool) -> Regularised:
         setting = known.setting(delta)
         left = (eps - delta * known.D) * (1 - 1e-12)  # so that rounding does not lift the sum above eps
         return _regularised(delta, known, setting, plan(left, setting, thorough))
 
-    return made(delta)
+    def worth(one: Regularised) -> float:
+        return one.run.samples + known.round_cost * one.run.horizon
+
+    best = made(delta, thorough)
+    if not thorough or not delta or best.run.horizon > _SHORT:
+        return best
+    near = [made(min(delta * factor, largest), False) for factor in _NEARBY]  # rounding weighs in short runs
+    return min(best, made(min(near, key=worth).delta, True), key=worth)
 
 
 def regularised_for_budget(budget: int, known: Known, tapered: bool = True) -> Regularised:

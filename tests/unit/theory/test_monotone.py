@@ -1,0 +1,213 @@
+"""Plans for merely monotone operators against their definitions and against looking at all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dualanchor as da
+from dualanchor.core.schedule import Geometric, Paired, PowerTapered
+from dualanchor.theory import monotone as bounds
+from dualanchor.theory.schedules.monotone import (
+    Known,
+    averaged_for_accuracy,
+    averaged_for_budget,
+    extragradient_stage,
+    growing_noise,
+    hybrid_for_accuracy,
+    recursive_for_accuracy,
+    regularised_for_accuracy,
+    regularised_for_budget,
+)
+from dualanchor.theory.schedules.tapered import tapered_totals
+from dualanchor.theory.weights import damping, root_sum
+
+UNIT = Known(1.0, 1.0, 1.0)
+
+
+def random_cases(count, seed, low=-2.2, high=-0.05):
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        M, D, sigma = (float(one) for one in 10 ** rng.uniform(-2, 2, 3))
+        yield float(10 ** rng.uniform(low, high) * M * D), Known(M, D, sigma * M * D)
+
+
+def sizes_of(run):
+    N = run.horizon
+    return np.broadcast_to(
+        run.batch_size if isinstance(run.batch_size, int) else run.batch_size.size(np.arange(N - 1), N), (N - 1,)
+    )
+
+
+def test_sums_over_damped_tapers_are_those_of_the_sizes():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        N, tau, C = int(10 ** rng.uniform(0.5, 5)), float(10 ** rng.uniform(-4.5, 0.3)), float(10 ** rng.uniform(-1, 6))
+        totals = tapered_totals(C, N, tau)
+        sizes = da.Tapered(C, tau=tau).size(np.arange(N - 1), N).astype(float)
+        m = N - np.arange(N - 1.0)
+        weights = damping(m, tau) / (m * (m - 1))
+        assert root_sum(N, tau) == pytest.approx(np.sqrt(weights).sum(), rel=1e-11)
+        direct = np.array([(weights / sizes).sum(), sizes.sum(), (1 / sizes).sum()])
+        seen = np.array(totals[1:4])
+        assert (seen >= direct * (1 - 1e-9)).all()
+        assert (seen <= direct * (1 + (1e-9 if totals.exact else 0.01))).all()
+
+
+def test_the_root_sum_is_below_its_logarithm():
+    for tau in (1.0, 0.3, 1e-2, 1e-4, 1e-6):
+        N = np.ceil(np.geomspace(3 / tau, 1e4 / tau, 50))
+        assert (root_sum(N, tau) <= np.log(N * tau / 3) + 2).all()
+
+
+def test_planned_bounds_are_those_of_theorem_m():
+    for eps, known in random_cases(60, 1):
+        made = regularised_for_accuracy(eps, known)
+        if made.run.horizon > 200_000:
+            continue
+        square = bounds.theorem_m(made.delta, made.step_size, known.M, known.D, known.sigma, sizes_of(made.run))
+        assert made.run.bound == pytest.approx(np.sqrt(square), rel=1e-9)
+        assert made.run.bound <= eps
+        assert made.run.samples == sizes_of(made.run).sum()
+        assert made.step_size <= 2 / bounds.regularised_cocoercivity(made.delta, known.M) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("eps", "most", "affine"), [(0.1, 9_200, 660), (0.01, 1.95e6, 5.0e4), (0.001, 3.55e8, 4.7e6)])
+def test_samples_at_unit_constants(eps, most, affine):
+    assert regularised_for_accuracy(eps, UNIT).run.samples <= most
+    assert averaged_for_accuracy(eps, UNIT).samples <= affine
+    plan = da.plan(eps=eps, M=1.0, D=1.0, sigma=1.0)
+    assert plan.theorem.id == "theorem-m"
+    assert plan.bound <= eps
+
+
+def cheapest(eps, known):
+    """The fewest samples over a fine grid of weights and horizons, the scale of each by bisection."""
+    best = np.inf
+    for phi in np.geomspace(0.01, 0.6, 24):
+        delta = phi * eps / known.D
+        if delta > known.M:
+            continue
+        setting, left = known.setting(delta), eps * (1 - phi)
+        shortest = 2 * known.D / (setting.step_size * left)
+        for N in np.unique(np.ceil(shortest * np.geomspace(1.001, 40, 24)) + 1).astype(int):
+            m = np.arange(N, 1, -1.0)
+            weights = damping(m, setting.tau) / (m * (m - 1))
+            room = left * (left - 2 * known.D / (setting.step_size * N)) / (2 * known.sigma**2)
+            if room <= 0:
+                continue
+            low, high = 0.0, np.sqrt(weights).sum() / room
+            for _ in range(20):
+                C = (low + high) / 2
+                fits = (weights / np.maximum(1, np.ceil(C * np.sqrt(weights)))).sum() <= room
+                low, high = (low, C) if fits else (C, high)
+            best = min(best, np.maximum(1, np.ceil(high * np.sqrt(weights))).sum())
+    return best
+
+
+@pytest.mark.slow
+def test_plans_are_within_one_percent_of_a_fine_scan():
+    compared = 0
+    for eps, known in random_cases(200, 2, -0.9):
+        made = regularised_for_accuracy(eps, known)
+        assert made.run.bound <= eps
+        if made.run.horizon < 120:
+            assert made.run.samples <= 1.01 * cheapest(eps, known) + 2
+            compared += 1
+    assert compared > 50
+
+
+def test_averaged_plans_are_the_best_of_all_small_batches():
+    for eps, known in random_cases(200, 3):
+        made = averaged_for_accuracy(eps, known)
+        assert made.bound <= eps
+        theta = np.linspace(0.01, 1, 100)[:, None, None]
+        ahead, update = np.arange(1.0, 5)[:, None], np.arange(1.0, 65)
+        v, q = (4 / update + theta**2 / ahead) * known.sigma**2, 4 * (known.M * known.D / theta) ** 2
+        n = np.maximum(1, np.ceil((v + np.sqrt(v**2 + 4 * eps**2 * q)) / (2 * eps**2) * (1 - 1e-12)))
+        assert made.samples <= 1.02 * (n * (ahead + update)).min() + 2
+
+
+def test_a_stage_of_extragradient_steps_ends_where_it_should():
+    rng = np.random.default_rng(4)
+    for _ in range(40):
+        known = Known(*(float(one) for one in 10 ** rng.uniform(-1, 1, 3)))
+        start = known.D
+        end, nu = start * float(10 ** rng.uniform(-1.5, -0.05)), known.M * float(10 ** rng.uniform(-2, 0.3))
+        stage = extragradient_stage(start, end, nu, known)
+        if stage.steps > 20_000:
+            continue
+        square, k = start**2, np.arange(stage.steps)
+        ahead, update = (
+            known.sigma**2 / one.size(k, None) for one in (stage.batch_size.ahead, stage.batch_size.update)
+        )
+        for v, w in zip(ahead, update, strict=True):
+            square = bounds.extragradient_step(square, stage.step_size, known.M + nu, nu, v, w)
+        assert square <= end**2 * (1 + 1e-9)
+        assert stage.samples == stage.batch_size.size(k, None).sum()
+
+
+def test_recursive_and_hybrid_plans_keep_to_eps():
+    for eps, known in random_cases(40, 5, -1.6):
+        for plan in (recursive_for_accuracy, hybrid_for_accuracy):
+            made = plan(eps, known)
+            if made is not None:
+                assert made.bound <= eps * (1 + 1e-9)
+                assert made.rounds > 0
+    quiet = Known(1.0, 1.0, 0.01)
+    assert hybrid_for_accuracy(0.01, quiet).samples < 6_200
+    assert hybrid_for_accuracy(0.01, quiet).samples < regularised_for_accuracy(0.01, quiet).run.samples / 5
+
+
+def test_budgets_are_kept_and_larger_ones_are_better():
+    for plan in (lambda Q: regularised_for_budget(Q, UNIT).run, lambda Q: averaged_for_budget(Q, UNIT)):
+        made = [plan(Q) for Q in (100, 1_000, 10_000, 100_000)]
+        assert all(one.samples <= Q for one, Q in zip(made, (100, 1_000, 10_000, 100_000), strict=True))
+        assert sorted((one.bound for one in made), reverse=True) == [one.bound for one in made]
+
+
+def test_noise_that_grows_is_planned_for():
+    made, sigma = growing_noise(lambda one: regularised_for_accuracy(0.3, one), UNIT, 0.5)
+    needed = bounds.sigma_of_growing_noise(1.0, 0.5, 1.0, made.step_size, sizes_of(made.run))
+    assert 2.0 < needed <= sigma * (1 + 1e-9)
+    assert sigma <= 1.05 * needed
+    plan = da.plan(eps=0.3, M=1.0, D=1.0, sigma=1.0, growth=0.5)
+    assert plan.samples == made.run.samples
+    assert [one.code for one in plan.findings] == ["growing-noise"]
+
+
+def test_theorem_n_is_planned_without_cocoercive_samples():
+    known = {"L": 1.0, "D": 1.0, "sigma": 1.0}
+    counts = []
+    for eps, most in ((0.1, 6_650), (0.01, 3.3e6)):
+        plan = da.plan(eps=eps, cocoercive_in_expectation=False, **known)
+        assert plan.theorem.id == "theorem-n"
+        assert isinstance(plan.method().batch_size, PowerTapered)
+        sizes = sizes_of(plan.stages[0])
+        assert plan.bound == pytest.approx(np.sqrt(bounds.theorem_n(2.0, 1.0, 1.0, sizes)), rel=1e-9)
+        assert plan.bound <= eps
+        assert plan.samples <= most
+        counts.append(plan.samples)
+    assert counts[0] > da.plan(eps=0.1, **known).samples
+
+
+def test_theorem_n_adds_up_what_its_formula_says():
+    sizes, sigma = [3, 1, 4], 2.0
+    v = [sigma**2 / one for one in sizes]
+    W = sum((v[k] + np.sqrt(2 * v[k] * sum(v[k:]))) / ((4 - k) * (3 - k)) for k in range(3))
+    assert bounds.theorem_n(0.5, 1.0, sigma, sizes) == pytest.approx((0.5 + np.sqrt(0.25 + W)) ** 2)
+
+
+def test_paired_and_geometric_sizes():
+    sizes = Paired(Geometric(0.4, 2.0), 3)
+    assert [sizes.size(k, None) for k in range(4)] == [4, 4, 5, 7]
+    assert sizes.size(np.arange(4), None).tolist() == [4, 4, 5, 7]
+    with pytest.raises(da.errors.ArgumentError, match="Paired: ahead"):
+        Paired(0, 1)
+
+
+def test_plans_without_noise_and_at_the_start():
+    plan = da.plan(eps=0.1, M=1.0, D=1.0, sigma=0.0)
+    assert (plan.theorem.id, plan.rounds, plan.samples) == ("fast-extragradient", 20, 40)
+    assert da.plan(eps=1.0, M=1.0, D=1.0, sigma=1.0).samples == 0
+    assert da.plan(budget=1, M=1.0, D=1.0, sigma=1.0).bound <= 1.0
