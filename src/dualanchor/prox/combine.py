@@ -80,7 +80,8 @@ class product(Resolvent):  # noqa: N801
     def apply(self, z: Array, step: Any) -> Array:
         out, start = np.empty_like(z), 0
         for size, prox in self.blocks:
-            out[..., start : start + size] = prox(z[..., start : start + size], step)
+            block = z[..., start : start + size]  # of the right size and dtype: the call would check that again
+            out[..., start : start + size] = (prox.apply if isinstance(prox, Resolvent) else prox)(block, step)
             start += size
         return out
 

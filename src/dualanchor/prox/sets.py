@@ -116,13 +116,11 @@ class simplex(Resolvent):  # noqa: N801
         self._set(total=check.number(self.total, "simplex: total", positive=True))
 
     def apply(self, z: Array, step: Any) -> Array:
-        below = z - z.max(axis=-1, keepdims=True)  # adding a number to all coordinates changes nothing
-        ordered = np.sort(below, axis=-1)[..., ::-1].astype(np.float64)
-        count = np.arange(1, z.shape[-1] + 1)
-        theta = (np.cumsum(ordered, axis=-1) - self.total) / count
-        last = np.count_nonzero(ordered > theta, axis=-1)[..., None] - 1  # those that stay positive come first
-        shift = np.take_along_axis(theta, np.maximum(last, 0), axis=-1)
-        out: Array = below - shift.astype(z.dtype)
+        out: Array = z - np.maximum.reduce(z, axis=-1, keepdims=True)  # adding one number to all changes nothing
+        theta = np.sort(out, axis=-1)[..., ::-1].cumsum(axis=-1, dtype=np.float64)
+        theta -= self.total
+        theta /= np.arange(1, z.shape[-1] + 1)  # largest for as many of the largest as stay positive
+        out -= np.maximum.reduce(theta, axis=-1, keepdims=True)
         return np.maximum(out, 0.0, out=out)
 
     def diameter(self, dimension: int) -> float | None:
