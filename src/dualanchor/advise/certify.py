@@ -174,16 +174,20 @@ def _moments(F: Session, x: Array, groups: int, size: int) -> tuple[GroupMoments
     for start in range(0, rows, step):
         here = np.zeros(rows, bool)
         here[start : start + step] = True
-        part, points, xp = F.at(here), arrays.take(x, here), arrays.namespace(x)
-        means = arrays.empty((len(points), groups, d), x)
-        with np.errstate(over="ignore", invalid="ignore"):  # infinite samples, which are found below
-            for k in range(groups):
-                mean = _group_mean(part, points, size)
-                means = arrays.put(means, np.s_[:, k], mean)
-                finite[here] &= arrays.to_host(xp.all(xp.abs(mean) <= largest, axis=1))
+        means, xp = group_means(F.at(here), arrays.take(x, here), groups, size), arrays.namespace(x)
+        finite[here] = arrays.to_host(xp.all(xp.abs(means) <= largest, axis=(1, 2)))
         means = arrays.put(means, np.flatnonzero(~finite[here]), 0.0)
         parts.append(group_moments(means)[1:])
     return GroupMoments(groups, *(np.concatenate(values) for values in zip(*parts, strict=True))), finite
+
+
+def group_means(F: Session, x: Array, groups: int, size: int) -> Array:
+    """The means of groups of fresh samples at points (rows, d): (rows, groups, d)."""
+    means = arrays.empty((len(x), groups, x.shape[1]), x)
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite samples, which the caller finds
+        for k in range(groups):
+            means = arrays.put(means, np.s_[:, k], _group_mean(F, x, size))
+    return means
 
 
 def _group_mean(F: Session, x: Array, size: int) -> Array:

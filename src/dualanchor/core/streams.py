@@ -31,6 +31,7 @@ class Purpose(IntEnum):
     SELECTION = 6
     FIRST_BATCH = 7
     START_RESIDUAL = 8
+    GAP = 9
 
 
 class Kind(IntEnum):

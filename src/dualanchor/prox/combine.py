@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -77,17 +79,37 @@ class product(Resolvent):  # noqa: N801
         flags = {name: all(getattr(prox, name, False) for _, prox in blocks) for name in ("is_projection", "rowwise")}
         self._set(blocks=blocks, size=sum(size for size, _ in blocks), **flags)
 
+    @cached_property
+    def parts(self) -> list[tuple[slice, Any]]:
+        """Each block's coordinates and its prox."""
+        ends = pairwise(accumulate((size for size, _ in self.blocks), initial=0))
+        return [(slice(*pair), prox) for pair, (_, prox) in zip(ends, self.blocks, strict=True)]
+
     def apply(self, z: Array, step: Any) -> Array:
-        out, start = np.empty_like(z), 0
-        for size, prox in self.blocks:
-            block = z[..., start : start + size]  # of the right size and dtype: the call would check that again
-            out[..., start : start + size] = (prox.apply if isinstance(prox, Resolvent) else prox)(block, step)
-            start += size
+        out = np.empty_like(z)
+        for part, prox in self.parts:  # of the right size and dtype: a Resolvent need not check that again
+            out[..., part] = (prox.apply if isinstance(prox, Resolvent) else prox)(z[..., part], step)
         return out
 
     def diameter(self, dimension: int) -> float | None:
         each = [prox.diameter(size) if isinstance(prox, Resolvent) else None for size, prox in self.blocks]
         return None if None in each else float(np.linalg.norm(np.array(each, float)))
+
+    def support(self, y: Any) -> Any:
+        if not all(isinstance(prox, Resolvent) for _, prox in self.blocks):
+            return super().support(y)
+        return sum(prox.support(np.asarray(y)[..., part]) for part, prox in self.parts)
+
+    def blocks_of(self, dimension: int) -> list[tuple[slice, Any]]:
+        found = []
+        for part, prox in self.parts:
+            inner = (
+                prox.blocks_of(part.stop - part.start)
+                if isinstance(prox, Resolvent)
+                else [(slice(0, part.stop - part.start), prox)]
+            )
+            found += [(slice(*(part.start + end for end in (one.start, one.stop))), each) for one, each in inner]
+        return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -52,6 +52,15 @@ class Resolvent(ABC):
         """The largest distance between two points of the set in this dimension; None if infinite or not known."""
         return None
 
+    def support(self, y: Any) -> Any:
+        r"""The support function :math:`\sup_{s \in C} \langle y, s\rangle` of a bounded set C, for rows y (..., d)."""
+        rule, remedy = "a support function needs a bounded set", "Use a box, ball or simplex, or a product of them"
+        raise CapabilityError(rule, self, remedy)
+
+    def blocks_of(self, dimension: int) -> list[tuple[slice, Any]]:
+        """Which coordinates of how many go through which prox, in order: all of them through this one."""
+        return [(slice(0, dimension), self)]
+
     def contains(self, x: Any, tol: float = 1e-9) -> Any:
         """Whether x, or each row of it, is in the set: within `tol` of it, relative to 1 + |x|."""
         if not self.is_projection:

@@ -45,6 +45,11 @@ class box(Resolvent):  # noqa: N801
         width = float(np.linalg.norm(np.broadcast_to(np.subtract(self.upper, self.lower), (dimension,))))
         return width if np.isfinite(width) else None
 
+    def support(self, y: Any) -> Any:
+        if self.diameter(np.shape(y)[-1]) is None:
+            return super().support(y)
+        return (np.asarray(y) * np.where(np.greater(y, 0), self.upper, self.lower)).sum(axis=-1)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class nonnegative(Resolvent):  # noqa: N801
@@ -92,6 +97,9 @@ class ball(Resolvent):  # noqa: N801
     def diameter(self, dimension: int) -> float | None:
         return 2.0 * float(self.radius)
 
+    def support(self, y: Any) -> Any:
+        return (np.asarray(y) * self.center).sum(axis=-1) + self.radius * np.linalg.norm(y, axis=-1)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class simplex(Resolvent):  # noqa: N801
@@ -125,6 +133,9 @@ class simplex(Resolvent):  # noqa: N801
 
     def diameter(self, dimension: int) -> float | None:
         return float(np.sqrt(2.0) * self.total) if dimension > 1 else 0.0
+
+    def support(self, y: Any) -> Any:
+        return self.total * np.max(y, axis=-1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,3 +182,8 @@ class affine_subspace(Resolvent):  # noqa: N801
 
     def diameter(self, dimension: int) -> float | None:
         return 0.0 if len(self._basis) == self.size else None  # type: ignore[attr-defined]
+
+    def support(self, y: Any) -> Any:
+        if self.diameter(np.shape(y)[-1]) is None:
+            return super().support(y)
+        return np.asarray(y) @ (self._offset @ self._basis)  # type: ignore[attr-defined]

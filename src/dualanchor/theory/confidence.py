@@ -62,7 +62,7 @@ def group_moments(means: Array) -> GroupMoments:
 
 def upper_by_projection(m: GroupMoments, delta: float) -> Array:
     r""":math:`\|\bar g\| + c\sqrt{\lambda/K}`, c the quantile of Student's t; asymptotic in the size of the groups."""
-    return np.asarray(m.norm + _student(m.groups, delta) * np.sqrt(m.largest / m.groups))
+    return np.asarray(m.norm + student(m.groups, delta) * np.sqrt(m.largest / m.groups))
 
 
 def upper_by_square(m: GroupMoments, delta: float) -> Array:
@@ -80,7 +80,7 @@ def lower_by_square(m: GroupMoments, delta: float) -> Array:
 
 
 def _by_square(m: GroupMoments, delta: float, sign: float) -> Array:
-    c, K = _student(m.groups, delta), m.groups
+    c, K = student(m.groups, delta), m.groups
     U, b = np.maximum(m.square, 0.0), 2 * c**2 * m.largest / K
     at_zero = 2 * c**2 * m.squares / (K * (K - 1))
     return np.asarray(np.sqrt(np.maximum(U + b + sign * np.sqrt(2 * b * U + b**2 + at_zero), 0.0)))
@@ -101,7 +101,7 @@ def upper_sub_gaussian(norm: Any, variance: Any, delta: float) -> Array:
     return np.asarray(norm + np.sqrt(2 * np.log(1 / delta) * np.asarray(variance)))
 
 
-def _student(groups: int, delta: float) -> float:
+def student(groups: int, delta: float) -> float:
     """The quantile 1 - delta, at least 0: below that lambda is no longer on the safe side."""
     from scipy.special import stdtrit  # here, because importing scipy takes longer than the bounds do
 

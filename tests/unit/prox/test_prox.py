@@ -332,3 +332,53 @@ def test_messages(name):
         call()
     assert isinstance(caught.value, da.errors.DualAnchorError)
     assert ". Got " in str(caught.value)
+
+
+BOUNDED = {
+    "box": (prox.box(-1, [2.0, 0.5, 1.0, 3.0, 0.0]), D),
+    "ball": (prox.ball(1.5, CENTER), D),
+    "simplex": (prox.simplex(2.5), D),
+    "point": (prox.affine_subspace(np.eye(D), np.arange(D)), D),
+    "product": (prox.product([(2, prox.simplex()), (3, prox.product([(1, prox.box(0, 2)), (2, prox.ball(1.0))]))]), D),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_support_function_is_the_largest_product_over_the_set(name):
+    one, d = BOUNDED[name]
+    y = rng.normal(size=(7, d))
+    farthest = one(1e9 * y)  # the projection of a point far away in the direction y
+    value = one.support(y)
+    assert value.shape == (7,)
+    np.testing.assert_allclose(value, np.einsum("ij,ij->i", y, farthest), rtol=1e-6, atol=1e-6)
+    inside = one(3 * rng.normal(size=(500, d)))
+    assert (y @ inside.T <= value[:, None] + 1e-9).all()
+    assert one.support(y[0]) == pytest.approx(value[0], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        prox.nonnegative(),
+        prox.box(0, np.inf),
+        prox.none(),
+        prox.l1(1.0),
+        prox.affine_subspace(A, b),
+        prox.from_function(soft),
+        prox.product([(D, np.minimum)]),
+        prox.product([(1, prox.box(0, 1)), (D - 1, prox.none())]),
+    ],
+    ids=str,
+)
+def test_no_support_function_without_a_bounded_set(one):
+    with pytest.raises(da.errors.CapabilityError, match="support function needs a bounded set"):
+        one.support(np.ones(D))
+
+
+def test_blocks_of_nested_products():
+    inner = prox.product([(1, prox.box(0, 1)), (2, np.minimum)])
+    blocks = prox.product([(2, prox.simplex()), (3, inner)]).blocks_of(5)
+    assert [(part.start, part.stop) for part, _ in blocks] == [(0, 2), (2, 3), (3, 5)]
+    assert [type(one).__name__ for _, one in blocks] == ["simplex", "box", "ufunc"]
+    ((part, one),) = prox.ball(1.0).blocks_of(4)
+    assert (part, type(one)) == (slice(0, 4), prox.ball)
