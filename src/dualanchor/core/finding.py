@@ -147,7 +147,8 @@ def _route_theorem(v: Values) -> str:
 
 def _extragradient(v: Values) -> str:
     seen, given = "samples show an F that is not cocoercive", "M is given without mu: F may not be cocoercive"
-    return f"{seen if v['reason'] == 'seen' else given}; the mean of extragradient steps, to which no theorem applies"
+    why = seen if v["reason"] == "seen" else given
+    return f"{why}; the mean of extragradient steps, which has no theorem unless one is asked for (guarantee=True)"
 
 
 def _estimated_constants(v: Values) -> str:

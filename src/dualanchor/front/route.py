@@ -16,6 +16,7 @@ from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.result import Result, Status
+from dualanchor.core.schedule import Paired
 from dualanchor.core.streams import Purpose
 from dualanchor.core.types import Array
 from dualanchor.engines import SHARDS
@@ -261,7 +262,14 @@ class Route:
         if (found := self._extragradient()) is not None:
             reason, M = found
             self.evidence.add("extragradient", reason=reason)
-            return lambda samples: averaged(SEG(1 / (4 * M), batch_size=self._round_size(samples // 2)))
+
+            def extragradient(samples: int) -> Method:  # look ahead with few samples: their noise counts less
+                if samples < 4 * MIN_PILOT_SAMPLES or self._starts_far(samples):  # the start counts more than the noise
+                    return averaged(SEG(1 / (2 * M), self._round_size(samples // 2)))
+                size = self._round_size(samples // 4)
+                return averaged(SEG(1 / (2 * M), Paired(size, 3 * size)), weights="uniform")
+
+            return extragradient
         seen = None if self.evidence.calibration is None else self.evidence.calibration.largest_step
         if self.request.L is None:
             self.evidence.add("no-L")
@@ -284,6 +292,11 @@ class Route:
             return "M-without-mu", request.M
         turning = seen is not None and seen.not_cocoercive > 0 and request.mu == 0
         return ("seen", M) if turning and M is not None else None
+
+    def _starts_far(self, samples: int) -> bool:
+        """Whether the start is seen to be so far that its part of a uniform mean exceeds that of the noise."""
+        seen = self.evidence.calibration
+        return seen is not None and seen.residual > seen.sigma * sqrt(samples / 200)
 
     def _round_size(self, samples: int) -> int:
         """Samples of a round: few, so that there are many rounds, but enough to give every shard of an engine one."""

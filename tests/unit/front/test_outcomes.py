@@ -181,8 +181,7 @@ def test_rotation_without_pull():
     with pytest.warns(AssumptionWarning, match="not cocoercive"):
         result = da.root(turn, np.ones(2), budget=1600, L=1.0, sigma=0.2, D=2.0, guarantee=True)
     assert result.claim.kind is da.ClaimKind.NONE
-    with pytest.warns(AssumptionWarning, match="not cocoercive"):
-        result = da.root(turn, np.ones(2), eps=0.3, M=1.0)
+    result = da.root(turn, np.ones(2), eps=0.3, M=1.0)  # no reason to warn: nothing says that F is cocoercive
     assert result.success
     assert codes(result, "route") == ["route-certified", "extragradient"]
     assert "M is given without mu: F may not be cocoercive; the mean of extragradient steps" in repr(result)
@@ -521,3 +520,29 @@ def test_a_method_without_a_title_runs_until_certified_under_the_name_of_its_cla
     result = da.root(Counted(), np.zeros(2), eps=0.2, method=Untitled(0.02))
     assert result.success
     assert (result.method["id"], result.method["title"]) == ("Untitled", "Untitled")
+
+
+def test_a_lipschitz_constant_is_enough_for_a_theorem():
+    turn = Counted(lambda x: np.array([x[1], -x[0]]))
+    known = {"M": 1.0, "sigma": 0.2, "D": 1.5}
+    result = da.root(turn, np.ones(2), eps=0.2, **known)
+    assert result.success
+    assert result.claim.theorem.id in ("theorem-m", "theorem-h")
+    assert codes(result, "route") == ["route-theorem"]
+    affine = da.root(turn, np.ones(2), eps=0.2, affine=True, **known)
+    assert affine.claim.theorem.id == "averaged-extragradient"
+    assert affine.success
+    assert affine.plan.samples < result.plan.samples
+    within = da.root(turn, np.ones(2), budget=4000, guarantee=True, **known)
+    assert within.claim.by_theorem
+    assert within.nfev <= 4000
+    estimated = da.root(turn, np.ones(2), budget=4000, guarantee=True, M=1.0)
+    assert "estimated-constants" in codes(estimated)
+
+
+def test_a_lipschitz_constant_that_is_too_small_is_named():
+    turn = Counted(lambda x: 3 * np.array([x[1], -x[0]]))
+    with pytest.warns(AssumptionWarning, match="M = 1 is too small"):
+        result = da.root(turn, np.ones(2), eps=0.2, M=1.0, sigma=0.2, D=6.0)
+    assert not result.claim.by_theorem
+    assert "M-too-small" in codes(result, "warning")
