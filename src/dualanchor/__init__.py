@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # the table below for type checkers; `as` makes a name public
     from dualanchor.methods.feg import FEG as FEG
     from dualanchor.methods.halpern_page import HalpernPAGE as HalpernPAGE
     from dualanchor.methods.halpern_vr_finite import HalpernVRFinite as HalpernVRFinite
+    from dualanchor.methods.mirror_prox import MirrorProx as MirrorProx
     from dualanchor.methods.oc_halpern import OCHalpern as OCHalpern
     from dualanchor.methods.ohm import OHM as OHM
     from dualanchor.methods.rain import RAIN as RAIN
@@ -89,6 +90,7 @@ _NAMES = {  # by module
     "methods.tapered_dual_ohm": "TaperedDualOHM",
     "methods.anytime_dual_ohm": "AnytimeDualOHM",
     "methods.sgda_decreasing": "DecreasingSGDA",
+    "methods.mirror_prox": "MirrorProx",
     "methods.eag": "EAG",
     "methods.feg": "FEG",
     "methods.dual_feg": "DualFEG",

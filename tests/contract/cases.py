@@ -40,6 +40,8 @@ ALTERNATIVES: dict[str, list[Any]] = {
     "offset": [2.5],
     "batch_scale": [0.1],
     "first_stage": [13],
+    "prox": [da.prox.box(-1, 1), da.prox.simplex(3.0), da.prox.l1(0.1)],
+    "reuse": [True],
 }
 """Values by the name of the hyper-parameter; each makes a variant of every method that has it."""
 

@@ -368,6 +368,53 @@ def sgda_decreasing(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     return x
 
 
+def mirror_prox(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    """For blocks of a product, or for one prox; entropy on simplices unless the geometry is Euclidean."""
+    G, J = fresh(m, S), da.prox.none() if m.prox is None else m.prox
+    parts = getattr(J, "blocks", [(x0.size, J)])
+    cuts = np.cumsum([size for size, _ in parts])[:-1]
+    blocks = []
+    for x, (n, prox) in zip(np.split(x0, cuts), parts, strict=True):
+        simplex = isinstance(prox, da.prox.simplex) and m.geometry == "auto"
+        start = (prox(x) + prox.total / n) / 2 if simplex else prox(x) if prox.is_projection else x
+        R = sqrt(8 * np.log(prox.total / min(start))) if simplex else prox.diameter(n) or m.distance
+        blocks.append({"J": prox, "simplex": simplex, "start": start, "z": start, "sum": 0 * x, "R": R, "errors": 0.0})
+
+    def step(b: Any) -> float:
+        return m.step_size or b["R"] / sqrt(b["errors"] or 1.0)
+
+    def moved(b: Any, g: Any) -> Any:
+        if not b["simplex"]:
+            return b["J"](b["z"] - step(b) * g, step(b))
+        total = b["J"].total
+        logs = np.log(b["start"]) - step(b) * total * (b["sum"] + g)
+        weights = np.exp(logs - logs.max())
+        return total * weights / weights.sum()
+
+    def norm(b: Any, g: Any) -> float:
+        return b["J"].total * (g.max() - g.min()) / 2 if b["simplex"] else float(np.linalg.norm(g))
+
+    halves, here = [], np.split(0 * x0, cuts)
+    for k in range(steps):
+        if not m.reuse:
+            now = [moved(b, 0 * b["sum"]) if b["simplex"] else b["z"] for b in blocks]
+            here = np.split(G(k, np.concatenate(now)), cuts)
+            if k == 0:
+                for b, g in zip(blocks, here, strict=True):
+                    b["errors"] = norm(b, g) ** 2
+        halves.append(np.concatenate([moved(b, g) for b, g in zip(blocks, here, strict=True)]))
+        there = np.split(G(k, halves[-1]), cuts)
+        for b, g, h in zip(blocks, here, there, strict=True):
+            b["errors"] += norm(b, h - g) ** 2
+            if b["simplex"]:
+                b["sum"] = b["sum"] + h
+            else:
+                b["z"] = moved(b, h)
+                b["R"] = m.step_size or max(b["R"], float(np.linalg.norm(b["z"] - b["start"])))
+        here = there
+    return np.mean(halves, axis=0) if halves else x0
+
+
 LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "anytime-dual-ohm": anytime_dual_ohm,
     "auto": auto,
@@ -379,6 +426,7 @@ LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "feg": feg,
     "halpern-page": halpern_page,
     "halpern-vr-finite": halpern_vr_finite,
+    "mirror-prox": mirror_prox,
     "oc-halpern": oc_halpern,
     "rain": rain,
     "rain-double-loop": rain_double_loop,
