@@ -158,10 +158,10 @@ def restarted_dual_ohm(m: Any, x0: Any, S: Samples, steps: int) -> Any:
 
 
 def regularised_dual_ohm(m: Any, x0: Any, S: Samples, steps: int, x: Any = None) -> Any:
-    N, x = m.horizon, x0 if x is None else x
+    G, N, x = estimate(m, S), m.horizon, x0 if x is None else x
     T_old = x
     for k in range(min(steps, N - 1)):
-        T = x - m.step_size * (S.F(x, S.draw(size(m.batch_size, k, N))) + m.delta * (x - x0))
+        T = x - m.step_size * (G(k, x) + m.delta * (x - x0))
         x, T_old = x + (N - k - 1) / (N - k) * (T - T_old), T
     return x
 

@@ -38,7 +38,7 @@ class RegularisedDualOHM(RemembersStart, DualOHM):
     >>> import dualanchor as da
     >>> plan = da.plan(eps=0.2, M=1.0, D=1.0, sigma=1.0)
     >>> plan.method().id, plan.samples
-    ('regularised-dual-ohm', 1690)
+    ('regularised-dual-ohm', 1695)
     """
 
     delta: Any = 0.0
