@@ -14,7 +14,7 @@ from dualanchor.core.errors import ArgumentError
 @click.option("--eps", type=float, help="Root mean square residual to reach.")
 @click.option("-b", "--budget", type=int, help="Or: samples that may be spent.")
 @click.option("--L", "L", type=float, help="F is 1/L-cocoercive in expectation.")
-@click.option("--M", "M", type=float, help="Or, with --mu: F is M-Lipschitz.")
+@click.option("--M", "M", type=float, help="Samples are M-Lipschitz in mean square; without --L, F is monotone.")
 @click.option("--D", "D", type=float, help="Distance from the start to a root, at most.  [required]")
 @click.option("--sigma", type=float, help="Root mean square noise of one sample, at most.")
 @click.option("--mu", type=float, default=0.0, help="F is mu-strongly monotone, or sharp with mu.  [default: 0]")
@@ -23,7 +23,8 @@ from dualanchor.core.errors import ArgumentError
 @click.option("--bound", type=click.Choice(["sharp", "paper"]), default="sharp", show_default=True)
 @click.option("--L-mean", "L_mean", type=float, help="The mean operator is 1/L_mean-cocoercive, L_mean <= L.")
 @click.option("--affine", is_flag=True, help="F is affine.")
-@click.option("--no-a2", is_flag=True, help="F is cocoercive, but not in expectation (no Assumption 3.2).")
+@click.option("--no-a2", is_flag=True, help="L or M is a constant of F, not of single samples (no Assumption 3.2).")
+@click.option("--growth", type=float, default=0.0, help="With --M: noise of sigma + growth |x - x0|.  [default: 0]")
 @click.option("--workers", type=int, help="How many compute a batch together.")
 @click.option("--latency", type=float, help="Seconds that a round takes beside its samples.")
 @click.option("--sample-cost", type=float, help="Seconds of one sample on one worker.")
@@ -36,6 +37,7 @@ def plan(as_json: bool, no_a2: bool, **given: Any) -> None:
     Examples:
       dualanchor plan --eps 0.05 --L 2 --D 45 --sigma 0.1
       dualanchor plan --budget 100000 --L 12.1 --mu 0.1 --D 1 --sigma 1.5
+      dualanchor plan --eps 0.1 --M 1 --D 1 --sigma 1
       dualanchor plan --eps 0.01 --L 2 --D 45 --sigma 0.1 --workers 64 --latency 0.01 --sample-cost 0.001
     """
     from dualanchor.advise.plan import plan as make
