@@ -151,6 +151,15 @@ def _extragradient(v: Values) -> str:
     return f"{why}; the mean of extragradient steps, which has no theorem unless one is asked for (guarantee=True)"
 
 
+def _gap(v: Values) -> str:
+    bounds = v["upper"] if isinstance(v["upper"], list) else [v["upper"]]
+    worst = "infinite" if None in bounds else f"<= {max(bounds):.4g}"
+    each = " each" if len(bounds) > 1 else ""
+    return (
+        f"sup of <F(x), x - y> over y in the set {worst} with confidence {100 * v['confidence']:g} %{each} (asymptotic)"
+    )
+
+
 def _estimated_constants(v: Values) -> str:
     verb = "is" if len(v["names"]) == 1 else "are"
     return f"the theorem holds if {' and '.join(v['names'])} {verb} as estimated near x0"
@@ -190,12 +199,15 @@ _ROUTES: Texts = {
     "route-method": "the method asked for",
     "route-start": "x0 reaches eps as it is: nothing was run",
     "extragradient": _extragradient,
+    "mirror-prox": "a prox and no L: the mean of mirror-prox steps, multiplicative on simplices, their length found on "
+    "the way; no theorem applies",
 }
 _SAMPLES = {
     "calibration-samples": _spent("calibration"),
     "start-point-samples": _spent("start z0 = x0 - step F(x0)"),
     "start-residual-samples": _spent("residual at x0"),
     "selection-samples": _spent("other runs and selection"),
+    "gap-samples": _spent("gap"),
     "certificate-samples": _spent("certificate"),
 }
 _VIOLATIONS: Texts = {
@@ -286,6 +298,7 @@ _TABLES: tuple[tuple[Severity, str | None, Texts], ...] = (
     (NOTE, SAMPLES, _SAMPLES),
     (VIOLATION, None, _VIOLATIONS),
     (WARNING, None, _WARNINGS),
+    (NOTE, "gap", {"gap": _gap}),
     (NOTE, None, _RUN_NOTES),
     (WARNING, None, _CERTIFICATE_WARNINGS),
     (NOTE, None, _OTHER_NOTES),

@@ -96,6 +96,12 @@ class Result(Mapping[str, Any]):
         return self.residual
 
     @property
+    def gap(self) -> Any:
+        """The upper confidence bound on the gap over a bounded set, an array over rows; None where there is none."""
+        found = [one.values["upper"] for one in self.findings if one.code == "gap"]
+        return np.array(found[0], dtype=float)[()] if found else None
+
+    @property
     def message(self) -> str:
         """How the run ended, in a sentence."""
         statuses = np.atleast_1d(self.status).ravel()

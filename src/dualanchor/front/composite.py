@@ -8,30 +8,46 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.advise.certify import MIN_SAMPLES
+from dualanchor.advise.gap import gap_from_session
 from dualanchor.core import arrays, check
 from dualanchor.core.errors import OracleError
 from dualanchor.core.finding import Finding
+from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle
-from dualanchor.core.result import Result
+from dualanchor.core.result import Result, Status
+from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.front.before import InterruptedBeforeRun, watched
-from dualanchor.front.evidence import CompositeInfo
-from dualanchor.front.request import Request
+from dualanchor.front.evidence import CompositeInfo, Evidence
+from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share
 from dualanchor.front.route import Route
+from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE
+from dualanchor.methods.mirror_prox import MirrorProx
 from dualanchor.oracles.composite import Composite
-from dualanchor.prox import check_prox
+from dualanchor.prox import Resolvent, check_prox
+from dualanchor.run.checkpoint import digest_of
 from dualanchor.theory.bounds import composite_modulus, composite_strength
 
+Prox = Callable[[Array, Any], Any]
+_SHORT = 1e-8  # of the step: for a constraint the projection; others hardly move x with so small a step
+_WRONG_SIGN = ("not-monotone", "decreasing")
 
-def solve_composite(request: Request, oracle: Oracle, prox: Callable[[Array, Any], Any], x0: Array) -> Result:
-    """Solve 0 in F(x) + G(x) by backward-forward steps: a root-finding problem in z, with x = prox(z)."""
-    assert request.L is not None
-    step = 2 / request.L
+
+def solve_composite(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> Result:
+    """Solve 0 in F(x) + G(x), x0 of shape (d,), by a method that suits what is known of F."""
     foreign = arrays.is_foreign(x0)
     on_host = (lambda z, step: arrays.to_host(prox(arrays.like(z, x0), step))) if foreign else prox
-    check_prox(on_host, arrays.to_host(x0), step)
-    composite = Composite(oracle, prox, step)
+    by_mirror_prox = request.L is None or request.method == MirrorProx.id or isinstance(request.method, MirrorProx)
+    check_prox(on_host, arrays.to_host(x0), 1.0 if request.L is None else 2 / request.L)
+    return (_by_mirror_prox if by_mirror_prox else _backward_forward)(request, oracle, prox, x0)
+
+
+def _backward_forward(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> Result:
+    """Backward-forward steps: a root-finding problem in z that is cocoercive if F is."""
+    assert request.L is not None
+    step = 2 / request.L
     if request.limit < 2:
         raise request.error("two samples are needed, one of them for the start", request.limit, "Use a larger budget")
     first = int(np.clip(request.limit // 50, 1, 64 if request.budget is None else 4096))
@@ -42,23 +58,76 @@ def solve_composite(request: Request, oracle: Oracle, prox: Callable[[Array, Any
             return Composite(shown, prox, step).start(arrays.tile(x0, request.reps), streams, first)
 
     z0 = request.once("z0", start, arrays.to_host, lambda z: _like(z, arrays.tile(x0, request.reps)))
+    inner = replace(
+        request, L=2 / step, M=None, mu=float(composite_strength(step, request.mu)), **_limit(request, first)
+    )
+    modulus, project = float(composite_modulus(step, request.mu)), _projection(prox, _SHORT * step)
+    info = CompositeInfo(modulus, step / sqrt(first), first, x0, oracle, project)
+    found = _solved(inner, Composite(oracle, prox, step), z0[0] if request.reps == 1 else z0, info)
+    return _with_samples(found, first, Finding.of("start-point-samples", samples=first))
+
+
+def _by_mirror_prox(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> Result:
+    """Mirror-prox, which needs no constant; for a bounded set with a certificate of the gap."""
+    given = _mirror_prox_of(request)
+    least = 2 * MIN_PILOT_SAMPLES + (SHORTEST_STAGE if request.budget is None else 0)
+    if request.limit < least:
+        name = "max_samples" if request.budget is None else "a budget"
+        raise request.error(f"without L {name} of at least {least} is needed", request.limit, "Pass L, or spend more")
+    project = _projection(prox, _SHORT)
+    start = project(x0[None])[0]
+    pilot = calibration_share(request.limit) if request.budget is not None else min(4 * FIRST_STAGE, request.limit // 8)
+    alone = Evidence(request, oracle, start, None).calibrated(
+        "calibration-of-F", oracle, start, max(MIN_PILOT_SAMPLES, pilot), project=project
+    )
+    bounded = prox.diameter(x0.shape[0]) if isinstance(prox, Resolvent) else None
+    D = request.D or bounded or alone.D_guess or 1.0
+    M = request.M or alone.local_M or (alone.residual or 1.0) / D
+    step = 1 / (4 * M)  # of the prox in the residual: longer ones prune more and move x further
+
+    def method(size: int) -> Method:
+        changes = {} if given.batch_size != 1 else {"batch_size": size}
+        return given.with_changes(prox=prox, reuse=True, distance=given.distance or D, composite_step=step, **changes)
+
+    reserved = certificate_share(request.limit) // 2 if request.certificate and bounded else 0
+    inner = replace(request, method="auto", L=None, L_mean=None, M=None, mu=0.0, **_limit(request, reserved))
+    info = CompositeInfo(0.0, 0.0, reserved, start, oracle, project, method, alone)
+    found = _solved(inner, Composite(oracle, prox, step), start, info)
+    if any(one.code in _WRONG_SIGN for one in found.findings):
+        found = replace(found, success=np.zeros(found.shape, bool) if found.shape else False)
+    ended = not any(one in (Status.INTERRUPTED, Status.REFUSED) for one in np.ravel(found.status))
+    if reserved < 2 * MIN_SAMPLES or not ended:
+        return found
+    assert isinstance(prox, Resolvent)
+    samples = reserved if request.budget is not None else min(reserved, max(256, int(np.max(found.nfev)) // 10))
+    return _with_gap(request, oracle, prox, found, samples)
+
+
+def _mirror_prox_of(request: Request) -> MirrorProx:
+    """The method asked for, or the default one."""
+    method = request.method
+    if isinstance(method, MirrorProx):
+        if method.prox is not None or method.composite_step is not None:
+            rule, remedy = "the prox is that of the front door", "Pass MirrorProx without prox and composite_step"
+            raise request.error(rule, f"{type(method).__name__} with one of its own", remedy)
+        return method
+    if method not in ("auto", MirrorProx.id):
+        name = method if isinstance(method, str) else type(method).__name__
+        remedy = f"Pass L, or leave method out: {MirrorProx.id} needs none"
+        raise request.error(f"{name} with a prox needs L", "no L", remedy)
+    return MirrorProx()
+
+
+def _solved(inner: Request, composite: Composite, z0: Array, info: CompositeInfo) -> Result:
+    """The result of the root-finding problem in z, from z0 of shape (d,) or (reps, d), as one in x."""
 
     def primal(z: Array) -> Array:
         return composite.primal(z.reshape(-1, z.shape[-1])).reshape(z.shape)
 
-    limit: dict[str, Any] = {"max_samples" if request.budget is None else "budget": request.limit - first}
-    mu = float(composite_strength(step, request.mu))
-    inner = replace(request.showing(primal), L=2 / step, M=None, mu=mu, **limit)
-
-    def project(x: Array) -> Array:  # for a constraint; others hardly move x with so small a step
-        return arrays.as_library_of(prox(x, 1e-8 * step), x)
-
-    modulus = float(composite_modulus(step, request.mu))
-    info = CompositeInfo(modulus, step / sqrt(first), first, x0, oracle, project)
     try:
-        found = Route(inner, composite, z0[0] if request.reps == 1 else z0, info).result()
+        found = Route(inner.showing(primal), composite, z0, info).result()
     except InterruptedBeforeRun as interrupt:
-        interrupt.samples += first
+        interrupt.samples += 0 if info.method else info.start_samples
         raise
     except OracleError as error:
         if (result := error.result) is not None:
@@ -69,9 +138,37 @@ def solve_composite(request: Request, oracle: Oracle, prox: Callable[[Array, Any
     claim = None if found.claim is None else replace(found.claim, composite=True)
     certificate = None if found.certificate is None else replace(found.certificate, composite=True)
     state = {**found.state, "z": found.x.reshape(-1, found.x.shape[-1])}
-    findings = (*found.findings, Finding.of("start-point-samples", samples=first), Finding.of("composite-residual"))
-    found = replace(found, nfev=found.nfev + first, draws=found.draws + first)
+    findings = (*found.findings, Finding.of("composite-residual"))
     return replace(found, x=primal(found.x), claim=claim, certificate=certificate, state=state, findings=findings)
+
+
+def _with_gap(request: Request, oracle: Oracle, prox: Resolvent, found: Result, samples: int) -> Result:
+    """The result with a bound on its gap from fresh samples."""
+    x = found.x.reshape(-1, found.x.shape[-1])
+    streams = Streams(request.seed, np.arange(len(x)), Purpose.GAP, x.shape[1], x.dtype)
+
+    def make() -> Finding:
+        options: dict[str, Any] = {"confidence": request.level, "single": not found.shape}
+        made = gap_from_session(Session(oracle, streams), x, prox, samples, **options)
+        return Finding.of("gap", **made.to_dict())
+
+    gap = request.once("gap", make, Finding.to_dict, Finding.from_dict, [samples, digest_of(x)])
+    found = replace(found, findings=(*found.findings, gap))
+    return _with_samples(found, gap.values["samples"], Finding.of("gap-samples", samples=gap.values["samples"]))
+
+
+def _with_samples(found: Result, samples: int, finding: Finding) -> Result:
+    """The result with more samples counted, and where they went."""
+    more = replace(found, nfev=found.nfev + samples, draws=found.draws + samples)
+    return replace(more, findings=(*found.findings, finding))
+
+
+def _limit(request: Request, spent: int) -> dict[str, Any]:
+    return {"max_samples" if request.budget is None else "budget": request.limit - spent}
+
+
+def _projection(prox: Prox, step: float) -> Callable[[Array], Array]:
+    return lambda x: arrays.as_library_of(prox(x, step), x)
 
 
 def _like(saved: Array, x: Array) -> Array:

@@ -5,9 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from dualanchor.core import arrays
 from dualanchor.core import check as require
 from dualanchor.core.errors import OracleError
 from dualanchor.core.method import Method
@@ -17,10 +14,10 @@ from dualanchor.core.types import Array
 from dualanchor.engines import Engine, attach, opened
 from dualanchor.front.before import InterruptedBeforeRun, result_at_start, with_saver
 from dualanchor.front.composite import solve_composite
+from dualanchor.front.constraints import flat_prox
 from dualanchor.front.layout import Layout, saddle_sampled, sampled
 from dualanchor.front.request import Request
 from dualanchor.front.route import Route
-from dualanchor.prox import Resolvent
 from dualanchor.run.checkpoint import Checkpoint
 
 Sample = Callable[..., Any]
@@ -28,7 +25,8 @@ Progress = Callable[..., Any] | bool | None
 
 
 def root(
-    sample: Sample | Oracle, x0: Any, *, args: Sequence[Any] = (), prox: Callable[..., Any] | None = None,
+    sample: Sample | Oracle, x0: Any, *, args: Sequence[Any] = (),
+    prox: Callable[..., Any] | None = None, bounds: Any = None,
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
@@ -48,6 +46,8 @@ def root(
         The start, of any shape; the result has the same, and is of the same library (NumPy, PyTorch, JAX, CuPy).
     args : tuple, passed on to `sample`
     prox : callable, optional: solve 0 in F(x) + G(x) instead; see `inclusion`
+    bounds : pair, list of pairs or scipy.optimize.Bounds, optional
+        The constraint lower <= x <= upper as a prox: one pair for all coordinates, or one for each; None for no bound.
     eps : float
         The residual to reach; exactly one of `eps` and `budget`. With L (or M), sigma and D it is reached in root mean
         square, by a theorem; without them, the run stops at the first point whose upper confidence bound is at most
@@ -97,7 +97,7 @@ def root(
     >>> result.success, bool(np.linalg.norm(result.x - 1) < 0.2)
     (True, True)
     """
-    return _solved(Request.of("root", locals()), sampled("root", sample, x0, args), prox)
+    return _solved(Request.of("root", locals()), sampled("root", sample, x0, args), bounds, prox=prox)
 
 
 def fixed_point(
@@ -130,6 +130,7 @@ def fixed_point(
 
 def saddle(
     sample_u: Sample, sample_v: Sample, x0: Any, *, args: Sequence[Any] = (),
+    prox_u: Callable[..., Any] | None = None, prox_v: Callable[..., Any] | None = None, bounds: Any = None,
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
@@ -142,7 +143,9 @@ def saddle(
 
     `sample_u(u, v, n, rng, *args)` returns the mean of n samples of the gradient in u, `sample_v` of the gradient in v
     of the same function, the one that v maximises: not minus it. Both get the same generator, one after the other.
-    `x0` and `x` are tuples (u, v). Keywords as in `root`, for F = (gradient in u, minus gradient in v).
+    `x0` and `x` are tuples (u, v). Keywords as in `root`, for F = (gradient in u, minus gradient in v); `prox_u` and
+    `prox_v` are constraints or penalties of each player, `bounds` a tuple (bounds of u, bounds of v). For two bounded
+    sets, such as simplices, and without L, `result.gap` bounds what both could gain by deviating.
 
     Examples
     --------
@@ -156,7 +159,8 @@ def saddle(
     >>> bool(np.abs(u).max() < 0.1 and np.abs(v).max() < 0.1)
     True
     """
-    return _solved(Request.of("saddle", locals()), saddle_sampled(sample_u, sample_v, x0, args))
+    operator = saddle_sampled(sample_u, sample_v, x0, args)
+    return _solved(Request.of("saddle", locals()), operator, bounds, prox_u=prox_u, prox_v=prox_v)
 
 
 def inclusion(
@@ -172,7 +176,9 @@ def inclusion(
     """Find x with 0 in F(x) + G(x): constraints, penalties, or any monotone G with a resolvent.
 
     `prox(z, step)` is (I + step G)^-1 z: one of `dualanchor.prox`, or a function of a point in the shape of x0. The
-    residual is that of F(x) + g with a g in G(x), the KKT residual. Needs L. Other keywords as in `root`.
+    residual is that of F(x) + g with a g in G(x), the KKT residual. Without L: the mean of mirror-prox steps of a
+    length found on the way and, for a bounded set, `result.gap`, a bound on the largest <F(x), x - y> over y in it.
+    Other keywords as in `root`.
 
     Examples
     --------
@@ -185,19 +191,19 @@ def inclusion(
     """
     request = Request.of("inclusion", locals())
     require.function(prox, "inclusion: prox", "prox(z, step)", 2)
-    return _solved(request, sampled("inclusion", sample, x0, args), prox)
+    return _solved(request, sampled("inclusion", sample, x0, args), prox=prox)
 
 
-def _solved(request: Request, operator: tuple[Oracle, Layout, Array], prox: Callable[..., Any] | None = None) -> Result:
-    """The result of a request, on its engine; x, also that of a result in an error, in the user's layout."""
+def _solved(
+    request: Request, operator: tuple[Oracle, Layout, Array], bounds: Any = None, **proxes: Callable[..., Any] | None
+) -> Result:
+    """The result of a request, on its engine; x, also that of a result in an error, in the user's layout.
+
+    Under `bounds` or a prox for each block of the layout, by the names that the door gives them.
+    """
     oracle, layout, x0 = operator
     request = request.showing(layout.split)
-    if prox is not None:
-        require.function(prox, f"{request.door}: prox", "prox(z, step)", 2)
-        if request.L is None:
-            remedy = "Pass L, or M and mu > 0: the step in the prox follows from it"
-            raise request.error("L must be given with a prox", None, remedy)
-        prox = _flat_prox(prox, layout)
+    prox = flat_prox(request.door, layout, x0, proxes, bounds)
     try:
         with opened(request.engine) as engine:
             oracle = oracle if engine is None else attach(oracle, engine)
@@ -211,26 +217,3 @@ def _solved(request: Request, operator: tuple[Oracle, Layout, Array], prox: Call
         raise
     late = [one for one in request.checkpoint_findings if one not in result.findings]  # after the run
     return replace(result, x=layout.split(result.x), findings=(*result.findings, *late))
-
-
-def _flat_prox(prox: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
-    """The prox for rows of flat vectors."""
-    if isinstance(prox, Resolvent) and len(layout.shapes[0]) == 1:
-        return prox
-
-    def one(row: Array, step: Any, z: Array) -> Array:
-        point = layout.split(row)
-        value = prox(point, step)
-        if isinstance(z, np.ndarray):
-            value = arrays.to_host(value)
-            fits = value.dtype.kind in "fiu" and value.size == row.size
-        else:
-            fits = getattr(value, "shape", None) == point.shape
-        if not fits:
-            remedy = "Return the point that the prox gives, in the shape of the start"
-            kind = f", dtype {value.dtype}" if hasattr(value, "dtype") else ""
-            received = f"{arrays.form(value)}{kind} for a point of shape {tuple(np.shape(point))}"
-            raise OracleError("The prox must return real numbers in the shape of the point", received, remedy)
-        return arrays.like(value, z).reshape(row.shape)
-
-    return lambda z, step: arrays.namespace(z).stack([one(row, step, z) for row in z])

@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from math import inf, sqrt
@@ -20,18 +20,18 @@ from dualanchor.core.certificate import Certificate
 from dualanchor.core.claim import Claim, ClaimKind
 from dualanchor.core.errors import AssumptionWarning
 from dualanchor.core.finding import Finding, Severity, violations
+from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import History, Result, Status
 from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.front.before import watched
+from dualanchor.front.judge import certified_claim, contradictions, has_fallen
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request
 from dualanchor.run.checkpoint import digest_of
 
 _PACKAGE = str(Path(__file__).parents[1])
-_SLACK = 1.25  # by how much samples must exceed a constant before they contradict it
-_STAYED = 0.9  # of the residual at x0: a residual above that has not fallen
 _FAR = 3.0  # times the bound at x0: a point with such a bound is not returned
 _UNLIKELY = 3.0  # times a bound in root mean square
 _WIDER = 2.0  # by how much the noise in a certificate must exceed sigma before it contradicts it
@@ -41,7 +41,8 @@ class CompositeInfo(NamedTuple):
     """What a composite problem adds: its sharpness, how far one sample's noise moves z0, the samples spent on z0.
 
     `fallback` (d,) is the z that stands for the user's x0: a run that makes it worse returns there. `F` is the operator
-    without G, `project` maps points (rows, d) to where it may be sampled.
+    without G, `project` maps points (rows, d) to where it may be sampled. Without L: `method`, the default for a number
+    of samples per round, and `alone`, the calibration of F.
     """
 
     modulus: float
@@ -50,6 +51,8 @@ class CompositeInfo(NamedTuple):
     fallback: Array
     F: Oracle
     project: Callable[[Array], Array]
+    method: Callable[[int], Method] | None = None
+    alone: Calibration | None = None
 
 
 class Refused(Exception):  # noqa: N818
@@ -85,14 +88,18 @@ class Evidence:
             return
         composite, half = self.composite, samples // 2
         if composite is None:
-            seen = self._calibrated("calibration", self.oracle, self.one_x0, samples)
+            seen = self.calibrated("calibration", self.oracle, self.one_x0, samples)
             expected = ("not-cocoercive",) if self.request.merely_monotone else ()
             warned = [one for one in seen.warnings if one.code not in expected]
             self.start, found = seen.start_certificate(), [*warned, *contradictions(self.request, seen, True)]
+        elif (alone := composite.alone) is not None:
+            seen = self._charged(alone)
+            warned = [one for one in seen.warnings if one.code not in ("not-cocoercive", "start-not-visible")]
+            found = [*warned, *contradictions(self.request, seen, False)]
         else:  # of what is solved, and of F alone, whose violations G may hide
-            seen = self._calibrated("calibration", self.oracle, self.one_x0, samples - half)
+            seen = self.calibrated("calibration", self.oracle, self.one_x0, samples - half)
             x = composite.project(composite.fallback[None])[0]
-            alone = self._calibrated("calibration-of-F", composite.F, x, half, project=composite.project)
+            alone = self.calibrated("calibration-of-F", composite.F, x, half, project=composite.project)
             mixed = (*seen.warnings, *violations(alone.findings), *contradictions(self.request, alone, False))
             found = list({one.code: one for one in mixed}.values())
         self.calibration = seen
@@ -102,14 +109,16 @@ class Evidence:
         if any(one.code == "decreasing" for one in found):
             raise Refused
 
-    def _calibrated(self, name: str, oracle: Oracle, x: Array, samples: int, **options: Any) -> Calibration:
+    def calibrated(self, name: str, oracle: Oracle, x: Array, samples: int, **options: Any) -> Calibration:
         """A calibration, charged; once, however often a call is resumed."""
 
         def make() -> Calibration:
             with watched(oracle.take(np.arange(1)), self.request, self.evals) as shown:
                 return calibrate(shown, x, samples, seed=self.request.seed, confidence=self.request.level, **options)
 
-        seen: Calibration = self.request.once(name, make, Calibration.facts, Calibration.from_facts)
+        return self._charged(self.request.once(name, make, Calibration.facts, Calibration.from_facts))
+
+    def _charged(self, seen: Calibration) -> Calibration:
         self.charge(seen.evals, seen.draws)
         self.calibration_samples += np.array([seen.draws, seen.evals])
         return seen
@@ -234,7 +243,7 @@ class Evidence:
             grown = ended & ~np.asarray(result.success) & (result.residual is None)  # by its samples
             return _only_where(below & seen, self._back_at_start(result, grown | diverged)), certificate
         lower, upper, residual = (np.asarray(getattr(certificate, name)) for name in ("lower", "upper", "residual"))
-        grown, fallen = (lower > start.upper) & ~diverged, _has_fallen(certificate, start)
+        grown, fallen = (lower > start.upper) & ~diverged, has_fallen(certificate, start)
         worse = ~fallen & (upper > _FAR * start.upper)
         if start.sigma == 0:  # noise that only the end shows leaves the start open
             hidden = np.asarray(certificate.sigma) > 0
@@ -298,43 +307,6 @@ class Evidence:
                 if far:
                     _warn(self.findings[-1])
         return not violations(self.findings) and bool(np.mean(lower**2) <= bound**2), lower <= bound
-
-
-def contradictions(request: Request, seen: Calibration, plain: bool) -> Iterator[Finding]:
-    """Constants that samples contradict; D only for a `plain` problem, where it is the distance from a fixed x0."""
-    comparable = not (seen.violations or seen.not_cocoercive)
-    if request.L is not None and comparable and seen.L_at_least > _SLACK * request.L:
-        yield Finding.of("L-too-small", given=request.L, seen=seen.L_at_least)
-    if request.M is not None and seen.M_at_least > _SLACK * request.M:
-        yield Finding.of("M-too-small", given=request.M, seen=seen.M_at_least)
-    if request.sigma is not None and (sigma := seen.sigma_at_least) > _SLACK * request.sigma:
-        yield Finding.of("sigma-too-small", given=request.sigma, seen=sigma, at="x0", relation="at least")
-    constant, largest = ("L", request.L) if request.M is None else ("M", request.M)
-    distance = seen.residual_at_least / largest if largest is not None and plain else 0.0
-    if request.D is not None and distance > _SLACK * request.D:
-        yield Finding.of("D-too-small", given=request.D, seen=distance, constant=constant)
-
-
-def _has_fallen(here: Certificate, start: Certificate) -> Array:
-    """Whether the residual here is seen to be below `_STAYED` times that at the start: a test of the estimated squares.
-
-    At a residual that has stayed, it is wrong about one time in twenty where noise hides both, and hardly ever where
-    the residual at the start is visible.
-    """
-    known = start.lower > 0
-    at_start = start.squared - start.lower**2 if known else start.upper**2 - max(start.squared, 0.0)
-    with np.errstate(invalid="ignore", over="ignore"):
-        reach = np.asarray(here.upper) ** 2 - np.maximum(here.squared, 0.0)  # as the other, about 1.8 standard errors
-        fall = _STAYED**2 * start.squared - np.asarray(here.squared)
-        return np.asarray((fall > np.hypot(_STAYED**2 * at_start, reach)) | (np.asarray(here.upper) == 0))
-
-
-def certified_claim(upper: Any, eps: float, confidence: float) -> Claim:
-    """What certificates say about eps: that it holds, or what holds instead."""
-    worst = float(np.max(upper))
-    if worst <= eps:
-        return Claim(ClaimKind.CERTIFICATE, eps, confidence)
-    return Claim(ClaimKind.NOT_REACHED, worst if np.isfinite(worst) else None, confidence)
 
 
 def _only_where(good: Array, result: Result) -> Result:

@@ -20,7 +20,8 @@ from dualanchor.core.schedule import Paired
 from dualanchor.core.streams import Purpose
 from dualanchor.core.types import Array
 from dualanchor.engines import SHARDS
-from dualanchor.front.evidence import CompositeInfo, Evidence, Refused, certified_claim
+from dualanchor.front.evidence import CompositeInfo, Evidence, Refused
+from dualanchor.front.judge import certified_claim
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share
 from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE, UntilCertified, certificate_of, findings_of
 from dualanchor.methods import make
@@ -203,7 +204,7 @@ class Route:
         last = self._reserved(request.limit - MIN_PILOT_SAMPLES if unknown else request.limit)
         evidence.calibrate(calibration_share(request.limit), needed=unknown)
         spend = request.limit - last - evidence.evals
-        if self._extragradient() is None:
+        if self._extragradient() is None and not self._mirror:
             evidence.add("route-budget")
         return evidence.conclude(self._run(self._default_method()(spend), budget=spend), last)
 
@@ -259,6 +260,9 @@ class Route:
 
     def _default_method(self) -> Callable[[int], Method]:
         """Makes the method for a number of samples where no theorem is wanted."""
+        if (mirror := self._mirror) is not None:
+            self.evidence.add("mirror-prox")
+            return lambda samples: mirror(self._round_size(samples))
         if (found := self._extragradient()) is not None:
             reason, M = found
             self.evidence.add("extragradient", reason=reason)
@@ -283,6 +287,10 @@ class Route:
             return Auto(step, max(1, samples // size), size)
 
         return auto
+
+    @property
+    def _mirror(self) -> Callable[[int], Method] | None:
+        return None if self.composite is None else self.composite.method
 
     def _extragradient(self) -> tuple[str, float] | None:
         """If the default is the mean of extragradient steps: why, and M, given or seen."""

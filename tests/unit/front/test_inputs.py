@@ -124,7 +124,7 @@ def test_signatures_of_two():
         da.saddle(lambda u, v, n, rng: u, lambda v, n, rng: v, (0.0, 0.0), budget=10, L=1.0)
     with pytest.raises(ArgumentTypeError, match=r"inclusion: prox must accept prox\(z, step\)"):
         da.inclusion(Counted(), lambda z: z, ZERO, budget=10, L=1.0)
-    with pytest.raises(ArgumentError, match="inclusion: L must be given"):
+    with pytest.raises(ArgumentError, match="inclusion: without L a budget of at least 128 is needed"):
         da.inclusion(Counted(), da.prox.box(0, 1), ZERO, budget=10)
 
 

@@ -11,6 +11,7 @@ import dualanchor as da
 from dualanchor.front.request import Request
 
 DOORS = [da.root, da.fixed_point, da.saddle, da.inclusion]
+SADDLE = {"prox_u": None, "prox_v": None, "bounds": None}
 DEFAULTS = {field.name: field.default for field in fields(Request) if field.name != "door"}
 
 
@@ -20,19 +21,17 @@ def test_keywords_are_those_of_a_request(door):
     keywords = {name: one.default for name, one in given.items() if one.kind is one.KEYWORD_ONLY}
     assert not any(one.kind is one.VAR_KEYWORD for one in given.values())
     expected = {**DEFAULTS, "args": ()}
-    expected |= {da.root: {"prox": None}, da.fixed_point: {"L": 2.0}}.get(door, {})
+    expected |= {da.root: {"prox": None, "bounds": None}, da.saddle: SADDLE, da.fixed_point: {"L": 2.0}}.get(door, {})
     assert keywords == expected
     assert all(one.annotation is not inspect.Parameter.empty for one in given.values())
 
 
 def test_root_with_a_prox_is_an_inclusion():
-    for keywords in ({"budget": 900, "L": 1.0}, {"eps": 0.3, "M": 1.0, "mu": 1.0}):
+    for keywords in ({"budget": 900, "L": 1.0}, {"eps": 0.3, "M": 1.0, "mu": 1.0}, {"budget": 900}):
         one = da.root(Counted(), np.zeros((2, 2)), prox=da.prox.box(0, 0.5), **keywords)
         other = da.inclusion(Counted(), da.prox.box(0, 0.5), np.zeros((2, 2)), **keywords)
         np.testing.assert_array_equal(one.x, other.x)
         assert (one.nfev, one.findings, one.claim) == (other.nfev, other.findings, other.claim)
-    with pytest.raises(da.errors.ArgumentError, match="root: L must be given with a prox"):
-        da.root(Counted(), np.zeros(2), prox=da.prox.box(0, 1), budget=300)
     with pytest.raises(da.errors.ArgumentTypeError, match=r"root: prox must accept prox\(z, step\)"):
         da.root(Counted(), np.zeros(2), prox=lambda z: z, budget=300, L=1.0)
     with pytest.raises(da.errors.ArgumentTypeError, match="inclusion: prox must be a function"):

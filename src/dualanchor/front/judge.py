@@ -1,0 +1,53 @@
+"""What samples say about constants that were given, about x0, and about eps."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dualanchor.advise.calibration import Calibration
+from dualanchor.core.certificate import Certificate
+from dualanchor.core.claim import Claim, ClaimKind
+from dualanchor.core.finding import Finding
+from dualanchor.core.types import Array
+from dualanchor.front.request import Request
+
+_SLACK = 1.25  # by how much samples must exceed a constant before they contradict it
+_STAYED = 0.9  # of the residual at x0: a residual above that has not fallen
+
+
+def contradictions(request: Request, seen: Calibration, plain: bool) -> Iterator[Finding]:
+    """Constants that samples contradict; D only for a `plain` problem, where it is the distance from a fixed x0."""
+    comparable = not (seen.violations or seen.not_cocoercive)
+    if request.L is not None and comparable and seen.L_at_least > _SLACK * request.L:
+        yield Finding.of("L-too-small", given=request.L, seen=seen.L_at_least)
+    if request.M is not None and seen.M_at_least > _SLACK * request.M:
+        yield Finding.of("M-too-small", given=request.M, seen=seen.M_at_least)
+    if request.sigma is not None and (sigma := seen.sigma_at_least) > _SLACK * request.sigma:
+        yield Finding.of("sigma-too-small", given=request.sigma, seen=sigma, at="x0", relation="at least")
+    constant, largest = ("L", request.L) if request.M is None else ("M", request.M)
+    distance = seen.residual_at_least / largest if largest is not None and plain else 0.0
+    if request.D is not None and distance > _SLACK * request.D:
+        yield Finding.of("D-too-small", given=request.D, seen=distance, constant=constant)
+
+
+def has_fallen(here: Certificate, start: Certificate) -> Array:
+    """Whether the residual here is seen to be below `_STAYED` times that at the start: a test of the estimated squares.
+
+    At a residual that has stayed, it is wrong about one time in twenty where noise hides both, and hardly ever where
+    the residual at the start is visible.
+    """
+    known = start.lower > 0
+    at_start = start.squared - start.lower**2 if known else start.upper**2 - max(start.squared, 0.0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        reach = np.asarray(here.upper) ** 2 - np.maximum(here.squared, 0.0)  # as the other, about 1.8 standard errors
+        fall = _STAYED**2 * start.squared - np.asarray(here.squared)
+        return np.asarray((fall > np.hypot(_STAYED**2 * at_start, reach)) | (np.asarray(here.upper) == 0))
+
+
+def certified_claim(upper: Any, eps: float, confidence: float) -> Claim:
+    """What certificates say about eps: that it holds, or what holds instead."""
+    worst = float(np.max(upper))
+    if worst <= eps:
+        return Claim(ClaimKind.CERTIFICATE, eps, confidence)
+    return Claim(ClaimKind.NOT_REACHED, worst if np.isfinite(worst) else None, confidence)
