@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # the table below for type checkers; `as` makes a name public
     from dualanchor.advise.certify import best_of as best_of, certify as certify
     from dualanchor.advise.gap import GapCertificate as GapCertificate, certify_gap as certify_gap
     from dualanchor.advise.gap import exploitability as exploitability
+    from dualanchor.advise.infer import infer as infer
+    from dualanchor.advise.inference import Inference as Inference
     from dualanchor.advise.plan import plan as plan
     from dualanchor.advise.planned import Plan as Plan
     from dualanchor.checks import check_method as check_method, check_oracle as check_oracle
@@ -106,6 +108,8 @@ _NAMES = {  # by module
     "advise.calibration": "Calibration",
     "advise.certify": "certify best_of",
     "advise.gap": "certify_gap GapCertificate exploitability",
+    "advise.infer": "infer",
+    "advise.inference": "Inference",
     "checks": "check_method check_oracle",
     "core.result": "Result",
     "core.history": "History Status",

@@ -22,7 +22,12 @@ PAGES = [
     "docs/engines.md",
     "docs/findings.md",
 ]
-SHOWING = ["docs/finite_sums.md", "docs/planning.md", "docs/choosing.md"]  # what a block prints stands below it
+SHOWING = [
+    "docs/finite_sums.md",
+    "docs/planning.md",
+    "docs/choosing.md",
+    "docs/inference.md",
+]  # what a block prints stands below it
 
 
 def blocks(page):

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from dualanchor.core.errors import ArgumentError, CapabilityError
 from dualanchor.core.streams import Streams
-from dualanchor.core.types import Array, Counts, Rows
+from dualanchor.core.types import Array, Counts, IntArray, Rows
 
 
 @dataclass(slots=True)
@@ -84,6 +84,14 @@ class Oracle(ABC):
     def full_batch(self) -> Batch:
         """All n components of a finite sum, as a batch of size n that costs no draws."""
         raise no_full_pass(f"an oracle of type {type(self).__name__}")
+
+    def component_values(self, x: Array, indices: IntArray) -> Array:
+        """The values F_i(x) of some components of a finite sum at one point (d,): (indices, d). Not counted."""
+        rule, received = (
+            "Single components need a finite sum in this process",
+            f"an oracle of type {type(self).__name__}",
+        )
+        raise CapabilityError(rule, received, "Use FiniteSum, or say how many samples to draw")
 
     def operator(self, x: Array) -> Array | None:
         """The true F(x) where the oracle knows it. For recording and for checks, never seen by a method."""

@@ -158,6 +158,11 @@ class Result(Mapping[str, Any]):
         """Plot residuals, recorded or estimated, against samples, and the certificate; returns the matplotlib axes."""
         return importlib.import_module("dualanchor.report.figures").plot_result(self, ax)
 
+    def infer(self, oracle: Any, *, samples: int | None = None, confidence: float = 0.95, seed: int = 0) -> Any:
+        """Standard errors and confidence intervals of the root near x: `dualanchor.infer(oracle, self, ...)`."""
+        module = importlib.import_module("dualanchor.advise.infer")
+        return module.infer(oracle, self, samples=samples, confidence=confidence, seed=seed)
+
     def __repr__(self) -> str:
         return as_text(self)
 

@@ -32,6 +32,7 @@ class Purpose(IntEnum):
     FIRST_BATCH = 7
     START_RESIDUAL = 8
     GAP = 9
+    INFERENCE = 10
 
 
 class Kind(IntEnum):

@@ -8,7 +8,7 @@ from dualanchor.core.errors import ArgumentTypeError, DualAnchorError, OracleErr
 from dualanchor.core.oracle import Batch, Oracle, WrappedOracle
 from dualanchor.core.session import Session
 from dualanchor.core.streams import Streams
-from dualanchor.core.types import Array
+from dualanchor.core.types import Array, IntArray
 
 _SHORT = 1e-8  # of the step: the resolvent with this step is nearly the projection onto the domain of G
 
@@ -18,6 +18,9 @@ class FixedPoint(WrappedOracle):
 
     def mean(self, x: Array, batch: Batch) -> Array:
         return x - self.inner.mean(x, batch)
+
+    def component_values(self, x: Array, indices: IntArray) -> Array:
+        return x - self.inner.component_values(x, indices)
 
     def operator(self, x: Array) -> Array | None:
         value = self.inner.operator(x)

@@ -172,6 +172,9 @@ class FiniteSum(Oracle):
             return self._kernel.mean_of_blocks(x, *batch.data, int(batch.size))
         return self._kernel.mean(x, batch.data)
 
+    def component_values(self, x: Array, indices: IntArray) -> Array:
+        return self._kernel.values(x, indices)
+
     def operator(self, x: Array) -> Array:
         return self._kernel.operator(x)
 

@@ -44,6 +44,10 @@ class Kernel(ABC):
         """The same for recording: here rows may be multiplied together."""
         return self.full(x)
 
+    def values(self, x: Array, indices: IntArray) -> Array:
+        """Component by component, at one point (d,): (indices, d)."""
+        return self.mean(arrays.tile(x, indices.size), indices[:, None])
+
     def take(self, rows: Rows) -> Self:
         return self
 
@@ -93,6 +97,10 @@ class Components(Kernel):
         if self._tables is None:
             return self.mean(x, np.broadcast_to(np.arange(self.n), (x.shape[0], self.n)))
         return self.mean_of_blocks(x, np.zeros((x.shape[0], 1), np.int64), self.n, self.n)  # one block of all rows
+
+    def values(self, x: Array, indices: IntArray) -> Array:
+        parts = self._parts(indices, self._tile(x[None]))
+        return np.concatenate([arrays.to_host(self._values(x, part)) for part in parts])
 
     def _parts(self, indices: IntArray, length: int) -> Iterator[tuple[Array, ...]]:
         if self._tables is None:
