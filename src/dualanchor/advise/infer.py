@@ -61,7 +61,7 @@ def infer(
     >>> least_squares = da.FiniteSum.rank_one(A, targets=b)
     >>> found = da.infer(least_squares, [0.0, 0.0])
     >>> found.std_errors.round(3)
-    array([0.031, 0.032])
+    array([0.03 , 0.033])
     """
     confidence = check.probability(confidence, "infer: confidence")
     F, points, single = open_samples(oracle, x, seed=seed, purpose=Purpose.INFERENCE, owner="infer")

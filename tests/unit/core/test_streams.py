@@ -34,9 +34,9 @@ def test_the_numbers_of_a_seed_never_change():
 
 
 def test_the_numbers_of_purposes_and_kinds_never_change():
-    assert [purpose.value for purpose in Purpose] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert [purpose.value for purpose in Purpose] == list(range(11))
     names = ["INSTANCE", "START", "NOISE", "COIN", "PILOT", "CERTIFICATE", "SELECTION", "FIRST_BATCH", "START_RESIDUAL"]
-    names.append("GAP")
+    names += ["GAP", "INFERENCE"]
     assert [purpose.name for purpose in Purpose] == names
     assert [(kind.name, kind.value) for kind in Kind] == [
         ("NORMALS", 0),
