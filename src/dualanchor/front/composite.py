@@ -82,7 +82,7 @@ def _by_mirror_prox(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> 
     )
     bounded = prox.diameter(x0.shape[0]) if isinstance(prox, Resolvent) else None
     D = request.D or bounded or alone.D_guess or 1.0
-    M = request.M or alone.local_M or (alone.residual or 1.0) / D
+    M = request.M or alone.local_M or (alone.residual or 1.0) / (alone.D_guess or D)
     step = 1 / (4 * M)  # of the prox in the residual: longer ones prune more and move x further
 
     def method(size: int) -> Method:

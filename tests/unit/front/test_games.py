@@ -1,5 +1,7 @@
 """Constraints and penalties without L: games, bounds, gaps, and what is turned down."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import Bounds
@@ -158,6 +160,39 @@ def test_mirror_prox_may_be_asked_for():
         result = da.inclusion(Counted(lambda x: x - 2), prox.box(0, 1), np.zeros(3), budget=3000, L=1.0, method=method)
         assert result.method["id"] == "mirror-prox"
         np.testing.assert_allclose(result.x, 1.0, atol=0.05)
+
+
+def test_where_M_is_not_seen_the_slope_at_the_start_sets_the_step_of_the_prox(monkeypatch):
+    """Else that step, by the diameter of the set, moves x far away from the mean of the half-steps."""
+    seen = da.calibrate
+
+    def blind(*arguments, **options):
+        return replace(seen(*arguments, **options), local_M=None)
+
+    monkeypatch.setattr("dualanchor.front.evidence.calibrate", blind)
+    step = game(budget=3000).method["parameters"]["composite_step"]
+    assert 1 < 1 / (4 * step) / np.linalg.norm(A, 2) * 4 < 16
+
+
+def test_arrays_of_torch():
+    torch = pytest.importorskip("torch")
+
+    def sample(x, n, rng):
+        return x - torch.tensor([2.0, -1.0]) + torch.as_tensor(0.1 * rng.normal(size=2), dtype=x.dtype) / n**0.5
+
+    for constraint in ({"prox": lambda z, step: torch.clamp(z, 0, 1)}, {"bounds": (0, 1)}):
+        result = da.root(sample, torch.zeros(2), budget=1000, reps=2, **constraint)
+        assert isinstance(result.x, torch.Tensor)
+        np.testing.assert_allclose(result.x.numpy(), [[1.0, 0.0]] * 2, atol=0.05)
+    result = da.saddle(
+        lambda u, v, n, rng: sample(u, n, rng),
+        lambda u, v, n, rng: -sample(v, n, rng),
+        (torch.zeros(2), torch.zeros(2)),
+        prox_v=lambda z, step: torch.clamp(z, 0, 1),
+        budget=4000,
+    )
+    np.testing.assert_allclose(result.x[0].numpy(), [2.0, -1.0], atol=0.1)
+    np.testing.assert_allclose(result.x[1].numpy(), [1.0, 0.0], atol=0.05)
 
 
 BAD = {
