@@ -130,3 +130,42 @@ def test_paired_batches_are_drawn_as_declared():
     result = da.solve(problem, da.SEG(0.1, Paired(1, 3)), stop=da.Steps(10), record=0)
     assert (result.nfev, result.draws) == (40, 40)
     assert isinstance(result.state["half"], np.ndarray)
+
+
+_P = np.random.default_rng(9).uniform(-1, 1, size=(6, 6))
+
+
+def matrix_game(x):
+    u, v = x[..., :6], x[..., 6:]
+    return np.concatenate([v @ _P.T, -u @ _P], -1) / np.linalg.norm(_P, 2)
+
+
+CONSTRAINED = {
+    "rotation in a box, root inside": (lambda x: rotation(x - np.array([0.5, 0.3])), da.prox.box(0, 1), [1.0, 0.0]),
+    "rotation in a box, solution at a corner": (
+        lambda x: rotation(x - np.array([3.0, 0.2])),
+        da.prox.box(0, 1),
+        [0.0, 1.0],
+    ),
+    "matrix game": (
+        matrix_game,
+        da.prox.product([(6, da.prox.simplex()), (6, da.prox.simplex())]),
+        np.repeat(1 / 6, 12),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_promise_with_a_prox(name):
+    F, prox, x0 = CONSTRAINED[name]
+    d = len(x0)
+
+    def sample(x, n, rng):
+        return F(x) + rng.normal(size=d) / np.sqrt(d * n)
+
+    eps = 0.3
+    result = da.inclusion(sample, prox, np.array(x0), eps=eps, M=1.0, sigma=1.0, D=1.5, reps=30, check=False)
+    assert result.plan.theorem.id == "theorem-m-prox"
+    z, x = result.state["z"], result.x
+    assert promised(((F(x) + (z - x) / result.plan.step_size) ** 2).sum(-1), eps)
+    assert result.success.all()

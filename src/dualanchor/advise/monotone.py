@@ -104,7 +104,7 @@ class MonotoneCandidates:
         method = RegularisedDualOHM(made.step_size, made.run.horizon, made.run.batch_size, delta=made.delta)
         if made.run.horizon == 1:
             return self._plan("start-lipschitz", None, [made.run])
-        return self._plan("theorem-m", method, [made.run])
+        return self._plan("theorem-m-prox" if self.known.composite else "theorem-m", method, [made.run])
 
     def _recursive(self, made: Recursive) -> Plan:
         runs = [Run(one.steps + 1, one.batch_size, one.samples, made.bound, False) for one in made.stages]

@@ -44,6 +44,7 @@ def plan(
     dimension: int | None = None,
     round_variance: float | Callable[[int], float] | None = None,
     growth: float = 0.0,
+    prox: bool = False,
 ) -> Plan:
     """Plan a run: rounds, batch sizes, samples, and the bound that they earn, by the best theorem that applies.
 
@@ -81,6 +82,7 @@ def plan(
         for privacy; a number c stands for c times the number of rounds.
     growth : float
         With M and no L: the noise of a sample at x is at most sigma + growth ‖x - x0‖, as with random matrices.
+    prox : bool, whether there is a constraint or penalty, as in `inclusion`; then only A1 and A3 on its domain count
 
     Examples
     --------
@@ -149,7 +151,7 @@ def _candidates(inputs: dict[str, Any]) -> list[Candidates | MonotoneCandidates]
     round_cost = 0.0 if latency is None else latency / (inputs["sample_cost"] or 1.0)
     workers: int = inputs["workers"] or 1
     made: list[Candidates | MonotoneCandidates] = []
-    if L is not None:
+    if L is not None and not (inputs["prox"] and inputs["L"] is None):
         step = 2 / L if step_size is None else float(step_size)
         if L_mean is not None and L_mean > L:
             raise refused("L_mean must be at most L", f"L_mean = {L_mean}, L = {L}", "Check which of the two is right")
@@ -158,12 +160,12 @@ def _candidates(inputs: dict[str, Any]) -> list[Candidates | MonotoneCandidates]
         if step > 2 / L * (1 + 1e-12):
             raise refused(f"step_size must satisfy 0 < step_size <= 2/L = {2 / L:.6g}", step, "Use a smaller step")
         kind = "paper" if inputs["bound"] == "paper" else "affine" if inputs["affine"] else "sharp"
-        tau = min(2.0, step * (L if M is None else min(L, M)))
+        tau = 2.0 if inputs["prox"] else min(2.0, step * (L if M is None else min(L, M)))
         setting = Setting(step, D, sigma or 0.0, tau, kind, round_cost, workers)
         made.append(Candidates(setting, L, inputs))
     plain = inputs["L"] is None and step_size is None and inputs["round_variance"] is None
     if plain and L_mean is None and inputs["bound"] == "sharp":
-        known = Known(M, D, sigma or 0.0, mu if not inputs["sharp_only"] else 0.0, False, round_cost, workers)
+        known = Known(M, D, sigma or 0.0, mu if not inputs["sharp_only"] else 0.0, inputs["prox"], round_cost, workers)
         made.append(MonotoneCandidates(known, inputs))
     if inputs["growth"] and not any(isinstance(one, MonotoneCandidates) for one in made):
         raise refused("growth goes with M and without L", f"growth = {inputs['growth']}", "Pass M, or a larger sigma")

@@ -43,6 +43,7 @@ THEOREMS = {
         Theorem("start-lipschitz", "the start itself: |F(x0)| <= M D", (LIPSCHITZ,)),
         Theorem("fast-extragradient", "Fast extragradient (no noise; Lee and Kim 2021)", (MONOTONE, LIPSCHITZ)),
         Theorem("theorem-m", "Theorem M (regularised Dual-OHM)", (A1, A3, MONOTONE)),
+        Theorem("theorem-m-prox", "Theorem M with a prox", ("A1 and A3 on the domain of G", MONOTONE)),
         Theorem("theorem-r", "Theorem R (recursive extragradient)", (A1, MONOTONE, LIPSCHITZ)),
         Theorem("theorem-h", "Theorem H (extragradient, then regularised Dual-OHM)", (A1, A3, MONOTONE)),
         Theorem("lemma-e", "Lemma E (extragradient)", (A1, STRONG, LIPSCHITZ)),

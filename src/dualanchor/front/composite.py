@@ -10,6 +10,8 @@ import numpy as np
 
 from dualanchor.advise.certify import MIN_SAMPLES
 from dualanchor.advise.gap import gap_from_session
+from dualanchor.advise.plan import plan
+from dualanchor.advise.planned import Plan
 from dualanchor.core import arrays, check
 from dualanchor.core.errors import OracleError
 from dualanchor.core.finding import Finding
@@ -24,8 +26,9 @@ from dualanchor.front.evidence import CompositeInfo, Evidence
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share
 from dualanchor.front.route import Route
 from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE
+from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.mirror_prox import MirrorProx
-from dualanchor.oracles.composite import Composite
+from dualanchor.oracles.composite import Composite, Regularised
 from dualanchor.prox import Resolvent, check_prox
 from dualanchor.run.checkpoint import digest_of
 from dualanchor.theory.bounds import composite_modulus, composite_strength
@@ -40,17 +43,21 @@ def solve_composite(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> 
     foreign = arrays.is_foreign(x0)
     on_host = (lambda z, step: arrays.to_host(prox(arrays.like(z, x0), step))) if foreign else prox
     by_mirror_prox = request.L is None or request.method == MirrorProx.id or isinstance(request.method, MirrorProx)
-    check_prox(on_host, arrays.to_host(x0), 1.0 if request.L is None else 2 / request.L)
-    return (_by_mirror_prox if by_mirror_prox else _backward_forward)(request, oracle, prox, x0)
+    chosen = _plan(request, prox, x0.shape[0]) if request.merely_monotone else None
+    step = chosen.step_size if chosen is not None else 1.0 if request.L is None else 2 / request.L
+    check_prox(on_host, arrays.to_host(x0), step)
+    if by_mirror_prox and chosen is None:
+        return _by_mirror_prox(request, oracle, prox, x0)
+    return _backward_forward(request, oracle, prox, x0, step, chosen)
 
 
-def _backward_forward(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> Result:
-    """Backward-forward steps: a root-finding problem in z that is cocoercive if F is."""
-    assert request.L is not None
-    step = 2 / request.L
+def _backward_forward(
+    request: Request, oracle: Oracle, prox: Prox, x0: Array, step: float, chosen: Plan | None
+) -> Result:
+    """Backward-forward steps: a root-finding problem in z that is cocoercive if F, or F + delta (x - x0), is."""
     if request.limit < 2:
         raise request.error("two samples are needed, one of them for the start", request.limit, "Use a larger budget")
-    first = int(np.clip(request.limit // 50, 1, 64 if request.budget is None else 4096))
+    first = _first_batch(request)
     streams = Streams(request.seed, np.arange(request.reps), Purpose.FIRST_BATCH, x0.shape[0], x0.dtype)
 
     def start() -> Array:
@@ -58,13 +65,45 @@ def _backward_forward(request: Request, oracle: Oracle, prox: Prox, x0: Array) -
             return Composite(shown, prox, step).start(arrays.tile(x0, request.reps), streams, first)
 
     z0 = request.once("z0", start, arrays.to_host, lambda z: _like(z, arrays.tile(x0, request.reps)))
-    inner = replace(
-        request, L=2 / step, M=None, mu=float(composite_strength(step, request.mu)), **_limit(request, first)
-    )
+    M, D = (None, request.D) if chosen is None else (request.M, chosen.inputs["D"])
+    mu = float(composite_strength(step, request.mu))
+    inner = replace(request, L=2 / step, M=M, mu=mu, D=D, **_limit(request, first))
     modulus, project = float(composite_modulus(step, request.mu)), _projection(prox, _SHORT * step)
     info = CompositeInfo(modulus, step / sqrt(first), first, x0, oracle, project)
+    if chosen is not None:
+        made: Any = chosen.method()
+        regularised = Composite(Regularised(oracle, made.delta, project(x0[None])[0]), prox, step)
+        method = DualOHM(made.step_size, made.horizon, made.batch_size)
+        info = info._replace(plan=replace(chosen, made=method), regularised=regularised)
     found = _solved(inner, Composite(oracle, prox, step), z0[0] if request.reps == 1 else z0, info)
     return _with_samples(found, first, Finding.of("start-point-samples", samples=first))
+
+
+def _first_batch(request: Request) -> int:
+    """Samples of the start z0."""
+    return int(np.clip(request.limit // 50, 1, 64 if request.budget is None else 4096))
+
+
+def _plan(request: Request, prox: Prox, dimension: int) -> Plan | None:
+    """The plan of Theorem M for an inclusion, where one is wanted and its constants are known; else None."""
+    D = request.D
+    if D is None and request.guarantee and isinstance(prox, Resolvent):
+        D = prox.diameter(dimension)
+    if not request.wants_theorem or request.method != "auto":
+        return None
+    if request.sigma is None or D is None:
+        if request.guarantee:
+            missing = [name for name, value in (("sigma", request.sigma), ("D", D)) if value is None]
+            rule = "with M and a prox, a guarantee needs sigma and D"
+            raise request.error(rule, f"no {', '.join(missing)}", "Pass them; D may be the diameter of the set")
+        return None
+    known: dict[str, Any] = {"M": request.M, "D": D, "sigma": request.sigma, "prox": True}
+    if request.eps is None:
+        limit = request.limit - _first_batch(request)
+        return plan(budget=max(1, limit - certificate_share(limit) - calibration_share(limit)), **known)
+    probability = 1.0 if request.confidence is None else round(1 - request.level, 12)  # by Markov's inequality
+    chosen = plan(eps=request.eps * sqrt(probability), **known)
+    return chosen if chosen.samples <= request.limit or request.guarantee else None
 
 
 def _by_mirror_prox(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> Result:

@@ -42,7 +42,8 @@ class CompositeInfo(NamedTuple):
 
     `fallback` (d,) is the z that stands for the user's x0: a run that makes it worse returns there. `F` is the operator
     without G, `project` maps points (rows, d) to where it may be sampled. Without L: `method`, the default for a number
-    of samples per round, and `alone`, the calibration of F.
+    of samples per round, and `alone`, the calibration of F; or `plan`, what a theorem for monotone operators asks for,
+    and `regularised`, what it is run on.
     """
 
     modulus: float
@@ -53,6 +54,8 @@ class CompositeInfo(NamedTuple):
     project: Callable[[Array], Array]
     method: Callable[[int], Method] | None = None
     alone: Calibration | None = None
+    plan: Plan | None = None
+    regularised: Oracle | None = None
 
 
 class Refused(Exception):  # noqa: N818
@@ -100,7 +103,10 @@ class Evidence:
             seen = self.calibrated("calibration", self.oracle, self.one_x0, samples - half)
             x = composite.project(composite.fallback[None])[0]
             alone = self.calibrated("calibration-of-F", composite.F, x, half, project=composite.project)
-            mixed = (*seen.warnings, *violations(alone.findings), *contradictions(self.request, alone, False))
+            mixed = [*seen.warnings, *violations(alone.findings), *contradictions(self.request, alone, False)]
+            if composite.plan is not None:  # F alone is monotone: what is solved need not be, and neither is cocoercive
+                own = [one for one in seen.warnings if one not in violations(seen.warnings)]
+                mixed = [*own, *(one for one in mixed[len(seen.warnings) :] if one.code != "not-cocoercive")]
             found = list({one.code: one for one in mixed}.values())
         self.calibration = seen
         self.findings += found

@@ -88,7 +88,9 @@ class Route:
             return self._too_many_samples(total)
         if (early := self._before_plan(chosen.samples, last)) is not None:
             return early
-        known = f"L = M^2/mu = {request.L:.4g}" if request.L_from_M else "M" if request.merely_monotone else "L"
+        known = f"L = M^2/mu = {request.L:.4g}" if request.L_from_M else "L"
+        if request.merely_monotone or (self.composite is not None and self.composite.plan is not None):
+            known = "M"
         self.evidence.add("route-theorem", known=known, theorem=chosen.theorem.title)
         claim = Claim(ClaimKind.THEOREM_RMS, chosen.bound, None, chosen.theorem, chosen.assumptions)
         return self.evidence.conclude(self._run_plan(chosen), last, chosen, claim)
@@ -313,6 +315,8 @@ class Route:
 
     def _plan(self, **target: Any) -> Plan:
         known, composite = self._constants(), self.composite
+        if composite is not None and composite.plan is not None:
+            return composite.plan
         given: dict[str, Any] = {name: getattr(known, name) for name in ("L", "M", "D", "sigma", "mu")}
         given |= {"affine": self.request.affine, "L": None if self.request.L_from_M else known.L}
         if composite is not None:
@@ -350,7 +354,8 @@ class Route:
         return solve(self._problem(), method, **{**shared, "x0": x0, "check": False, **options})
 
     def _problem(self) -> Problem:
-        return Problem(self.oracle, self.evidence.one_x0, constants=self._constants(), name=self.request.door)
+        oracle = self.oracle if self.composite is None else self.composite.regularised or self.oracle
+        return Problem(oracle, self.evidence.one_x0, constants=self._constants(), name=self.request.door)
 
     def _reserved(self, samples: int) -> int:
         return certificate_share(samples) if self.request.certificate else 0

@@ -30,6 +30,25 @@ class FixedPoint(WrappedOracle):
         return {**super().describe(), "of": self.inner.describe()}
 
 
+class Regularised(WrappedOracle):
+    """F(x) + delta (x - centre), of which F is sampled; centre (d,)."""
+
+    def __init__(self, oracle: Oracle, delta: float, centre: Array) -> None:
+        super().__init__(oracle)
+        self.delta, self.centre = delta, centre
+        self.rowwise = oracle.rowwise
+
+    def mean(self, x: Array, batch: Batch) -> Array:
+        return self.inner.mean(x, batch) + self.delta * (x - self.centre)
+
+    def operator(self, x: Array) -> Array | None:
+        value = self.inner.operator(x)
+        return None if value is None else value + self.delta * (x - self.centre)
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "of": self.inner.describe(), "delta": self.delta}
+
+
 class Composite(WrappedOracle):
     r"""The inclusion :math:`0 \in F(x) + G(x)` as a root-finding problem in :math:`z`.
 
