@@ -141,7 +141,8 @@ class from_function(Resolvent):  # noqa: N801
         if self.vectorized:
             return self._checked(z, step).astype(z.dtype, copy=False)
         points = z.reshape(-1, z.shape[-1])
-        values = [self._checked(point, step, row) for row, point in enumerate(points)]
+        steps = np.broadcast_to(step, (*z.shape[:-1], 1)).reshape(-1).tolist()  # one for all, or one for each
+        values = [self._checked(point, steps[row], row) for row, point in enumerate(points)]
         return np.array(values, z.dtype).reshape(z.shape)
 
     def _checked(self, z: Array, step: Any, row: int | None = None) -> Array:

@@ -34,7 +34,7 @@ class Resolvent(ABC):
 
     @abstractmethod
     def apply(self, z: Array, step: Any) -> Array:
-        """J(z) for floats z of shape (..., d), in a new array of the same shape and dtype."""
+        """J(z) for floats z (..., d) in a new array of the same shape and dtype; step is a number, or (..., 1)."""
 
     def __call__(self, z: Any, step: Any = 1.0) -> Array:
         """J(z) for each row: z of shape (..., d) gives an array of the same shape and, for floats, the same dtype."""

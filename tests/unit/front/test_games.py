@@ -86,6 +86,7 @@ CONSTRAINTS = {
     "penalty": (prox.l1(0.5), False),
     "function": (lambda z, step: np.clip(z, 0, 0.5), False),
     "penalty by a function": (lambda z, step: z / (1 + step), False),
+    "prox from a function": (prox.from_function(lambda z, step: z / (1 + step)), False),
     "nothing": (prox.none(), False),
 }
 

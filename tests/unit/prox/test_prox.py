@@ -382,3 +382,11 @@ def test_blocks_of_nested_products():
     assert [type(one).__name__ for _, one in blocks] == ["simplex", "box", "ufunc"]
     ((part, one),) = prox.ball(1.0).blocks_of(4)
     assert (part, type(one)) == (slice(0, 4), prox.ball)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_rows_may_have_steps_of_their_own(name):
+    z, steps = rng.normal(size=(3, D)), np.array([[0.1], [0.5], [2.0]])
+    together = EVERY[name](z, steps)
+    for row, step in enumerate(steps[:, 0].tolist()):
+        np.testing.assert_allclose(together[row], EVERY[name](z[row], step), rtol=1e-12, atol=1e-14)
