@@ -57,6 +57,7 @@ if TYPE_CHECKING:  # the table below for type checkers; `as` makes a name public
     from dualanchor.methods.sgda import SGDA as SGDA
     from dualanchor.methods.sgda_decreasing import DecreasingSGDA as DecreasingSGDA
     from dualanchor.methods.step_table import StepTable as StepTable, dual as dual
+    from dualanchor.methods.svrg import SVRG as SVRG
     from dualanchor.methods.tapered_dual_ohm import TaperedDualOHM as TaperedDualOHM
     from dualanchor.oracles import AdditiveNoise as AdditiveNoise, FiniteSum as FiniteSum
     from dualanchor.oracles import Sampler as Sampler, each as each
@@ -85,6 +86,7 @@ _NAMES = {  # by module
     "methods.rain": "RAIN",
     "methods.halpern_page": "HalpernPAGE",
     "methods.halpern_vr_finite": "HalpernVRFinite",
+    "methods.svrg": "SVRG",
     "methods.recursive_extragradient": "RecursiveExtragradient",
     "methods.regularised_dual_ohm": "RegularisedDualOHM",
     "methods.restarted_dual_ohm": "RestartedDualOHM",

@@ -186,7 +186,7 @@ def each_of(cases: list[Case]) -> Any:
     )
 
 
-CAUTIOUS = {"auto"}
+CAUTIOUS = {"auto", "svrg"}
 """Methods that shorten their own steps: a step that is far too large does not make them diverge."""
 
 every_case = each_of(CASES)

@@ -415,6 +415,59 @@ def mirror_prox(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     return np.mean(halves, axis=0) if halves else x0
 
 
+def svrg(m: Any, x0: Any, S: Samples, steps: int) -> Any:
+    n, norm = m.components, np.linalg.norm
+    B = m.small_batch or ceil(n / 256)
+    longest, length = max(64, n // B), max(16, n // B // 4)
+
+    def fit(sums: Any, a: float, count: int) -> float:
+        squares, products, distances = sums
+        if distances == 0:
+            return a / 100
+        return max(products / (3 * squares), sqrt(distances / (count * squares))) if squares else 1000 * a
+
+    def epoch(w: Any, Fw: Any, a: float, count: int, room: int) -> tuple[Any, Any, Any, bool]:
+        """The last iterate, the mean, the sums, and whether it went too far; at most `room` steps."""
+        z, points, sums, far = w, [], np.zeros(3), False
+        for j in range(min(count, room)):
+            batch = S.draw(B)
+            change = S.F(z, batch) - S.F(w, batch)
+            new = z - a * (Fw + change)
+            far = far or not norm(new - w) <= 2 * (j + 1) * a * norm(Fw)
+            if not far:
+                sums += [change @ change, change @ (z - w), (z - w) @ (z - w)]
+            z = w if far else new
+            points.append(z)
+        return z, np.mean(points, axis=0) if points else z, sums, far
+
+    def full(x: Any) -> Any:
+        return S.F(x, S.oracle.full_batch())
+
+    if steps == 0:
+        return x0
+    w, Fw, k = x0, full(x0), 1
+    a = m.step_size
+    if a is None:
+        a = 1e-3 * (norm(w) or 1) / (16 * norm(Fw))
+        for part in (100, 1):
+            *_, sums, _ = epoch(w, Fw, a, 16, steps - k)
+            a, k = fit(sums, a, length) / part, min(steps, k + 16)
+    while k < steps and norm(Fw) > (m.eps or 0) and a * length * norm(Fw) > 2.0**-52 * norm(w):
+        z, mean, sums, far = epoch(w, Fw, a, length, steps - k)
+        k += length
+        found, longer, lower = fit(sums, a, length), min(2 * length, longest), False
+        for point in () if far else (z, mean):
+            if k >= steps or lower:
+                break
+            value, k = full(point), k + 1
+            if lower := norm(value) < norm(Fw):
+                w, Fw, length = point, value, longer
+                a = min(2 * a, max(found, a)) if point is z else a
+        if not lower:
+            a, length = min(a / 4, found), length if far else longer
+    return w
+
+
 LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "anytime-dual-ohm": anytime_dual_ohm,
     "auto": auto,
@@ -438,5 +491,6 @@ LITERAL: dict[str, Callable[[Any, Any, Samples, int], Any]] = {
     "seg": seg,
     "sgda": sgda,
     "sgda-decreasing": sgda_decreasing,
+    "svrg": svrg,
 }
 """The literal loop of every registered method."""

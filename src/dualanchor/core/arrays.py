@@ -161,9 +161,16 @@ def assign(x: Array, value: Any) -> Array:
 
 def row_squares(x: Array) -> Array:
     """The squared norm of each row, to the last bit the same on any number of cores."""
+    return row_products(x, x)
+
+
+def row_products(x: Array, y: Array) -> Array:
+    """The inner product of each row of x with that of y, to the last bit the same on any number of cores."""
     if not isinstance(x, np.ndarray):
-        return namespace(x).vecdot(x, x)
-    return _vecdot(x, x) if x.shape[1] <= _ONE_CORE else sum(_vecdot(piece, piece) for piece in _pieces(x))
+        return namespace(x).vecdot(x, y)
+    if x.shape[1] <= _ONE_CORE:
+        return _vecdot(x, y)
+    return sum(_vecdot(*pieces) for pieces in zip(_pieces(x), _pieces(y), strict=True))
 
 
 def add_multiple(target: Array, scale: Any, source: Array) -> None:

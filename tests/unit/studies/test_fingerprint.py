@@ -83,7 +83,7 @@ def changed(piece, path, monkeypatch):
 @pytest.mark.parametrize("method", sorted(da.methods.registry.all()))
 def test_code_that_runs_is_hashed(method):
     finite = da.problems.finite_sum_cocoercive(components=8, dimension=5, rank=4)
-    piece = piece_of(method, finite if method == "halpern-vr-finite" else None)
+    piece = piece_of(method, finite if method in ("halpern-vr-finite", "svrg") else None)
     ran = {path for path in executed(piece) if path.is_relative_to(LIBRARY)}
     assert ran <= hashed(piece)
     assert LIBRARY / "run/solve.py" in ran
