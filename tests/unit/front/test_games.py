@@ -175,6 +175,19 @@ def test_where_M_is_not_seen_the_slope_at_the_start_sets_the_step_of_the_prox(mo
     assert 1 < 1 / (4 * step) / np.linalg.norm(A, 2) * 4 < 16
 
 
+def test_a_prox_that_fails_on_the_way_is_named():
+    calls = []
+
+    def fails(z, step):
+        calls.append(1)
+        if len(calls) >= 500:
+            raise ArithmeticError("no root in the line search")
+        return np.clip(z, 0, 1)
+
+    with pytest.raises(da.errors.OracleError, match=r"The prox must not raise\. Got ArithmeticError: no root"):
+        da.inclusion(Counted(lambda x: x - 2), fails, np.zeros(3), budget=3000)
+
+
 def test_arrays_of_torch():
     torch = pytest.importorskip("torch")
 
