@@ -16,18 +16,14 @@ from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.result import Result, Status
-from dualanchor.core.schedule import Paired
 from dualanchor.core.streams import Purpose
 from dualanchor.core.types import Array
-from dualanchor.engines import SHARDS
+from dualanchor.front.default import default_method
 from dualanchor.front.evidence import CompositeInfo, Evidence, Refused
 from dualanchor.front.judge import certified_claim
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share
 from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE, UntilCertified, certificate_of, findings_of
 from dualanchor.methods import make
-from dualanchor.methods.auto import LONG, Auto
-from dualanchor.methods.averaged import averaged
-from dualanchor.methods.seg import SEG
 from dualanchor.run.checkpoint import digest_of
 from dualanchor.run.solve import solve
 from dualanchor.run.stop import Steps
@@ -38,8 +34,6 @@ PLANNED: dict[str, dict[str, Any]] = {
     "restarted-dual-ohm": {"sharp_only": True},
 }
 """Methods that an eps can be planned for, and what keeps the plan from choosing another."""
-
-_MUCH_SHORTER = 0.4  # of 1/L: where L is right, calibration finds about a half
 
 
 class Route:
@@ -113,7 +107,12 @@ class Route:
 
     def _without_run(self, status: Status, certificate: Certificate | None, claim: Claim) -> Result:
         """The start as it is."""
-        result = self._run(self._default_method()(self.request.limit), stop=Steps(0), checkpoint=None, callback=None)
+        result = self._run(
+            default_method(self.request, self.evidence)(self.request.limit),
+            stop=Steps(0),
+            checkpoint=None,
+            callback=None,
+        )
         success, shape = status is Status.TARGET, result.shape
         if self.composite is not None:
             x = arrays.tile(self.evidence.fallback, shape[0]) if shape else self.evidence.fallback
@@ -206,9 +205,7 @@ class Route:
         last = self._reserved(request.limit - MIN_PILOT_SAMPLES if unknown else request.limit)
         evidence.calibrate(calibration_share(request.limit), needed=unknown)
         spend = request.limit - last - evidence.evals
-        if self._extragradient() is None and not self._mirror:
-            evidence.add("route-budget")
-        return evidence.conclude(self._run(self._default_method()(spend), budget=spend), last)
+        return evidence.conclude(self._run(default_method(request, evidence)(spend), budget=spend), last)
 
     def _named(self) -> Result:
         """A method of the user's choice."""
@@ -249,7 +246,7 @@ class Route:
         evidence.add("route-certified", **why)
         assert request.eps is not None
         limit = request.limit - evidence.evals
-        make, start = method or self._default_method(), evidence.fallback
+        make, start = method or default_method(self.request, self.evidence), evidence.fallback
         stages = UntilCertified(make, request.eps, request.level, limit, lambda rows: arrays.tile(start, rows))
         result = self._run(stages, budget=limit, record=0)
         reached = np.asarray(result.status == Status.TARGET)
@@ -259,59 +256,6 @@ class Route:
         result = replace(result, success=reached if result.shape else bool(reached), findings=findings)
         claim = certified_claim(result.state["upper"], request.eps, request.level)
         return evidence.finish(result, certificate_of(result, request.level), None, claim)
-
-    def _default_method(self) -> Callable[[int], Method]:
-        """Makes the method for a number of samples where no theorem is wanted."""
-        if (mirror := self._mirror) is not None:
-            self.evidence.add("mirror-prox")
-            return lambda samples: mirror(self._round_size(samples))
-        if (found := self._extragradient()) is not None:
-            reason, M = found
-            self.evidence.add("extragradient", reason=reason)
-
-            def extragradient(samples: int) -> Method:  # look ahead with few samples: their noise counts less
-                if samples < 4 * MIN_PILOT_SAMPLES or self._starts_far(samples):  # the start counts more than the noise
-                    return averaged(SEG(1 / (2 * M), self._round_size(samples // 2)))
-                size = self._round_size(samples // 4)
-                return averaged(SEG(1 / (2 * M), Paired(size, 3 * size)), weights="uniform")
-
-            return extragradient
-        seen = None if self.evidence.calibration is None else self.evidence.calibration.largest_step
-        if self.request.L is None:
-            self.evidence.add("no-L")
-            step = 1.0 if seen is None else seen
-        else:  # 1/L, shrunk by calibration
-            longest = 1 / self.request.L
-            step = longest if seen is None or seen >= _MUCH_SHORTER * longest else seen
-
-        def auto(samples: int) -> Method:
-            size = self._round_size(samples)
-            return Auto(step, max(1, samples // size), size)
-
-        return auto
-
-    @property
-    def _mirror(self) -> Callable[[int], Method] | None:
-        return None if self.composite is None else self.composite.method
-
-    def _extragradient(self) -> tuple[str, float] | None:
-        """If the default is the mean of extragradient steps: why, and M, given or seen."""
-        request, seen = self.request, self.evidence.calibration
-        M = request.M if request.M is not None or seen is None else seen.local_M
-        if request.L is None and request.M is not None:
-            return "M-without-mu", request.M
-        turning = seen is not None and seen.not_cocoercive > 0 and request.mu == 0
-        return ("seen", M) if turning and M is not None else None
-
-    def _starts_far(self, samples: int) -> bool:
-        """Whether the start is seen to be so far that its part of a uniform mean exceeds that of the noise."""
-        seen = self.evidence.calibration
-        return seen is not None and seen.residual > seen.sigma * sqrt(samples / 200)
-
-    def _round_size(self, samples: int) -> int:
-        """Samples of a round: few, so that there are many rounds, but enough to give every shard of an engine one."""
-        shards = 0 if self.request.engine is None else min(SHARDS, samples // MIN_PILOT_SAMPLES)
-        return max(1, samples // LONG, shards)
 
     def _plan(self, **target: Any) -> Plan:
         known, composite = self._constants(), self.composite
