@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import dualanchor as da
+from dualanchor.core.files import jsonable
+from dualanchor.core.schedule import Paired
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -75,13 +77,32 @@ def test_choosing_page_names_what_runs_with_M_alone():
         return x - 1 + rng.normal(size=2) / np.sqrt(n)
 
     text = (ROOT / "docs/choosing.md").read_text(encoding="utf-8")
-    (row,) = [line for line in text.splitlines() if line.startswith("| only that F is M-Lipschitz")]
-    assert "averaged(SEG(1/(4M)))" in row
-    by_budget, by_eps = (da.root(sample, np.zeros(2), M=1.0, **asked) for asked in ({"budget": 500}, {"eps": 0.5}))
-    assert by_budget.method["parameters"] == da.averaged(da.SEG(0.25)).parameters()
-    assert by_budget.method["id"] == by_eps.method["id"] == da.averaged(da.SEG(0.25)).id
+    (row,) = [line for line in text.splitlines() if line.startswith("| only M, and a budget")]
+    assert "the mean of extragradient half-steps, steps of 1/(2M)" in row
+    by_budget, by_eps = (da.root(sample, np.zeros(2), M=1.0, **asked) for asked in ({"budget": 5000}, {"eps": 0.5}))
+    expected = da.averaged(da.SEG(0.5, Paired(1, 3)), "uniform")
+    assert by_budget.method["parameters"] == jsonable(expected.parameters())
+    assert by_budget.method["id"] == by_eps.method["id"] == expected.id
     assert by_budget.claim is None  # as the page says
     assert by_eps.claim.kind is da.ClaimKind.CERTIFICATE
+
+
+def test_choosing_page_has_the_certified_samples_of_today():
+    kinds = {
+        "affine, cocoercive": {"L": 1.0, "affine": True},
+        "affine, monotone": {"M": 1.0, "affine": True},
+        "cocoercive in expectation (A2)": {"L": 1.0},
+        "cocoercive, samples need not be": {"L": 1.0, "cocoercive_in_expectation": False},
+        "monotone, samples M-Lipschitz in mean square (A3)": {"M": 1.0},
+        "the same, with a prox": {"M": 1.0, "prox": True},
+        "monotone, M-Lipschitz": {"M": 1.0, "cocoercive_in_expectation": False},
+    }
+    lines = (ROOT / "docs/choosing.md").read_text(encoding="utf-8").splitlines()
+    for kind, known in kinds.items():
+        (row,) = [line for line in lines if line.startswith(f"| {kind} |")]
+        for eps, cell in zip((0.1, 0.01, 0.001), row.split("|")[-4:-1], strict=True):
+            samples = da.plan(eps=eps, D=1.0, sigma=1.0, **known).samples
+            assert float(cell.replace(",", "")) == (samples if "e" not in cell else float(f"{samples:.2g}"))
 
 
 def test_planning_page_has_the_costs_of_today():
