@@ -26,10 +26,11 @@ def default_method(request: Request, evidence: Evidence) -> Callable[[int], Meth
 
         def extragradient(samples: int) -> Method:
             far = seen is not None and seen.residual > seen.sigma * sqrt(samples / 200)
+            both = _round_size(request, samples)
             if far or samples < 4 * MIN_PILOT_SAMPLES:  # the start counts more than the noise
-                return averaged(SEG(1 / (2 * M), _round_size(request, samples // 2)))
-            size = _round_size(request, samples // 4)  # of the look ahead, whose noise counts less
-            return averaged(SEG(1 / (2 * M), Paired(size, 3 * size)), weights="uniform")
+                return averaged(SEG(1 / (2 * M), max(1, both // 2)))
+            ahead = max(1, both // 4)  # whose noise counts less
+            return averaged(SEG(1 / (2 * M), Paired(ahead, 3 * ahead)), weights="uniform")
 
         return extragradient
     if request.budget is not None:
@@ -59,6 +60,6 @@ def _lipschitz(request: Request, evidence: Evidence) -> float | None:
 
 
 def _round_size(request: Request, samples: int) -> int:
-    """Samples of a round: few, so that there are many rounds, but enough to give every shard of an engine one."""
+    """Samples of a round: few, so that there are many rounds, but as many as are asked for, and one for every shard."""
     shards = 0 if request.engine is None else min(SHARDS, samples // MIN_PILOT_SAMPLES)
-    return max(1, samples // LONG, shards)
+    return max(1, samples // LONG, shards, min(request.batch or 1, samples))

@@ -30,7 +30,7 @@ def root(
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
-    guarantee: bool | None = None,
+    guarantee: bool | None = None, batch: int | None = None,
     method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
@@ -71,7 +71,10 @@ def root(
         Of the certificate, 0.95 by default. With `eps` and known constants, the probability with which eps is to hold.
     guarantee : bool, optional
         Whether a budget is to be spent by a theorem (tapered Dual-OHM, restarts) rather than by what works best.
-    method : "auto", the name of a method, or a Method
+    batch : int, optional
+        Samples of a round, at least: for samplers that take their time per call rather than per sample, such as those
+        on tensors. By default few, so that there are many rounds. Batches of a theorem become multiples of it.
+    method : "auto", the name of a method, or a Method; the last has batches of its own
     certificate : bool
         Whether to set samples aside for a certificate: a tenth, at least 256 where that can be had.
     check : bool
@@ -105,7 +108,7 @@ def fixed_point(
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = 2.0, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
-    guarantee: bool | None = None,
+    guarantee: bool | None = None, batch: int | None = None,
     method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
@@ -134,7 +137,7 @@ def saddle(
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
-    guarantee: bool | None = None,
+    guarantee: bool | None = None, batch: int | None = None,
     method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
@@ -168,7 +171,7 @@ def inclusion(
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
-    guarantee: bool | None = None,
+    guarantee: bool | None = None, batch: int | None = None,
     method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,

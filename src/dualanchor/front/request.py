@@ -26,6 +26,7 @@ _POSITIVE = {"eps": True, "L": True, "L_mean": True, "M": True, "mu": False, "si
 _COUNTS: dict[str, tuple[int, float]] = {
     "budget": (1, require.LARGEST_COUNT),
     "max_samples": (1, require.LARGEST_COUNT),
+    "batch": (1, require.LARGEST_COUNT),
 }
 _COUNTS |= {"seed": (0, inf), "reps": (1, require.MOST_ROWS)}
 
@@ -44,6 +45,7 @@ class Request:
     sigma: float | None = None
     D: float | None = None
     affine: bool = False
+    batch: int | None = None
     method: Any = "auto"
     guarantee: bool | None = None
     confidence: float | None = None

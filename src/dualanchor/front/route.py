@@ -263,6 +263,7 @@ class Route:
             return composite.plan
         given: dict[str, Any] = {name: getattr(known, name) for name in ("L", "M", "D", "sigma", "mu")}
         given |= {"affine": self.request.affine, "L": None if self.request.L_from_M else known.L}
+        given["workers"] = self.request.batch
         if composite is not None:
             given |= {"mu": composite.modulus, "sharp_only": True}
         elif self.request.L_mean is not None:

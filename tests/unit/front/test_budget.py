@@ -125,3 +125,19 @@ def test_a_budget_too_small_for_a_certificate_is_told_why_there_is_none():
     assert alone.success
     assert codes(alone, "note", "warning") == ["not-checked"]
     assert da.root(Counted(), np.zeros(2), budget=64, L=1.0).certificate is not None
+
+
+@pytest.mark.parametrize("known", [{}, {"L": 1.0}, {"M": 1.0}, {"L": 1.0, "sigma": 0.3, "D": 2.0, "guarantee": True}])
+def test_rounds_have_as_many_samples_as_asked_for(known):
+    sizes = []
+
+    def sample(x, n, rng):
+        sizes.append(n)
+        return x - 1 + 0.2 * rng.normal(size=2) / np.sqrt(n)
+
+    result = da.root(sample, np.zeros(2), budget=8000, batch=40, check="L" not in known, **known)
+    assert result.success
+    assert result.nfev <= 8000
+    assert result.nit <= 8000 / 40
+    with pytest.raises(ArgumentError, match="root: batch must be"):
+        da.root(sample, np.zeros(2), budget=8000, batch=0)
