@@ -1,7 +1,7 @@
 """The default method where no theorem is wanted: which, why, and with how many samples per round."""
 
 from collections.abc import Callable
-from math import sqrt
+from math import hypot, sqrt
 
 from dualanchor.core.method import Method
 from dualanchor.core.schedule import Paired
@@ -38,7 +38,7 @@ def default_method(request: Request, evidence: Evidence) -> Callable[[int], Meth
     longest = None if seen is None else seen.largest_step
     if request.L is None:
         evidence.add("no-L")
-        step = 1.0 if longest is None else longest
+        step = _first_step(evidence) if longest is None else longest
     else:  # 1/L, shrunk by calibration
         step = 1 / request.L
         step = step if longest is None or longest >= _MUCH_SHORTER * step else longest
@@ -48,6 +48,13 @@ def default_method(request: Request, evidence: Evidence) -> Callable[[int], Meth
         return Auto(step, max(1, samples // size), size)
 
     return auto
+
+
+def _first_step(evidence: Evidence) -> float:
+    """Where no change of F was visible: a step that moves as far as calibration looked, in any units of F."""
+    seen = evidence.calibration
+    size = 0.0 if seen is None else hypot(seen.residual, seen.sigma)
+    return seen.radius / size if seen is not None and size > 0 else 1.0
 
 
 def _lipschitz(request: Request, evidence: Evidence) -> float | None:

@@ -141,3 +141,24 @@ def test_rounds_have_as_many_samples_as_asked_for(known):
     assert result.nit <= 8000 / 40
     with pytest.raises(ArgumentError, match="root: batch must be"):
         da.root(sample, np.zeros(2), budget=8000, batch=0)
+
+
+def test_without_a_step_seen_units_of_F_do_not_matter():
+    rng = np.random.default_rng(0)
+    A, root = rng.normal(size=(300, 40)), rng.normal(size=40)
+
+    def ratio(c):
+        def sample(x, n, rng):
+            i = rng.integers(300, size=n)
+            return c * (A[i].T @ (A[i] @ (x - root))) / n
+
+        result = da.root(sample, np.zeros(40), budget=1000, seed=2)
+        return np.linalg.norm(A.T @ (A @ (result.x - root))) / np.linalg.norm(A.T @ (A @ root)), result
+
+    ratios = []
+    for c in (2.0**-10, 1.0, 2.0**10):
+        value, result = ratio(c)
+        assert result.calibration.largest_step is None
+        ratios.append(value)
+    assert ratios[0] == pytest.approx(ratios[1], rel=1e-6)
+    assert ratios[2] == pytest.approx(ratios[1], rel=1e-6)
