@@ -51,7 +51,7 @@ def test_stopping_by_certificate(name):
     result, true = solved(problem, 21, eps=eps, L=known.L)
     assert result.success.all()
     assert_few(np.count_nonzero(true > eps), REPS)
-    assert_few(np.count_nonzero(true > result.certificate.upper), REPS)
+    assert_few(np.count_nonzero(true > result.certificate.upper * (1 + 1e-9)), REPS)  # exact ones, but for rounding
     plan = da.plan(eps=eps, L=known.L, D=known.D, sigma=known.sigma, mu=known.mu)
     assert np.median(result.nfev) <= 4 * plan.samples
     assert result.nfev.mean() <= 4 * plan.samples
@@ -136,7 +136,7 @@ def test_planned_runs_keep_their_promise():
     assert result.success.all()
     squares = true**2
     assert squares.mean() + 4.75 * squares.std(ddof=1) / np.sqrt(REPS) <= 0.2**2
-    assert_few(np.count_nonzero(true > result.certificate.upper), REPS)
+    assert_few(np.count_nonzero(true > result.certificate.upper * (1 + 1e-9)), REPS)  # exact ones, but for rounding
 
 
 PURPOSES = {

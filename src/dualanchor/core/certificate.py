@@ -17,6 +17,7 @@ RULE_TEXTS = {
     "min": "asymptotic",
     "any-distribution": "for every distribution with sigma <= {:.4g}",
     "sub-gaussian": "for sub-Gaussian noise with sigma <= {:.4g}",
+    "exact": "exact",
 }
 
 
@@ -34,10 +35,11 @@ class Certificate:
         The bounds, each with the stated confidence by itself; infinite where samples were too large to be squared. The
         lower one is asymptotic whatever the rule.
     squared : float or array, the unbiased estimate of ‖F(x)‖²; may be negative; average this one, not `residual`
-    sigma : float or array, the estimated noise of one sample, the root of its variance E‖F̂(x; ξ) - F(x)‖²
-    confidence : float, the probability that the procedure is right
+    sigma : float or array, the estimated noise of one sample, the root of its variance E‖F̂(x; ξ) - F(x)‖²; 0 if exact
+    confidence : float, the probability that the procedure is right; 1 if exact
     samples, groups : int, samples at each point (an array where they differ), and into how many groups they were cut
-    rule, assumed_sigma : how the bound was made, as named in `certify`, and the noise that it assumes at most, if any
+    rule, assumed_sigma : how the bound was made, as named in `certify`, and the noise that it assumes at most, if any;
+        the rule "exact" is a pass over all components of a finite sum, with `lower` = `upper` = `residual`
     findings : tuple of Finding, what the bound rests on and what to watch
     composite : bool, whether the residual is that of F(x) + g with g in G(x)
     """
@@ -55,6 +57,28 @@ class Certificate:
     assumed_sigma: float | None = None
     composite: bool = False
 
+    @classmethod
+    def exact(cls, residuals: Array, components: int, single: bool = False) -> Self:
+        """The certificate of residuals (rows,) that were computed from all components of a finite sum."""
+        sizes = np.where(np.isfinite(residuals), residuals, np.inf).astype(float)
+        numbers = dict.fromkeys(("residual", "lower", "upper"), sizes) | {
+            "squared": sizes**2,
+            "sigma": np.zeros_like(sizes),
+        }
+        given: dict[str, Any] = {name: float(values[0]) if single else values for name, values in numbers.items()}
+        findings = (Finding.of("exact-residual", components=components),)
+        return cls(**given, confidence=1.0, samples=components, groups=1, rule="exact", findings=findings)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it rests on all components of a finite sum, not on samples."""
+        return self.rule == "exact"
+
+    @property
+    def draws(self) -> Any:
+        """Fresh samples at each point; a pass over all components draws none."""
+        return 0 * self.samples if self.is_exact else self.samples
+
     def holds_for(self, eps: float) -> Any:
         r"""Whether the certificate says :math:`\|F(x)\| \le` `eps`; an array for several points."""
         return bool(self.upper <= eps) if np.ndim(self.upper) == 0 else np.asarray(self.upper) <= eps
@@ -67,8 +91,11 @@ class Certificate:
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
         """The certificate that `to_dict` wrote down; an error if its numbers cannot be those of one."""
         given = {name: facts[name] for name in cls.__dataclass_fields__ if name in facts}
-        check.probability(facts["confidence"], "confidence")
         check.choice(facts["rule"], "rule", RULE_TEXTS)
+        if facts["rule"] == "exact":
+            check.number(facts["confidence"], "confidence", least=1.0, below=1 + 1e-9)
+        else:
+            check.probability(facts["confidence"], "confidence")
         check.count(facts["groups"], "groups")
         if facts.get("assumed_sigma") is not None:
             check.number(facts["assumed_sigma"], "assumed_sigma")
@@ -106,6 +133,8 @@ class Certificate:
         each, points = (" each", f" at each of {np.size(self.upper)} points") if np.ndim(self.upper) else ("", "")
         basis = RULE_TEXTS[self.rule].format(self.assumed_sigma)
         norm = "||F(x) + g||" if self.composite else "||F(x)||"
+        if self.is_exact:
+            return f"{norm} = {residual} with confidence 100 % (exact, from all {samples} components{points})"
         bound = f"{norm} <= {upper} with confidence {100 * self.confidence:g} %{each} ({basis})"
         return f"{bound}; estimate {residual} from {samples} fresh samples{points}"
 

@@ -197,6 +197,8 @@ _ROUTES: Texts = {
     "route-budget": "a budget and no guarantee asked for: averaging, or Dual-OHM where averaging is seen to be biased",
     "route-certified": _route_certified,
     "route-method": "the method asked for",
+    "route-passes": "a finite sum, and room for {passes:,} passes over its {components:,} components: SVRG, with exact "
+    "residuals after each epoch",
     "route-start": "x0 reaches eps as it is: nothing was run",
     "extragradient": _extragradient,
     "mirror-prox": "a prox and no L: the mean of mirror-prox steps, multiplicative on simplices, their length found on "
@@ -274,6 +276,7 @@ _RUN_NOTES: Texts = {
     "samples-rounded-down": "{used:,} of {given:,} samples were used: {groups} groups of {size:,}",
     "asymptotic": "asymptotic: noise that shows only in rare samples can make the bound too small",
     "few-groups": "{groups} groups instead of {usual}: with {samples} samples or more the bound is more reliable",
+    "exact-residual": "exact: one pass over all {components:,} components",
     "samples-agree": "all samples agree exactly: right without noise, but noise that no sample showed cannot be seen",
 }
 _CERTIFICATE_WARNINGS = {

@@ -84,16 +84,16 @@ class Evidence:
         self.evals += evals
         self.draws += draws
 
-    def calibrate(self, samples: int, needed: bool = False) -> None:
-        """Calibrate, if there is a reason to, and warn of what contradicts the assumptions; raises Refused."""
+    def calibrate(self, samples: int, needed: bool = False, ignoring: tuple[str, ...] = ()) -> None:
+        """Calibrate, if there is a reason to, and warn of contradictions, `ignoring` some codes; raises Refused."""
         samples = max(samples, MIN_PILOT_SAMPLES) if needed else samples
         if not samples or not (self.request.check or needed):
             return
         composite, half = self.composite, samples // 2
         if composite is None:
             seen = self.calibrated("calibration", self.oracle, self.one_x0, samples)
-            expected = ("not-cocoercive",) if self.request.merely_monotone else ()
-            warned = [one for one in seen.warnings if one.code not in expected]
+            ignoring += ("not-cocoercive",) if self.request.merely_monotone else ()
+            warned = [one for one in seen.warnings if one.code not in ignoring]
             self.start, found = seen.start_certificate(), [*warned, *contradictions(self.request, seen, True)]
         elif (alone := composite.alone) is not None:
             seen = self._charged(alone)
@@ -129,15 +129,24 @@ class Evidence:
         self.calibration_samples += np.array([seen.draws, seen.evals])
         return seen
 
-    def conclude(self, result: Result, samples: int, plan: Plan | None = None, claim: Claim | None = None) -> Result:
+    def conclude(
+        self,
+        result: Result,
+        samples: int,
+        plan: Plan | None = None,
+        claim: Claim | None = None,
+        exact: Certificate | None = None,
+    ) -> Result:
         """A run's result, judged by a certificate; `claim` is what a theorem says unless something contradicts it.
+
+        The certificate is `exact` or, without, made with this number of samples.
 
         Without success where the certificate shows a residual above eps, or above the bound of a theorem that was asked
         for; where nothing stands behind eps or a guarantee any more; and where the residual has visibly grown or, with
         a plain budget, not visibly fallen. Rows that have visibly grown or diverged return x0.
         """
         eps, below = self.request.eps, np.asarray(True)
-        certificate, result = self._certified(result, samples)
+        certificate, result = self._certified(result, samples) if exact is None else (exact, result)
         if plan is not None and claim is not None:
             holds, below = self._check_theorem(result, claim, certificate)
             claim = claim if holds else Claim(ClaimKind.NONE)
@@ -147,7 +156,7 @@ class Evidence:
         if claim is None or not claim.by_theorem:
             upper = np.full(result.shape, inf) if certificate is None else np.asarray(certificate.upper)
             if eps is not None:
-                claim = certified_claim(upper, eps, self.request.level)
+                claim = certified_claim(certificate, eps, self.request.level)
                 result = _only_where(upper <= eps, result)
             elif plan is not None:
                 result = _only_where(np.zeros(result.shape, bool), result)
@@ -156,7 +165,8 @@ class Evidence:
     def finish(self, result: Result, certificate: Certificate | None, plan: Plan | None, claim: Claim | None) -> Result:
         """The result with everything that is known about it."""
         if result.residual is None and certificate is not None:
-            result = replace(result, residual=certificate.residual, residual_kind="estimated")
+            kind = "true" if certificate.is_exact else "estimated"
+            result = replace(result, residual=certificate.residual, residual_kind=kind)
         if self.calibration is not None:
             draws, evals = self.calibration_samples.tolist()
             self.add("calibration-samples", samples=draws, evals=evals)
@@ -197,16 +207,25 @@ class Evidence:
             return None, result
         self.findings += [one for one in made.findings if one.code == "samples-agree"]
         made = made if sound.all() else made.spread(sound)
-        used = made.samples * sound if result.shape else made.samples
-        self.add("certificate-samples", samples=made.samples)
-        return made, replace(result, nfev=result.nfev + used, draws=result.draws + used)
+        rows = sound if result.shape else 1
+        if not made.is_exact:
+            self.add("certificate-samples", samples=made.samples)
+        return made, replace(result, nfev=result.nfev + made.samples * rows, draws=result.draws + made.draws * rows)
 
     def _bound_start_residual(self, samples: int) -> int:
-        """Where calibration says little about the residual at x0, spend a third of a certificate's samples on it."""
-        known = self.start is not None and self.start.upper < 2 * self.start.lower
-        if known or samples < 2 * MIN_SAMPLES:
+        """Where calibration says little about the residual at x0, spend a third of a certificate's samples on it.
+
+        Of a finite sum it is computed exactly where the samples pay for a pass there and another one at x.
+        """
+        n, start, third = self.oracle.components or inf, self.start, max(MIN_SAMPLES, samples // 3)
+        known = start is not None and (start.is_exact or (start.upper < 2 * start.lower and 2 * n > samples))
+        if 2 * n <= samples:
+            third = max(int(n), MIN_SAMPLES)
+        elif n <= samples:  # of which n are for x
+            third = min(third, samples - int(n))
+        if known or samples < 2 * MIN_SAMPLES or third < MIN_SAMPLES:
             return 0
-        self.start = self.certify_start(max(MIN_SAMPLES, samples // 3))
+        self.start = self.certify_start(third)
         return int(self.start.samples)
 
     def certify_start(self, samples: int, before_run: bool = False) -> Certificate:
@@ -217,8 +236,9 @@ class Evidence:
         with watched(oracle, self.request, self.evals) if before_run else nullcontext(oracle) as oracle:
             F = Session(oracle, streams)
             made = self._certificate("start", F, x, samples, confidence=self.request.level, single=True)
-        self.charge(made.samples, made.samples)
-        self.add("start-residual-samples", samples=made.samples)
+        self.charge(made.samples, made.draws)
+        if not made.is_exact:
+            self.add("start-residual-samples", samples=made.samples)
         return made
 
     def _certificate(self, name: str, F: Session, x: Array, samples: int, **options: Any) -> Certificate:
@@ -251,7 +271,7 @@ class Evidence:
         lower, upper, residual = (np.asarray(getattr(certificate, name)) for name in ("lower", "upper", "residual"))
         grown, fallen = (lower > start.upper) & ~diverged, has_fallen(certificate, start)
         worse = ~fallen & (upper > _FAR * start.upper)
-        if start.sigma == 0:  # noise that only the end shows leaves the start open
+        if start.sigma == 0 and not start.is_exact:  # noise that only the end shows leaves the start open
             hidden = np.asarray(certificate.sigma) > 0
             grown, worse = grown & ~hidden, worse & ~hidden
         if result.residual_kind == "true" and np.count_nonzero(result.history.k == 0) == lower.size:

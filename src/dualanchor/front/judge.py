@@ -1,7 +1,6 @@
 """What samples say about constants that were given, about x0, and about eps."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -35,8 +34,10 @@ def has_fallen(here: Certificate, start: Certificate) -> Array:
     """Whether the residual here is seen to be below `_STAYED` times that at the start: a test of the estimated squares.
 
     At a residual that has stayed, it is wrong about one time in twenty where noise hides both, and hardly ever where
-    the residual at the start is visible.
+    the residual at the start is visible. Exact residuals are compared as they are.
     """
+    if here.is_exact and start.is_exact:
+        return (np.asarray(here.residual) < start.residual) | (np.asarray(here.residual) == 0)
     known = start.lower > 0
     at_start = start.squared - start.lower**2 if known else start.upper**2 - max(start.squared, 0.0)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -45,9 +46,10 @@ def has_fallen(here: Certificate, start: Certificate) -> Array:
         return np.asarray((fall > np.hypot(_STAYED**2 * at_start, reach)) | (np.asarray(here.upper) == 0))
 
 
-def certified_claim(upper: Any, eps: float, confidence: float) -> Claim:
-    """What certificates say about eps: that it holds, or what holds instead."""
-    worst = float(np.max(upper))
+def certified_claim(certificate: Certificate | None, eps: float, confidence: float) -> Claim:
+    """What a certificate says about eps: that it holds, or what holds instead; with its own confidence if exact."""
+    worst = np.inf if certificate is None else float(np.max(certificate.upper))
+    confidence = 1.0 if certificate is not None and certificate.is_exact else confidence
     if worst <= eps:
         return Claim(ClaimKind.CERTIFICATE, eps, confidence)
     return Claim(ClaimKind.NOT_REACHED, worst if np.isfinite(worst) else None, confidence)

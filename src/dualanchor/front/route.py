@@ -21,9 +21,11 @@ from dualanchor.core.types import Array
 from dualanchor.front.default import default_method
 from dualanchor.front.evidence import CompositeInfo, Evidence, Refused
 from dualanchor.front.judge import certified_claim
+from dualanchor.front.passes import pays_for_passes, solve_by_passes, two_passes_at_most
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share
 from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE, UntilCertified, certificate_of, findings_of
 from dualanchor.methods import make
+from dualanchor.methods.svrg import SVRG
 from dualanchor.run.checkpoint import digest_of
 from dualanchor.run.solve import solve
 from dualanchor.run.stop import Steps
@@ -101,13 +103,13 @@ class Route:
         evidence.start = certificate
         if certificate.upper > request.eps:
             return None
-        claim = certified_claim(certificate.upper, request.eps, request.level)
+        claim = certified_claim(certificate, request.eps, request.level)
         evidence.add("route-start")
         return self._without_run(Status.TARGET, certificate, claim)
 
     def _without_run(self, status: Status, certificate: Certificate | None, claim: Claim) -> Result:
         """The start as it is."""
-        result = self._run(
+        result = self.run(
             default_method(self.request, self.evidence)(self.request.limit),
             stop=Steps(0),
             checkpoint=None,
@@ -197,6 +199,8 @@ class Route:
 
     def _untuned(self) -> Result:
         """A budget to be spent by what works best."""
+        if pays_for_passes(self):
+            return solve_by_passes(self)
         request, evidence, least = self.request, self.evidence, 2 * MIN_PILOT_SAMPLES
         unknown = request.L is None and request.M is None
         if unknown and request.limit < least:
@@ -205,12 +209,14 @@ class Route:
         last = self._reserved(request.limit - MIN_PILOT_SAMPLES if unknown else request.limit)
         evidence.calibrate(calibration_share(request.limit), needed=unknown)
         spend = request.limit - last - evidence.evals
-        return evidence.conclude(self._run(default_method(request, evidence)(spend), budget=spend), last)
+        return evidence.conclude(self.run(default_method(request, evidence)(spend), budget=spend), last)
 
     def _named(self) -> Result:
         """A method of the user's choice."""
         request = self.request
         name = request.method if isinstance(request.method, str) else None
+        if name == SVRG.id and pays_for_passes(self):
+            return solve_by_passes(self)
         if request.eps is not None and name in PLANNED:
             if missing := [one for one in ("L", "sigma", "D") if getattr(request, one) is None]:
                 raise request.error(f"{name} is planned from L, sigma and D", f"no {', '.join(missing)}", "Pass them")
@@ -226,13 +232,15 @@ class Route:
         self._try_replay(method, request.limit - last - self.evidence.evals)
         spend = request.limit - last - self.evidence.evals
         self.evidence.add("route-method")
-        result = self._run(method(spend), budget=spend)
+        result = self.run(method(spend), budget=spend)
         if request.eps is not None:  # of which a tenth of max_samples may be far too much
             last = min(last, max(256, int(np.max(result.nfev))))
         return self.evidence.conclude(result, last)
 
     def _until_certified(self, method: Callable[[int], Method] | None = None, **why: Any) -> Result:
         """Stages, and a certificate after each, until one is good enough."""
+        if method is None and pays_for_passes(self):
+            return solve_by_passes(self)
         request, evidence = self.request, self.evidence
         unknown = request.L is None and request.M is None
         least = SHORTEST_STAGE + MIN_PILOT_SAMPLES + (MIN_PILOT_SAMPLES if unknown else 0)
@@ -248,14 +256,15 @@ class Route:
         limit = request.limit - evidence.evals
         make, start = method or default_method(self.request, self.evidence), evidence.fallback
         stages = UntilCertified(make, request.eps, request.level, limit, lambda rows: arrays.tile(start, rows))
-        result = self._run(stages, budget=limit, record=0)
+        result = self.run(stages, budget=limit, record=0)
         reached = np.asarray(result.status == Status.TARGET)
         findings = (*result.findings, *findings_of(result, request.eps))
         if Status.DIVERGED in np.atleast_1d(result.status):  # of the point that was left
             result = replace(result, residual=None, residual_kind=None)
         result = replace(result, success=reached if result.shape else bool(reached), findings=findings)
-        claim = certified_claim(result.state["upper"], request.eps, request.level)
-        return evidence.finish(result, certificate_of(result, request.level), None, claim)
+        certificate = certificate_of(result, request.level)
+        claim = certified_claim(certificate, request.eps, request.level)
+        return evidence.finish(result, certificate, None, claim)
 
     def _plan(self, **target: Any) -> Plan:
         known, composite = self._constants(), self.composite
@@ -291,9 +300,9 @@ class Route:
             self.evidence.charge(2, 1)
 
     def _run_plan(self, chosen: Plan, **options: Any) -> Result:
-        return self._run(chosen.method(), stop=Steps(chosen.stop) if chosen.stop else None, **options)
+        return self.run(chosen.method(), stop=Steps(chosen.stop) if chosen.stop else None, **options)
 
-    def _run(self, method: Method, **options: Any) -> Result:
+    def run(self, method: Method, **options: Any) -> Result:
         shared = {name: getattr(self.request, name) for name in ("seed", "reps", "callback", "progress", "checkpoint")}
         x0 = None if self.x0.ndim == 1 else self.x0
         return solve(self._problem(), method, **{**shared, "x0": x0, "check": False, **options})
@@ -303,10 +312,11 @@ class Route:
         return Problem(oracle, self.evidence.one_x0, constants=self._constants(), name=self.request.door)
 
     def _reserved(self, samples: int) -> int:
-        return certificate_share(samples) if self.request.certificate else 0
+        return two_passes_at_most(self.oracle, certificate_share(samples)) if self.request.certificate else 0
 
     def _certificate_beside(self, chosen: Plan) -> int:
-        return max(256, chosen.samples // 10) if self.request.certificate else 0
+        share = max(256, chosen.samples // 10)
+        return two_passes_at_most(self.oracle, share) if self.request.certificate else 0
 
 
 def _pilot_share(samples: int) -> int:

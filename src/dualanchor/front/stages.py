@@ -31,7 +31,8 @@ class UntilCertified(Staged):
 
     The first stage has no steps: x0 is certified as it is. Each later one starts from where the one before ended, or
     from the point with the smallest bound where that has turned out to be better.
-    The failure probability is split over the certificates of a row, the i-th gets 1/(i(i+1)) of it, so that none of
+    Of a finite sum the residual is exact where a pass takes no more evaluations than the stage. The failure probability
+    of other certificates is split over those of a row, the i-th gets 1/(i(i+1)) of it, so that none of
     them is wrong with the overall confidence. Every stage and every certificate has fresh samples, and what a row does
     depends on that row alone. The number of a stage is its length in samples.
     """
@@ -55,7 +56,9 @@ class UntilCertified(Staged):
 
     def begin(self, x0: Array) -> State:
         numbers = {name: np.full(len(x0), np.inf) for name in (*NUMBERS, "last", "width")}  # of the best, the latest
-        counts = {name: np.zeros(len(x0), np.int64) for name in ("tests", "half_doublings", "used", "certified")}
+        counts = {
+            name: np.zeros(len(x0), np.int64) for name in ("tests", "half_doublings", "used", "certified", "exact")
+        }
         return State(x=arrays.copy(x0), best=arrays.copy(x0), **numbers, **counts)
 
     def stage(self, number: int, memory: State) -> Stage:
@@ -76,6 +79,8 @@ class UntilCertified(Staged):
     def choose(self, number: int, memory: State, s: State, F: Session) -> IntArray:
         memory.x = s.x if number else self.start(len(s.x))
         rows, samples = np.arange(len(s.x)), int(_judging(number)) if number else _FIRST_CERTIFICATE
+        if (n := F.oracle.components) is not None and n <= max(number, FIRST_STAGE):
+            samples = max(samples, n)
         self._certify(rows, samples, memory, F)
         again, counts = self._worth_another(np.flatnonzero(memory.upper > self.eps), samples, memory, F)
         for count in np.unique(counts):  # rows that need about as many are certified together
@@ -133,12 +138,13 @@ class UntilCertified(Staged):
             level = 1 - (1 - self.level) / ((tests + 1) * (tests + 2))
             made = certificate_from_session(F.at(mask), arrays.take(memory.x, some), samples, confidence=level)
             memory.tests[some] += 1
-            memory.certified[some] += made.samples
+            memory.certified[some] += made.draws
             with np.errstate(invalid="ignore"):  # both may be infinite
                 memory.last[some], memory.width[some] = made.residual, made.upper - made.residual
             picked = made.upper < memory.upper[some]
             better = some[picked]
             memory.best, memory.used[better] = arrays.put(memory.best, better, memory.x[better]), made.samples
+            memory.exact[better] = made.is_exact
             for name in NUMBERS:
                 getattr(memory, name)[better] = getattr(made, name)[picked]
 
@@ -148,6 +154,8 @@ def certificate_of(result: Result, level: float) -> Certificate | None:
     memory = result.state
     if not memory["tests"].any():
         return None
+    if memory["exact"].all():
+        return Certificate.exact(memory["residual"], int(memory["used"].max()), not result.shape)
     numbers: dict[str, Any] = {name: memory[name] for name in NUMBERS} | {"samples": memory["used"]}
     if not result.shape:
         numbers = {name: values[0].item() for name, values in numbers.items()}
@@ -159,7 +167,7 @@ def certificate_of(result: Result, level: float) -> Certificate | None:
 def findings_of(result: Result, eps: float) -> Iterator[Finding]:
     """Where the samples of an `UntilCertified` run went and, if eps was not reached, what it would take."""
     memory = result.state
-    if memory["tests"].any():
+    if memory["certified"].any():
         yield Finding.of("certificate-samples", samples=memory["certified"] if result.shape else memory["certified"][0])
     row = int(memory["upper"].argmax())
     worst = float(memory["upper"][row])

@@ -174,15 +174,38 @@ def test_problem_start_point_and_result():
 
 
 def test_a_result_is_certified_on_the_instances_it_was_found_on():
-    """The estimates agree with the true residuals whatever the seed of the certificate: 1e6 samples, 6 noise units."""
+    """They agree with the true residuals whatever the seed of the certificate."""
     problem = da.problems.finite_sum_cocoercive(components=9, dimension=5, rank=4)  # random components
     result = da.solve(problem, "sgda", budget=50, reps=3, seed=11)
     certificate = da.certify(problem, result, samples=1_000_000, seed=5)
     assert certificate.upper.shape == (3,)
-    noise = certificate.sigma / 1000
-    assert (np.abs(certificate.residual - result.residual) < 6 * noise).all()
+    np.testing.assert_allclose(certificate.residual, result.residual, rtol=1e-12)
     elsewhere = da.certify(problem, result.x, samples=1_000_000, seed=5)  # nothing says where these points are from
-    assert (np.abs(elsewhere.residual - result.residual) > 20 * noise).any()
+    assert (np.abs(elsewhere.residual - result.residual) > 0.1 * result.residual).any()
+
+
+def test_a_finite_sum_is_certified_exactly_where_the_samples_pay_for_a_pass():
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    oracle, x = da.FiniteSum.rank_one(rows), np.array([1.0, -2.0, 0.5])
+    residual = np.linalg.norm(rows.T @ (rows @ x)) / 40
+    for options in ({}, {"rule": "any-distribution", "sigma": 50.0}):
+        exact = da.certify(oracle, x, samples=40, **options)
+        assert exact.residual == exact.lower == exact.upper == pytest.approx(residual, rel=1e-12)
+        assert (exact.rule, exact.confidence, exact.samples, exact.draws, exact.sigma) == ("exact", 1.0, 40, 0, 0.0)
+    assert [one.code for one in exact.findings] == ["exact-residual"]
+    assert "with confidence 100 % (exact, from all 40 components)" in exact.text
+    read = da.Certificate.from_dict(json.loads(json.dumps(exact.to_dict())))
+    assert (read.upper, read.is_exact) == (exact.upper, True)
+    with pytest.raises(da.errors.ArgumentError, match="confidence"):
+        da.Certificate.from_dict({**exact.to_dict(), "confidence": 0.5})
+    assert da.certify(oracle, x, samples=39).rule == "min"
+    both = da.certify(oracle, np.stack([x, 2 * x]), samples=100)
+    np.testing.assert_allclose(both.upper, [residual, 2 * residual], rtol=1e-12)
+
+
+def test_an_exact_certificate_at_a_point_that_overflows_is_infinite():
+    huge = da.FiniteSum(lambda x, i: np.full((i.size, 2), np.inf), 4)
+    assert da.certify(huge, np.ones(2), samples=16).upper == np.inf
 
 
 @pytest.mark.parametrize(

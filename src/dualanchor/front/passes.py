@@ -1,0 +1,54 @@
+"""Finite sums with room for several passes over all components: SVRG, whose residuals are exact."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dualanchor.advise.certify import MIN_SAMPLES
+from dualanchor.core import arrays
+from dualanchor.core.certificate import Certificate
+from dualanchor.core.oracle import Oracle
+from dualanchor.core.result import Result, Status
+from dualanchor.front.request import MIN_PILOT_SAMPLES, calibration_share
+from dualanchor.front.stages import FIRST_STAGE
+from dualanchor.methods.svrg import SVRG
+
+if TYPE_CHECKING:
+    from dualanchor.front.route import Route
+
+LEAST_PASSES = 5
+_ROUNDING = 1e-5  # of eps: sums in another order differ in their last digits
+
+
+def pays_for_passes(route: Route) -> bool:
+    """Whether what may be spent pays for several passes, and the operator can be evaluated twice on a batch."""
+    n, composite = route.oracle.components, route.composite
+    suited = composite is None or (composite.method is None and composite.plan is None)
+    return n is not None and bool(route.oracle.replayable) and suited and route.request.limit >= LEAST_PASSES * n
+
+
+def solve_by_passes(route: Route) -> Result:
+    """Run SVRG, to eps or for the budget; the certificate is the exact residual of the run itself."""
+    request, evidence, n = route.request, route.evidence, route.oracle.components
+    assert n is not None
+    pilot = calibration_share(request.limit) if request.eps is None else min(FIRST_STAGE, request.limit // 8)
+    evidence.calibrate(pilot, ignoring=("not-cocoercive", "noise-grows", "start-not-visible"))
+    evidence.add("route-passes", components=n, passes=request.limit // n)
+    eps = None if request.eps is None else request.eps * (1 - _ROUNDING)
+    elsewhere = route.composite is not None  # with a prox, a run begins at another point than x0
+    result = route.run(SVRG(components=n, eps=eps), budget=request.limit - evidence.evals - (n if elsewhere else 0))
+    if Status.INTERRUPTED in np.atleast_1d(result.status) or not request.certificate:
+        return evidence.conclude(result, 0)
+    size, first = (arrays.to_host(result.state[name])[:, 0] for name in ("size", "first"))
+    evidence.start = (
+        evidence.certify_start(max(n, MIN_SAMPLES)) if elsewhere else Certificate.exact(first[:1], n, single=True)
+    )
+    return evidence.conclude(result, 0, exact=Certificate.exact(size, n, single=not result.shape))
+
+
+def two_passes_at_most(oracle: Oracle, samples: int) -> int:
+    """Samples set aside for certificates; of a finite sum, one pass at x0 and one at x are enough."""
+    n = oracle.components
+    return samples if n is None else min(samples, max(2 * n, MIN_PILOT_SAMPLES))
