@@ -1,7 +1,7 @@
 """How often the upper bound of a certificate is right, and how far above the truth it lies.
 
 Writes two tables into docs/certificates.md, between the markers. Group means are drawn from their own law where there
-is a simple one (Gaussian, exponential, rare events); Student's t is summed. Takes less than a minute.
+is a simple one (Gaussian, exponential, rare events); the others are summed. Takes a few minutes.
 
     python tools/coverage_table.py            # print the tables and write them
     python tools/coverage_table.py --print    # print only
@@ -21,9 +21,10 @@ from dualanchor.theory.confidence import GroupMoments, group_moments, upper_by_b
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "certificates.md"
 CONFIDENCE = 0.95
-RARE = 0.02
+HELD = 1 << 24  # numbers at a time
 
 Bound = Callable[[GroupMoments, float], Any]
+Noise = Callable[[np.random.Generator, int, tuple[int, ...]], Any]
 
 
 class Cell(NamedTuple):
@@ -48,15 +49,42 @@ def exponential(rng: np.random.Generator, size: int, shape: tuple[int, ...]) -> 
     return rng.standard_gamma(size, size=shape) / size - 1
 
 
-def rare(rng: np.random.Generator, size: int, shape: tuple[int, ...]) -> Any:
-    return (rng.binomial(size, RARE, size=shape) / size - RARE) / np.sqrt(RARE * (1 - RARE))
+def rare(probability: float) -> Noise:
+    def noise(rng: np.random.Generator, size: int, shape: tuple[int, ...]) -> Any:
+        seen = rng.binomial(size, probability, size=shape) / size
+        return (seen - probability) / np.sqrt(probability * (1 - probability))
+
+    return noise
 
 
-NOISES = {
+def jumps(rng: np.random.Generator, size: int, shape: tuple[int, ...]) -> Any:
+    return np.sqrt(0.5) * (gaussian(rng, size, shape) + rare(0.0005)(rng, size, shape))
+
+
+def lognormal(rng: np.random.Generator, size: int, shape: tuple[int, ...]) -> Any:
+    total, mean = np.zeros(shape), np.exp(2.0)
+    for _ in range(size):
+        total += np.exp(2 * rng.standard_normal(shape))
+    return (total / size - mean) / (mean * np.sqrt(np.exp(4.0) - 1))
+
+
+def dominating(rng: np.random.Generator, size: int, shape: tuple[int, ...]) -> Any:
+    values = exponential(rng, size, shape)
+    d = shape[-1]
+    values[..., 0] *= np.sqrt(0.9 * d)
+    values[..., 1:] *= np.sqrt(0.1 * d / (d - 1))
+    return values
+
+
+NOISES: dict[str, Noise] = {
     "Gaussian": gaussian,
     "Student's t, 5 degrees of freedom": student,
     "exponential": exponential,
-    "rare (2 %)": rare,
+    "rare (2 %)": rare(0.02),
+    "rare (0.2 %)": rare(0.002),
+    "Gaussian and jumps (0.05 %)": jumps,
+    "lognormal (s = 2)": lognormal,
+    "exponential, 90 % in one direction": dominating,
 }
 """Means of `size` independent numbers with mean 0 and variance 1; the long tail of a skewed one points away from 0."""
 
@@ -83,15 +111,22 @@ def coverage(
 
     F(x) points along a coordinate, which is the worst direction for skewed noise.
     """
-    groups, size = group_sizes(samples)
+    groups, size = group_sizes(samples, dimension)
     unit = 1 / np.sqrt(groups * size)
-    means = NOISES[noise](rng, size, (reps, groups, dimension)) / np.sqrt(dimension)
-    at = 0.0
-    for name in levels:
-        level = LEVELS[name](groups * size)
-        means[:, :, 0] += level - at
-        at = level
-        upper = bound(group_moments(means), 1 - CONFIDENCE)
+    uppers: dict[str, list[Any]] = {name: [] for name in levels}
+    while reps > 0:
+        some = min(reps, max(1, HELD // (groups * dimension)))
+        reps -= some
+        means, at = NOISES[noise](rng, size, (some, groups, dimension)) / np.sqrt(dimension), 0.0
+        for name in levels:
+            level = LEVELS[name](groups * size)
+            means[:, :, 0] += level - at
+            at = level
+            m = group_moments(means)
+            seen = m.trace > groups * (1e-14 * m.norm) ** 2  # of a sampler that is random, nothing is certified else
+            uppers[name].append(np.where(seen, bound(m, 1 - CONFIDENCE), np.inf))
+    for name, parts in uppers.items():
+        upper, level = np.concatenate(parts), LEVELS[name](groups * size)
         yield name, Cell(float(np.mean(upper >= level)), float(np.median(upper - level)) / unit)
 
 
@@ -99,9 +134,9 @@ def lines(cases: list[tuple[str, int, int]], levels: Any, rng: np.random.Generat
     yield "| noise | d | samples | " + " | ".join(f"‖F(x)‖ = {name}" for name in levels) + " |"
     yield "|---|--:|--:|" + "--:|" * len(levels)
     for noise, d, samples in cases:
-        reps = 20_000 if d < 10 else 400
+        reps = 10_000 if d < 10 else 400
         cells = [
-            f"{100 * c.coverage:.1f} %, {c.excess:.1f}"
+            f"{100 * c.coverage:.1f} %, {c.excess:.1f}".replace("inf", "∞")
             for _, c in coverage(noise, samples, d, reps, rng, levels=levels)
         ]
         yield f"| {noise} | {d} | {samples:,} | " + " | ".join(cells) + " |"
@@ -109,7 +144,8 @@ def lines(cases: list[tuple[str, int, int]], levels: Any, rng: np.random.Generat
 
 def tables(rng: np.random.Generator) -> dict[str, str]:
     usual = [(noise, d, n) for noise in list(NOISES)[:3] for d in (1, 2, 500) for n in (100, 2000)]
-    hard = [(noise, 1, n) for noise in list(NOISES)[2:] for n in (16, 64, 256, 2048, 16384)]
+    hard = [(noise, 1, n) for noise in list(NOISES)[2:7] for n in (16, 64, 256, 2048, 16384)]
+    hard += [(noise, 1000, n) for noise in list(NOISES)[7:] for n in (256, 2048, 16384)]
     return {
         "coverage": "\n".join(lines(usual, tuple(LEVELS), rng)),
         "limits": "\n".join(lines(hard, ("σ",), rng)),

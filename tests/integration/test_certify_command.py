@@ -44,7 +44,7 @@ def test_numbers_are_those_of_the_library(tmp_path):
     assert out.pop("seed") == 8
     assert out.pop("claim") == expected.text
     assert out == json.loads(json.dumps(expected.to_dict()))
-    assert (out["samples"], out["groups"], out["confidence"]) == (480, 32, 0.9)
+    assert (out["samples"], out["groups"], out["confidence"]) == (500, 250, 0.9)
     assert run(*words).output == repr(expected) + "\n"
 
 

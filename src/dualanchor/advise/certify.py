@@ -1,7 +1,8 @@
 """How large is F at a point? An estimate and an upper confidence bound from fresh samples."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,16 @@ from dualanchor.core.types import Array
 from dualanchor.theory import confidence as bounds
 from dualanchor.theory.confidence import GroupMoments, group_moments
 
-MIN_SAMPLES, GROUPS, MIN_GROUPS = 16, 32, 8
-GROUP_SIZE = 8  # at least, as long as that leaves 8 groups: means of 8 are near enough to normal for skewed noise
+MIN_SAMPLES, GROUPS = 16, 256
+GROUP_SIZE = 2  # at least
+MANY_GROUPS = 2048  # to see the variance well, for points that are not long
+FEW_GROUPS, FEW_OF_LONG = 128, 32  # below, bounds are less reliable; at least so many for long points
 _PIECE = 1 << 20  # numbers that one draw may stand for; more are drawn in pieces
 _HELD = 1 << 25  # numbers that the group means of rows treated together may take
+_LONG = 1 << 25  # and those of one row, as long as that leaves 32 groups
 _LARGEST = 1e150  # larger means cannot be squared: the bound is infinite
-_BOUNDS: dict[str, Callable[[GroupMoments, float, float], Array]] = {  # of the moments, sigma^2/n and delta
-    "min": lambda m, _, delta: bounds.upper_by_both(m, delta),
-    "any-distribution": lambda m, variance, delta: bounds.upper_any_distribution(m.norm, variance, delta),
-    "sub-gaussian": lambda m, variance, delta: bounds.upper_sub_gaussian(m.norm, variance, delta),
-}
+_ROUNDING = 32  # times the precision: relative differences of group means that are put down to rounding
+RULES = ("min", "any-distribution", "sub-gaussian", "kurtosis")
 
 
 def certify(
@@ -40,11 +41,16 @@ def certify(
     seed: int = 0,
     rule: str = "min",
     sigma: float | None = None,
+    kurtosis: float | None = None,
 ) -> Certificate:
     r"""Bound :math:`\|F(x)\|` from fresh samples, and estimate it without bias.
 
     The samples come from streams of their own, independent of every run, so x may be what a run returned. They are cut
-    into 32 groups (fewer below 256 samples). With several points each bound holds with the given confidence by itself.
+    into 256 groups (fewer below 512 samples). With several points each bound holds with the given confidence by itself.
+
+    Samples that all agree are taken as they are if the oracle has no noise: it knows its operator, sigma = 0 is given,
+    or the sampler leaves `rng` alone. Else there may be noise that no sample showed: the bound is that of
+    "any-distribution" if sigma is known, infinite if not.
 
     Of a finite sum with n <= `samples` components the residual is computed exactly, in one pass over all of them: n
     evaluations, no draws, the rule "exact", confidence 1.
@@ -57,12 +63,15 @@ def certify(
         How many at each point, at least 16, better 256 or more; the largest multiple of the number of groups is used.
     confidence : float, the probability with which the claim is to be right, between 0 and 1
     seed : int, where the samples come from. Use a new seed if x was chosen by an earlier certificate
-    rule : {"min", "any-distribution", "sub-gaussian"}
-        "min": the smaller of two asymptotic bounds, no constant needed; noise that shows only in rare samples can make
-        it too small. "any-distribution": Cantelli's inequality, for every number of samples and every distribution
-        whose standard deviation is at most sigma; about twice as far above :math:`\|F(x)\|`. "sub-gaussian": likewise
-        for noise that is sub-Gaussian, in each direction with a variance proxy of at most :math:`\sigma^2`.
-    sigma : float, optional; the known bound for the last two rules; a problem's declared sigma if left out
+    rule : {"min", "any-distribution", "sub-gaussian", "kurtosis"}
+        "min": the smaller of two asymptotic bounds, no constant needed, corrected for what the largest samples say of
+        rare ones; noise that shows in none can make it too small. The others hold for every number of samples, for
+        every distribution with a standard deviation of at most sigma (about 1.4 times as far above :math:`\|F(x)\|` in
+        one dimension); or one that is also sub-Gaussian, in each direction with a variance proxy of at most
+        :math:`\sigma^2`; or one of any deviation with :math:`E\|\xi\|^4 \le` `kurtosis` :math:`(E\|\xi\|^2)^2`.
+    sigma : float, optional; the known bound for "any-distribution" and "sub-gaussian"; a problem's declared sigma if
+        left out
+    kurtosis : float, optional; for "kurtosis"; 3 for normal noise in one direction, 9 for exponential noise
 
     Examples
     --------
@@ -77,7 +86,8 @@ def certify(
     F, points, single = open_samples(oracle, x, seed=seed, purpose=Purpose.CERTIFICATE, owner="certify")
     if sigma is None and isinstance(oracle, Problem):
         sigma = oracle.constants.sigma
-    return certificate_from_session(F, points, samples, confidence=confidence, rule=rule, sigma=sigma, single=single)
+    options: dict[str, Any] = {"confidence": confidence, "rule": rule, "sigma": sigma, "kurtosis": kurtosis}
+    return certificate_from_session(F, points, samples, single=single, **options)
 
 
 def best_of(
@@ -123,6 +133,7 @@ def certificate_from_session(
     confidence: float = 0.95,
     rule: str = "min",
     sigma: float | None = None,
+    kurtosis: float | None = None,
     single: bool = False,
 ) -> Certificate:
     """As `certify`, for points (rows, d), from a session with streams that are independent of x.
@@ -131,19 +142,29 @@ def certificate_from_session(
     """
     samples = check.count(samples, "certify: samples", MIN_SAMPLES)
     confidence = check.probability(confidence, "certify: confidence")
-    if not isinstance(rule, str) or rule not in _BOUNDS:
-        raise unknown_name("certify: rule", rule, _BOUNDS)
-    known = 0.0
-    if rule != "min":
-        if sigma is None:
-            needs = f"certify: rule {rule!r} needs sigma, a known bound on the noise of one sample"
-            remedy = "Pass sigma=..., or use rule='min', which estimates the noise"
-            raise ArgumentError(needs, "no sigma, and no problem that declares one", remedy)
-        known = check.number(sigma, "certify: sigma", remedy="Pass a bound on the noise of one sample")
+    if not isinstance(rule, str) or rule not in RULES:
+        raise unknown_name("certify: rule", rule, RULES)
+    _require(rule, sigma, kurtosis)
+    known = None if sigma is None else check.number(sigma, "certify: sigma", remedy="Pass a bound on the noise")
     if (n := F.oracle.components) is not None and samples >= n:
         return Certificate.exact(arrays.row_norms(F(x, F.full_batch())), n, single)
-    groups, size = group_sizes(samples)
+    many = max(GROUPS, min(MANY_GROUPS, _PIECE // x.shape[1]))
+    groups, size = group_sizes(samples, x.shape[1], many if rule == "kurtosis" else GROUPS)
     m, finite = _moments(F, x, groups, size)
+    delta, variance = 1 - confidence, inf if known is None else known**2 / size
+    if rule == "min":
+        upper = bounds.upper_by_both(m, delta)
+    elif rule == "any-distribution":
+        upper = bounds.upper_any_distribution(m, variance, delta)
+    elif rule == "sub-gaussian":
+        upper = bounds.upper_sub_gaussian(m.norm, variance / groups, delta)
+    else:
+        kurtosis = check.number(kurtosis, "certify: kurtosis", least=1.0)
+        upper = bounds.upper_by_kurtosis(m, 3 + max(kurtosis - 3, 0) / size, delta)
+    unseen = np.zeros(len(finite), bool)
+    if rule in ("min", "kurtosis"):  # those that go by the noise seen
+        unseen = _unseen_noise(F, x, m, finite, known)
+        upper[unseen] = inf if known is None else bounds.upper_any_distribution(m, variance, delta)[unseen]
 
     def number(values: Array) -> Any:
         values = np.where(finite, values, np.inf)
@@ -151,23 +172,52 @@ def certificate_from_session(
 
     return Certificate(
         residual=number(np.sqrt(np.maximum(m.square, 0.0))),
-        lower=number(bounds.lower_by_square(m, 1 - confidence)),
-        upper=number(_BOUNDS[rule](m, known**2 / (groups * size), 1 - confidence)),
+        lower=number(bounds.lower_by_square(m, delta)),
+        upper=number(upper),
         squared=number(m.square),
         sigma=number(np.sqrt(size * m.trace)),
         confidence=confidence,
         samples=groups * size,
         groups=groups,
         rule=rule,
-        findings=tuple(_findings(m, finite, samples, size, rule, known)),
-        assumed_sigma=None if rule == "min" else known,
+        findings=tuple(_findings(m, finite, samples, size, rule, known, unseen)),
+        assumed_sigma=known if rule in ("any-distribution", "sub-gaussian") else None,
+        assumed_kurtosis=kurtosis if rule == "kurtosis" else None,
     )
 
 
-def group_sizes(samples: int) -> tuple[int, int]:
-    """Number and size of the groups: 32 if each has 8 samples at least, else fewer, but no fewer than 8."""
-    groups = min(GROUPS, max(MIN_GROUPS, samples // GROUP_SIZE))
-    return groups, samples // groups
+def _require(rule: str, sigma: float | None, kurtosis: float | None) -> None:
+    """Raise where a rule lacks the constant that it needs."""
+    missing = "sigma, a known bound on the noise of one sample" if rule in ("any-distribution", "sub-gaussian") else ""
+    if rule == "kurtosis":
+        missing, sigma = "kurtosis, a known bound on that of the noise", kurtosis
+    if missing and sigma is None:
+        word = missing.partition(",")[0]
+        remedy = f"Pass {word}=..., or use rule='min', which estimates the noise"
+        received = "no sigma, and no problem that declares one" if word == "sigma" else "none"
+        raise ArgumentError(f"certify: rule {rule!r} needs {missing}", received, remedy)
+
+
+def group_sizes(samples: int, dimension: int = 1, most: int = GROUPS) -> tuple[int, int]:
+    """Number and size of the groups: about 256 (32 for very long points), fewer below 512 samples, but 8 at least."""
+    size = max(GROUP_SIZE, samples // min(most, max(FEW_OF_LONG, _LONG // dimension)))
+    return samples // size, size
+
+
+def _unseen_noise(F: Session, x: Array, m: GroupMoments, finite: Array, sigma: float | None) -> Array:
+    """Which points have samples that all agree, to rounding, although they may be noisy."""
+    precision = _ROUNDING * float(np.finfo(arrays.numpy_dtype(x.dtype)).eps)
+    agree = finite & (m.trace <= m.groups * (precision * m.norm) ** 2)
+    if not agree.any() or sigma == 0:
+        return np.zeros(len(agree), bool)
+    some, points = F.oracle.take(agree), arrays.take(x, agree)
+    true = some.operator(points) if some.knows_operator else None
+    if true is not None:
+        norms = arrays.row_norms(true)
+        agree[agree] = norms > m.norm[agree] * (1 + precision) + precision * norms
+    elif some.is_noiseless(points, F.streams.take(agree)):
+        agree[:] = False
+    return agree
 
 
 def _moments(F: Session, x: Array, groups: int, size: int) -> tuple[GroupMoments, Array]:
@@ -206,16 +256,20 @@ def _group_mean(F: Session, x: Array, size: int) -> Array:
     return mean
 
 
-def _findings(m: GroupMoments, finite: Array, samples: int, size: int, rule: str, sigma: float) -> Iterator[Finding]:
+def _findings(
+    m: GroupMoments, finite: Array, samples: int, size: int, rule: str, sigma: float | None, unseen: Array
+) -> Iterator[Finding]:
     used, spread = m.groups * size, np.sqrt(size * m.trace)
-    asymptotic, few = rule == "min", {"groups": m.groups, "usual": GROUPS, "samples": GROUPS * GROUP_SIZE}
+    few = {"groups": m.groups, "usual": FEW_GROUPS, "samples": FEW_GROUPS * GROUP_SIZE}
+    assumed = rule in ("any-distribution", "sub-gaussian") and sigma is not None
     for code, found, values in (
         ("samples-rounded-down", used < samples, {"used": used, "given": samples, "groups": m.groups, "size": size}),
-        ("asymptotic", asymptotic, {}),
-        ("few-groups", asymptotic and m.groups < GROUPS, few),
-        ("samples-agree", finite.any() and not m.trace[finite].all(), {}),
+        ("asymptotic", rule == "min", {}),
+        ("few-groups", rule == "min" and samples < FEW_GROUPS * GROUP_SIZE, few),
+        ("noise-not-seen", unseen.any(), {"sigma": sigma}),
+        ("samples-agree", finite.any() and not (m.trace[finite & ~unseen]).all(), {}),
         ("samples-too-large", not finite.all(), {}),
-        ("spread-above-sigma", not asymptotic and (spread > 1.5 * sigma).any(), {"seen": spread.max(), "sigma": sigma}),
+        ("spread-above-sigma", assumed and (spread > 1.5 * (sigma or 0)).any(), {"seen": spread.max(), "sigma": sigma}),
         ("separate-confidence", len(finite) > 1, {}),
     ):
         if found:

@@ -97,7 +97,7 @@ def gap_from_session(
     prox.support(points[:1])  # raises where there is none, before anything is drawn
     if not np.all(prox.contains(points, tol=1e-5)):
         raise ArgumentError("certify_gap: x must be in the set", f"a point outside of {prox}", "Pass prox(x)")
-    groups, size = group_sizes(check.count(samples, "certify_gap: samples", MIN_SAMPLES))
+    groups, size = group_sizes(check.count(samples, "certify_gap: samples", MIN_SAMPLES), x.shape[1])
     c = student(groups, 1 - check.probability(confidence, "certify_gap: confidence"))
     means = arrays.to_host(group_means(F, x, groups, size)).astype(np.float64)
     with np.errstate(all="ignore"):  # infinite samples, whose bound is infinite

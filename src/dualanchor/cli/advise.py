@@ -78,8 +78,9 @@ def calibrate(problem: str, options: Any, as_json: bool, **given: Any) -> None:
 @click.option("--point", type=PATH, help="What `solve --save` wrote (npz), or an array (npy).  [default: the start]")
 @click.option("--confidence", type=float, default=0.95, show_default=True, help="Between 0 and 1.")
 @seed_option("Where the samples come from.")
-@click.option("--rule", default="min", show_default=True, help="Or, if sigma is known: any-distribution, sub-gaussian.")
+@click.option("--rule", default="min", show_default=True, help="Or any-distribution, sub-gaussian, kurtosis.")
 @click.option("--sigma", type=float, help="Known noise of one sample.  [default: what the problem declares]")
+@click.option("--kurtosis", type=float, help="Known kurtosis of the noise, for the rule of that name.")
 @json_option()
 def certify(problem: str, point: Path | None, options: Any, as_json: bool, **given: Any) -> None:
     """Bound the residual at a point of PROBLEM from fresh samples, with a stated confidence.

@@ -15,8 +15,9 @@ from dualanchor.core.types import Array
 NUMBERS = ("residual", "lower", "upper", "squared", "sigma")
 RULE_TEXTS = {
     "min": "asymptotic",
-    "any-distribution": "for every distribution with sigma <= {:.4g}",
-    "sub-gaussian": "for sub-Gaussian noise with sigma <= {:.4g}",
+    "any-distribution": "for every distribution with sigma <= {sigma:.4g}",
+    "sub-gaussian": "for sub-Gaussian noise with sigma <= {sigma:.4g}",
+    "kurtosis": "for every distribution with a kurtosis <= {kurtosis:.4g}",
     "exact": "exact",
 }
 
@@ -38,8 +39,9 @@ class Certificate:
     sigma : float or array, the estimated noise of one sample, the root of its variance E‖F̂(x; ξ) - F(x)‖²; 0 if exact
     confidence : float, the probability that the procedure is right; 1 if exact
     samples, groups : int, samples at each point (an array where they differ), and into how many groups they were cut
-    rule, assumed_sigma : how the bound was made, as named in `certify`, and the noise that it assumes at most, if any;
-        the rule "exact" is a pass over all components of a finite sum, with `lower` = `upper` = `residual`
+    rule, assumed_sigma, assumed_kurtosis
+        How the bound was made, as named in `certify`, and which noise it assumes at most, None where it does not. The
+        rule "exact" is a pass over all components of a finite sum, with `lower` = `upper` = `residual`.
     findings : tuple of Finding, what the bound rests on and what to watch
     composite : bool, whether the residual is that of F(x) + g with g in G(x)
     """
@@ -55,6 +57,7 @@ class Certificate:
     rule: str
     findings: tuple[Finding, ...] = ()
     assumed_sigma: float | None = None
+    assumed_kurtosis: float | None = None
     composite: bool = False
 
     @classmethod
@@ -97,8 +100,9 @@ class Certificate:
         else:
             check.probability(facts["confidence"], "confidence")
         check.count(facts["groups"], "groups")
-        if facts.get("assumed_sigma") is not None:
-            check.number(facts["assumed_sigma"], "assumed_sigma")
+        for name in ("assumed_sigma", "assumed_kurtosis"):
+            if facts.get(name) is not None:
+                check.number(facts[name], name)
         for name in NUMBERS:
             values = np.array(facts[name], dtype=float)  # None becomes nan
             given[name] = np.where(np.isnan(values), np.inf, values)[()]
@@ -131,7 +135,7 @@ class Certificate:
         """The statement, in a sentence."""
         upper, residual, samples = span(self.upper, ".4g"), span(self.residual, ".4g"), span(self.samples, ",")
         each, points = (" each", f" at each of {np.size(self.upper)} points") if np.ndim(self.upper) else ("", "")
-        basis = RULE_TEXTS[self.rule].format(self.assumed_sigma)
+        basis = RULE_TEXTS[self.rule].format(sigma=self.assumed_sigma, kurtosis=self.assumed_kurtosis)
         norm = "||F(x) + g||" if self.composite else "||F(x)||"
         if self.is_exact:
             return f"{norm} = {residual} with confidence 100 % (exact, from all {samples} components{points})"

@@ -179,6 +179,15 @@ def _batch_variance(v: Values) -> str:
     return f"{seen}: samples within a batch depend on each other, or it is not their mean (a sum?)"
 
 
+def _noise_not_seen(v: Values) -> str:
+    if v["sigma"] is not None:
+        return f"all samples agree, so the bound goes by the sigma of {v['sigma']:.4g} that was given"
+    return (
+        "all samples agree although they may be random: noise that none of them shows has no known size, so nothing "
+        "can be certified; give sigma (0 if there is no noise), or take more samples"
+    )
+
+
 def _spent(what: str) -> Callable[[Values], str]:
     def text(v: Values) -> str:
         counts = v["samples"] if isinstance(v["samples"], list) else [v["samples"]]
@@ -277,9 +286,10 @@ _RUN_NOTES: Texts = {
     "asymptotic": "asymptotic: noise that shows only in rare samples can make the bound too small",
     "few-groups": "{groups} groups instead of {usual}: with {samples} samples or more the bound is more reliable",
     "exact-residual": "exact: one pass over all {components:,} components",
-    "samples-agree": "all samples agree exactly: right without noise, but noise that no sample showed cannot be seen",
+    "samples-agree": "all samples agree: the oracle is taken to have no noise, and the bound to be exact",
 }
-_CERTIFICATE_WARNINGS = {
+_CERTIFICATE_WARNINGS: Texts = {
+    "noise-not-seen": _noise_not_seen,
     "samples-too-large": "some samples were infinite or too large to be squared",
     "spread-above-sigma": "the samples spread by {seen:.4g}, more than the sigma of {sigma:.4g} that the bound assumes",
 }

@@ -105,6 +105,10 @@ class Oracle(ABC):
         """Whether one batch can be evaluated at two points; finds out at x if that is not declared."""
         return bool(self.replayable)
 
+    def is_noiseless(self, x: Array, streams: Streams) -> bool:
+        """Whether samples at x cannot differ; if not, noise may be there that samples which agree do not show."""
+        return self.inner is not None and self.inner.is_noiseless(x, streams)
+
     def trace_nan(self) -> None:
         """Called when the last value was NaN: raise what is known of where that came from, beyond the point."""
         if self.inner is not None:

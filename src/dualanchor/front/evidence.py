@@ -205,7 +205,7 @@ class Evidence:
         except KeyboardInterrupt:
             self.add("certificate-interrupted")
             return None, result
-        self.findings += [one for one in made.findings if one.code == "samples-agree"]
+        self.findings += [one for one in made.findings if one.code in ("samples-agree", "noise-not-seen")]
         made = made if sound.all() else made.spread(sound)
         rows = sound if result.shape else 1
         if not made.is_exact:
@@ -245,7 +245,7 @@ class Evidence:
         """A certificate at points (rows, d); once, however often a call is resumed."""
         return self.request.once(
             name,
-            lambda: certificate_from_session(F, x, samples, **options),
+            lambda: certificate_from_session(F, x, samples, sigma=self.request.sigma, **options),
             Certificate.to_dict,
             Certificate.from_dict,
             [samples, digest_of(x)],

@@ -255,7 +255,9 @@ class Route:
         assert request.eps is not None
         limit = request.limit - evidence.evals
         make, start = method or default_method(self.request, self.evidence), evidence.fallback
-        stages = UntilCertified(make, request.eps, request.level, limit, lambda rows: arrays.tile(start, rows))
+        stages = UntilCertified(
+            make, request.eps, request.level, limit, lambda rows: arrays.tile(start, rows), request.sigma
+        )
         result = self.run(stages, budget=limit, record=0)
         reached = np.asarray(result.status == Status.TARGET)
         findings = (*result.findings, *findings_of(result, request.eps))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.advise.certify import certificate_from_session, group_sizes
+from dualanchor.advise.certify import MIN_SAMPLES, certificate_from_session, group_sizes
 from dualanchor.core import arrays
 from dualanchor.core.certificate import NUMBERS, Certificate
 from dualanchor.core.finding import Finding
@@ -42,6 +42,7 @@ class UntilCertified(Staged):
     level: float  # the confidence of all certificates of a row together
     limit: int  # samples that a row may spend in all
     start: Callable[[int], Array]  # what is certified first, for a number of rows: x0, or what stands for it
+    sigma: float | None = None  # as given, for samples that all agree
     step_size: Any = 1.0
 
     def describe(self) -> dict[str, Any]:
@@ -136,7 +137,8 @@ class UntilCertified(Staged):
             mask = np.zeros(len(memory.tests), bool)
             mask[some] = True
             level = 1 - (1 - self.level) / ((tests + 1) * (tests + 2))
-            made = certificate_from_session(F.at(mask), arrays.take(memory.x, some), samples, confidence=level)
+            part, points = F.at(mask), arrays.take(memory.x, some)
+            made = certificate_from_session(part, points, samples, confidence=level, sigma=self.sigma)
             memory.tests[some] += 1
             memory.certified[some] += made.draws
             with np.errstate(invalid="ignore"):  # both may be infinite
@@ -159,7 +161,7 @@ def certificate_of(result: Result, level: float) -> Certificate | None:
     numbers: dict[str, Any] = {name: memory[name] for name in NUMBERS} | {"samples": memory["used"]}
     if not result.shape:
         numbers = {name: values[0].item() for name, values in numbers.items()}
-    groups = group_sizes(int(memory["used"].min()))[0]
+    groups = group_sizes(max(MIN_SAMPLES, int(memory["used"].min())), memory["best"].shape[1])[0]
     findings = (Finding.of("joint-confidence", count=memory["tests"].max()), Finding.of("asymptotic"))
     return Certificate(**numbers, confidence=level, groups=groups, rule="min", findings=findings)
 
@@ -169,6 +171,8 @@ def findings_of(result: Result, eps: float) -> Iterator[Finding]:
     memory = result.state
     if memory["certified"].any():
         yield Finding.of("certificate-samples", samples=memory["certified"] if result.shape else memory["certified"][0])
+    if (np.isinf(memory["width"]) & np.isfinite(memory["last"])).any():
+        yield Finding.of("noise-not-seen", sigma=None)
     row = int(memory["upper"].argmax())
     worst = float(memory["upper"][row])
     factor = max(2.0, (worst / eps) ** 2)  # bounds fall at best like one over the root of the samples

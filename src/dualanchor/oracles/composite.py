@@ -132,6 +132,9 @@ class Composite(WrappedOracle):
     def is_replayable(self, x: Array, streams: Streams) -> bool:
         return super().is_replayable(self.primal(x), streams)
 
+    def is_noiseless(self, x: Array, streams: Streams) -> bool:
+        return super().is_noiseless(self.primal(x), streams)
+
     def describe(self) -> dict[str, Any]:
         prox: Any = self._prox
         name = getattr(prox, "__qualname__", type(prox).__name__)

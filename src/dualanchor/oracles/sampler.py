@@ -189,6 +189,13 @@ class Sampler(Shardable):
             self.replayable = arrays.same(F(x, batch), F(x, batch))
         return self.replayable
 
+    def is_noiseless(self, x: Array, streams: Streams) -> bool:
+        """Whether a sample leaves its generators alone; one that is drawn for this, outside of the budget."""
+        states = [handle.generator(0).bit_generator for handle in streams.handles]
+        before = [repr(one.state) for one in states]
+        self.mean(x, Batch(1, (streams.handles, 0)), 1)
+        return [repr(one.state) for one in states] == before
+
 
 def each(sample: Callable[[Array, np.random.Generator], Any]) -> Callable[[Array, int, np.random.Generator], Any]:
     """A function of n samples from one of a single sample: `each(f)(x, n, rng)` is the mean of n calls of `f(x, rng)`.

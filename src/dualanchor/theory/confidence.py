@@ -6,6 +6,7 @@ f/\|f\|, \bar g\rangle`, a scalar, so that no dimension enters, or by the unbias
 \mathrm{tr}\,S/K` of :math:`\|f\|^2`, which is sharper in high dimension near a root.
 """
 
+from math import inf, log, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,16 +15,23 @@ from dualanchor.core.arrays import in_double, namespace, to_host
 from dualanchor.core.types import Array
 
 _COLUMNS = 4096  # coordinates that are turned into double precision at a time
+_RARE = 4.0  # times the correction for skewness that the largest group mean calls for; see docs/certificates.md
+_CURVATURE = 0.0982  # log(1 + y + y^2/2) >= y - this y^2 for all y
 
 
 class GroupMoments(NamedTuple):
-    r"""K, and for each leading index :math:`\|\bar g\|`, tr S, :math:`\lambda` and tr :math:`S^2`."""
+    r"""K, and for each leading index :math:`\|\bar g\|`, tr S, :math:`\lambda`, tr :math:`S^2` and `outlier`.
+
+    That is how far, in the direction of :math:`\bar g`, the outermost group mean lies beyond :math:`\sqrt{2\ln K}`
+    standard deviations, where that of normal ones is expected; 0 if it does not.
+    """
 
     groups: int
     norm: Array
     trace: Array
     largest: Array
     squares: Array
+    outlier: Array
 
     @property
     def square(self) -> Array:
@@ -43,7 +51,7 @@ def group_moments(means: Array) -> GroupMoments:
     *lead, groups, dimension = means.shape
     xp = namespace(means)
     products = np.zeros((*lead, min(groups, dimension), min(groups, dimension)))
-    norm = np.zeros(lead)
+    norm, along = np.zeros(lead), np.zeros((*lead, groups))
     for start in range(0, dimension, _COLUMNS):
         part = in_double(means[..., start : start + _COLUMNS])
         first = part[..., :1, :]
@@ -51,13 +59,18 @@ def group_moments(means: Array) -> GroupMoments:
         shift = xp.mean(part, axis=-2, keepdims=True)
         part = part - shift
         norm += to_host(xp.sum((first + shift) ** 2, axis=(-2, -1)))
+        along += to_host(xp.sum(part * (first + shift), axis=-1))
         turned = part.swapaxes(-2, -1)
         products += to_host(part @ turned if groups <= dimension else turned @ part)
     products /= groups - 1
     trace = np.trace(products, axis1=-2, axis2=-1)
     squares = (products**2).sum(axis=(-2, -1))
     largest = np.maximum(np.linalg.eigvalsh(products)[..., -1], 0.0)
-    return GroupMoments(groups, np.sqrt(norm), trace, largest, squares)
+    norm = np.sqrt(norm)
+    along /= np.where(norm > 0, norm, 1.0)[..., None]
+    expected = sqrt(2 * log(groups) / (groups - 1)) * np.sqrt((along**2).sum(axis=-1))
+    outlier = np.maximum(along.max(axis=-1) - expected, 0.0)
+    return GroupMoments(groups, norm, trace, largest, squares, outlier)
 
 
 def upper_by_projection(m: GroupMoments, delta: float) -> Array:
@@ -87,13 +100,58 @@ def _by_square(m: GroupMoments, delta: float, sign: float) -> Array:
 
 
 def upper_by_both(m: GroupMoments, delta: float) -> Array:
-    """The smaller of `upper_by_projection` and `upper_by_square`, each at delta/2."""
-    return np.minimum(upper_by_projection(m, delta / 2), upper_by_square(m, delta / 2))
+    r"""The smaller of `upper_by_projection` and `upper_by_square`, each at delta/2, corrected for rare samples.
+
+    The mean of skewed noise has a quantile beyond Student's by :math:`(2c^2 + 1)\,\mu_3/(6\lambda K)` (Johnson). Noise
+    that shows in few samples has a third moment :math:`\mu_3` near :math:`\lambda` times the largest of them, and the
+    few seen tell little of it: the correction takes the outlier for :math:`\mu_3/\lambda`, four times.
+    """
+    smaller = np.minimum(upper_by_projection(m, delta / 2), upper_by_square(m, delta / 2))
+    c = student(m.groups, delta / 2)
+    return np.asarray(smaller + _RARE * (2 * c**2 + 1) / (6 * m.groups) * m.outlier)
 
 
-def upper_any_distribution(norm: Any, variance: Any, delta: float) -> Array:
-    r""":math:`\|\bar g\| + \sqrt{v(1-\delta)/\delta}`, v at least the variance of :math:`\bar g` in any direction."""
-    return np.asarray(norm + np.sqrt((1 - delta) / delta * np.asarray(variance)))
+def upper_any_distribution(m: GroupMoments, variance: float, delta: float) -> Array:
+    r""":math:`\|\bar g\| + D` for group means of any distribution with a variance of at most v in each direction.
+
+    D is Cantelli's :math:`\sqrt{v(1-\delta)/(\delta K)}` for few groups, else Catoni's. In the direction u of f let
+    :math:`y_k = \alpha\langle u, f - g_k\rangle`. By Markov's inequality :math:`\sum_k \ln(1 + y_k + y_k^2/2) \le
+    K\alpha^2 v/2 + \ln(1/\delta)` but with probability :math:`\delta`. The logarithm is at least :math:`y -
+    0.0982\,y^2`, and at least its maximum beyond where it has that, so D is the smaller root of :math:`D -
+    0.0982\,\alpha(D^2 + \lambda) = \alpha v/2 + \ln(1/\delta)/(K\alpha)`: about :math:`\sqrt{2v\ln(1/\delta)/K}`, and a
+    tenth more where one direction has all the noise.
+    """
+    K, L = m.groups, log(1 / delta)
+    cantelli = sqrt((1 - delta) / delta * variance / K)
+    if not variance or _catoni(K, L, variance, variance) >= cantelli:  # a choice that no sample enters
+        return np.asarray(m.norm + cantelli)
+    return np.asarray(m.norm + _catoni(K, L, variance, m.largest * (K - 1) / K))
+
+
+def _catoni(K: int, L: float, variance: float, largest: Any) -> Array:
+    alpha = sqrt(2 * L / (K * variance * (1 + 2 * _CURVATURE)))
+    bend = _CURVATURE * alpha
+    target = alpha * variance / 2 + L / (K * alpha) + bend * np.asarray(largest)
+    inside = 1 - 4 * bend * target
+    return np.where(inside >= 0, 2 * target / (1 + np.sqrt(np.maximum(inside, 0.0))), inf)
+
+
+def upper_by_kurtosis(m: GroupMoments, kurtosis: float, delta: float) -> Array:
+    r""":math:`\|\bar g\| + \sqrt{C\,\mathrm{tr}\,S(1-\delta_2)/(\delta_2 K)}` for group means of bounded kurtosis.
+
+    For any distribution with :math:`E\|g - f\|^4 \le \kappa (E\|g - f\|^2)^2`, whatever its variance, as in guaranteed
+    Monte Carlo (Hickernell et al.). The relative variance of tr S is at most :math:`V = (\kappa - 1)/K + 2/(K(K-1))`,
+    so by Cantelli's inequality tr S is at least 1/C of its mean, :math:`1/C = 1 - \sqrt{V(1-\delta_1)/\delta_1}`, but
+    with probability :math:`\delta_1`; once more for the mean. :math:`\delta_1 + \delta_2 = \delta` make the bound
+    smallest. It is infinite where there are too few groups.
+    """
+    K = m.groups
+    first = delta * np.linspace(0.02, 0.98, 97)
+    shrunk = 1 - np.sqrt(((kurtosis - 1) / K + 2 / (K * (K - 1))) * (1 - first) / first)
+    second = delta - first
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = np.min(np.where(shrunk > 0, (1 - second) / (second * shrunk * K), inf))
+    return np.asarray(m.norm + np.sqrt(factor * m.trace)) if factor < inf else np.full_like(m.norm, inf)
 
 
 def upper_sub_gaussian(norm: Any, variance: Any, delta: float) -> Array:

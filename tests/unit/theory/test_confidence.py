@@ -13,6 +13,12 @@ def literal(means):
     return np.linalg.norm(means.mean(axis=0)), np.trace(S), np.linalg.eigvalsh(S)[-1], np.trace(S @ S)
 
 
+def outlier(means):
+    """How far the outermost of K numbers lies above its mean, beyond sqrt(2 ln K) standard deviations."""
+    along = means @ means.mean(axis=0) / np.linalg.norm(means.mean(axis=0))
+    return max(0.0, along.max() - along.mean() - np.sqrt(2 * np.log(len(along))) * along.std(ddof=1))
+
+
 @pytest.mark.parametrize("d", [1, 5, 12, 40, 9000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_moments_equal_those_of_the_covariance(d, dtype):
@@ -28,7 +34,22 @@ def test_moments_equal_those_of_the_covariance(d, dtype):
                 np.linalg.norm(means[row].mean(axis=0, dtype=float)),
                 *(f(s**2 / 11) for f in (np.sum, np.max, lambda v: np.sum(v**2))),
             )
-        np.testing.assert_allclose([value[row] for value in m[1:]], expected, rtol=1e-9)
+        np.testing.assert_allclose([value[row] for value in m[1:5]], expected, rtol=1e-9)
+        assert m.outlier[row] == pytest.approx(outlier(means[row].astype(float)), abs=1e-6)
+
+
+def test_an_outlier_is_seen_and_corrected_for():
+    means = np.tile([1.0, 2.0, 2.0], (64, 1))
+    means[5] += [1.0, 2.0, 2.0]  # one group of 64, along the mean
+    m = c.group_moments(means)
+    assert (
+        m.outlier == pytest.approx(outlier(means)) == pytest.approx(3 * (1 - 1 / 64) - np.sqrt(2 * np.log(64)) * 3 / 8)
+    )
+    uncorrected = c.upper_by_both(m._replace(outlier=np.zeros(())), 0.05)
+    q = stats.t.ppf(0.975, 63)
+    assert c.upper_by_both(m, 0.05) - uncorrected == pytest.approx(4 * (2 * q**2 + 1) / (6 * 64) * m.outlier)
+    means[5] -= [2.0, 4.0, 4.0]  # towards zero: the mean is too small rather than too large
+    assert c.group_moments(means).outlier == 0
 
 
 def test_the_square_is_the_mean_of_products_of_different_groups():
@@ -54,8 +75,8 @@ def test_without_noise_every_bound_is_the_norm(d):
         assert bound(m, 0.05) == pytest.approx(np.linalg.norm(f), rel=1e-15)
 
 
-def moments(groups=32, norm=1.0, trace=4.0, largest=2.0, squares=6.0):
-    return c.GroupMoments(groups, *(np.asarray(v, dtype=float) for v in (norm, trace, largest, squares)))
+def moments(groups=32, norm=1.0, trace=4.0, largest=2.0, squares=6.0, outlier=0.0):
+    return c.GroupMoments(groups, *(np.asarray(v, dtype=float) for v in (norm, trace, largest, squares, outlier)))
 
 
 @pytest.mark.parametrize("delta", [0.5, 0.05, 1e-4])
@@ -112,10 +133,48 @@ def test_cantelli_is_attained_by_its_two_point_law():
     high = np.sqrt(variance * delta / (1 - delta))
     assert delta * low + (1 - delta) * high == pytest.approx(0.0)
     assert delta * low**2 + (1 - delta) * high**2 == pytest.approx(variance)
-    f = 100.0
-    assert c.upper_any_distribution(f + low, variance, delta) == pytest.approx(f)
-    assert c.upper_any_distribution(f + high, variance, delta) > f
-    assert c.upper_any_distribution(f + low, 0.99 * variance, delta) < f
+    f, few = 100.0, 1  # group
+    assert c.upper_any_distribution(moments(few, f + low), few * variance, delta) == pytest.approx(f)
+    assert c.upper_any_distribution(moments(few, f + high), few * variance, delta) > f
+    assert c.upper_any_distribution(moments(few, f + low), 0.99 * few * variance, delta) < f
+
+
+def test_the_logarithm_of_catoni_is_above_its_parabola_as_far_as_that_grows():
+    y = np.linspace(-60, 60, 600_001)
+    top = 1 / (2 * c._CURVATURE)
+    below = np.where(y < top, y - c._CURVATURE * y**2, top / 2)
+    assert (np.log(1 + y + y**2 / 2) >= below - 1e-15).all()
+
+
+@pytest.mark.parametrize("law", ["normal", "exponential", "one far out"])
+def test_the_bound_for_any_distribution_is_beyond_the_exact_one_of_catoni(law):
+    """In one dimension: the largest f that the inequality of the docstring admits, found on a grid."""
+    rng, K, delta, variance = np.random.default_rng(6), 256, 0.05, 1.0
+    g = {
+        "normal": rng.normal(size=K),
+        "exponential": rng.standard_exponential(K) - 1,
+        "one far out": np.where(np.arange(K) == 3, 20.0, 0.0),
+    }[law] + 5
+    upper = float(c.upper_any_distribution(c.group_moments(g[:, None]), variance, delta))
+    alpha = np.sqrt(2 * np.log(1 / delta) / (K * variance * (1 + 2 * c._CURVATURE)))
+    f = np.linspace(g.mean(), g.mean() + 3, 3001)
+    y = alpha * (f[:, None] - g)
+    admitted = np.log(1 + y + y**2 / 2).sum(axis=1) <= K * alpha**2 * variance / 2 + np.log(1 / delta)
+    exact = f[admitted][-1]
+    assert exact <= upper + 1e-3
+    assert upper - g.mean() < (0.63 if law != "one far out" else 0.8) * np.sqrt(19 / K)  # Cantelli's is sqrt(19/K)
+    assert admitted[: np.count_nonzero(admitted)].all()
+
+
+def test_a_bound_by_kurtosis_is_the_written_formula_for_the_best_split():
+    K, kurtosis, delta = 1024, 5.0, 0.05
+    m = moments(K, norm=1.0, trace=4.0)
+    V = (kurtosis - 1) / K + 2 / (K * (K - 1))
+    splits = delta * np.linspace(0.3, 0.7, 401)
+    C = 1 / (1 - np.sqrt(V * (1 - splits) / splits))
+    expected = 1 + np.sqrt(C * 4.0 * (1 - delta + splits) / ((delta - splits) * K)).min()
+    assert c.upper_by_kurtosis(m, kurtosis, delta) == pytest.approx(expected, rel=1e-3)
+    assert c.upper_by_kurtosis(moments(32), kurtosis, delta) == np.inf  # too few groups to bound the variance
 
 
 def test_sub_gaussian_covers_gaussian_noise():
