@@ -106,7 +106,7 @@ SUMS = {
 
 def by_name(name: str) -> Callable[[Sum, int, int], float]:
     def residual(one: Sum, evaluations: int, seed: int) -> float:
-        method: Any = da.SVRG(components=one.n) if name == "svrg" else name
+        method: Any = da.SVRG(components=one.n, budget=evaluations) if name == "svrg" else name
         return float(da.solve(one.problem, method, budget=evaluations, seed=seed, record=0, check=False).residual)
 
     return residual

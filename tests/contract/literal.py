@@ -453,9 +453,11 @@ def svrg(m: Any, x0: Any, S: Samples, steps: int) -> Any:
             *_, sums, _ = epoch(w, Fw, a, 16, steps - k)
             a, k = fit(sums, a, length) / part, min(steps, k + 16)
     while k < steps and norm(Fw) > (m.eps or 0) and a * length * norm(Fw) > 2.0**-52 * norm(w):
-        z, mean, sums, far = epoch(w, Fw, a, length, steps - k)
-        k += length
-        found, longer, lower = fit(sums, a, length), min(2 * length, longest), False
+        room = ((m.budget or 10**9) - S.evals - n) // (2 * B)
+        count = min(length, room) if room >= 16 else length
+        z, mean, sums, far = epoch(w, Fw, a, count, steps - k)
+        k += count
+        found, longer, lower = fit(sums, a, count), min(2 * length, longest), False
         for point in () if far else (z, mean):
             if k >= steps or lower:
                 break

@@ -38,7 +38,8 @@ def solve_by_passes(route: Route) -> Result:
     evidence.add("route-passes", components=n, passes=request.limit // n)
     eps = None if request.eps is None else request.eps * (1 - _ROUNDING)
     elsewhere = route.composite is not None  # with a prox, a run begins at another point than x0
-    result = route.run(SVRG(components=n, eps=eps), budget=request.limit - evidence.evals - (n if elsewhere else 0))
+    spend = request.limit - evidence.evals - (n if elsewhere else 0)
+    result = route.run(SVRG(components=n, eps=eps, budget=spend), budget=spend)
     if Status.INTERRUPTED in np.atleast_1d(result.status) or not request.certificate:
         return evidence.conclude(result, 0)
     size, first = (arrays.to_host(result.state[name])[:, 0] for name in ("size", "first"))

@@ -13,6 +13,7 @@ from dualanchor.core.oracle import no_full_pass
 from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage, Staged
+from dualanchor.core.streams import per_row
 from dualanchor.core.types import Array, IntArray
 
 LONGEST = 256  # steps of an epoch: its samples are about one pass, so larger sums have larger batches
@@ -111,6 +112,7 @@ class SVRG(Staged):
     components : int, n
     small_batch : int, optional, B; None stands for :math:`\lceil n/256 \rceil`
     eps : float, optional; the run ends at an exact residual of at most eps
+    budget : int, optional, evaluations in all, as by name: the last epoch is shortened so that a pass can follow it
 
     Examples
     --------
@@ -124,6 +126,7 @@ class SVRG(Staged):
     components: Any = None
     small_batch: Any = None
     eps: Any = None
+    budget: Any = None
 
     id = "svrg"
     title = "SVRG, variance-reduced epochs with exact residuals, for finite sums"
@@ -134,8 +137,7 @@ class SVRG(Staged):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_positive(*(name for name in ("step_size", "eps") if getattr(self, name) is not None))
-        if self.small_batch is not None:
-            self.require_counts("small_batch")
+        self.require_counts(*(name for name in ("small_batch", "budget") if getattr(self, name) is not None))
 
     @property
     def needs(self) -> frozenset[str]:
@@ -175,17 +177,17 @@ class SVRG(Staged):
                 reach = xp.where(reach > 0, reach, reach + 1)
                 memory.step = _FIRST_MOVE * reach / (_TRIAL * xp.where(memory.size > 0, memory.size, 0 * reach + 1))
                 return self._unless_ended(memory, np.full(len(s.x), _FIRST_TRIAL))
-            return self._next_epoch(memory)
+            return self._next_epoch(memory, F)
         if number in (_FIRST_TRIAL, _SECOND_TRIAL):
             trial = _fit(s, memory, memory.steps)
             memory.step = trial / 100 if number == _FIRST_TRIAL else trial
-            return np.full(len(s.x), _SECOND_TRIAL) if number == _FIRST_TRIAL else self._next_epoch(memory)
+            return np.full(len(s.x), _SECOND_TRIAL) if number == _FIRST_TRIAL else self._next_epoch(memory, F)
         if number > _EPOCH:
             memory.last, memory.mean = s.x, s.total / (number - _EPOCH)
             memory.fit = _fit(s, memory, number - _EPOCH)
             given_up = s.step == 0
             memory.step = xp.where(given_up, xp.minimum(memory.step / 4, memory.fit), memory.step)
-            return np.where(arrays.to_host(given_up)[:, 0], self._next_epoch(memory), _LAST)
+            return np.where(arrays.to_host(given_up)[:, 0], self._next_epoch(memory, F), _LAST)
         size = arrays.row_squares(s.value)[:, None] ** 0.5
         lower = size < memory.size
         memory.x, memory.value = xp.where(lower, s.x, memory.x), xp.where(lower, s.value, memory.value)
@@ -195,10 +197,10 @@ class SVRG(Staged):
             longer = xp.minimum(2 * memory.step, xp.maximum(memory.fit, memory.step))
             memory.step = xp.where(lower, longer, memory.step)
             memory.steps = xp.where(lower, doubled, memory.steps)
-            return np.where(arrays.to_host(lower)[:, 0], self._next_epoch(memory), _MEAN)
+            return np.where(arrays.to_host(lower)[:, 0], self._next_epoch(memory, F), _MEAN)
         memory.steps = doubled
         memory.step = xp.where(lower, memory.step, xp.minimum(memory.step / 4, memory.fit))
-        return self._next_epoch(memory)
+        return self._next_epoch(memory, F)
 
     def point(self, number: int, memory: State, s: State) -> Array:
         return memory.x
@@ -210,8 +212,12 @@ class SVRG(Staged):
         reached = arrays.to_host(memory.size)[:, 0] <= (self.eps or 0.0)
         return [Status.TARGET if one else Status.HORIZON for one in reached]
 
-    def _next_epoch(self, memory: State) -> IntArray:
-        return self._unless_ended(memory, _EPOCH + arrays.to_host(memory.steps)[:, 0].astype(np.int64))
+    def _next_epoch(self, memory: State, F: Session) -> IntArray:
+        steps = arrays.to_host(memory.steps)[:, 0].astype(np.int64)
+        if self.budget is not None:
+            room = (self.budget - per_row(F.evals, len(steps)) - self.components) // (2 * self._batch)
+            steps = np.where(room >= _TRIAL, np.minimum(steps, room), steps)
+        return self._unless_ended(memory, _EPOCH + steps)
 
     def _unless_ended(self, memory: State, numbers: IntArray) -> IntArray:
         """The numbers, or END where eps is reached, and where an epoch would not move x any more."""
@@ -231,7 +237,8 @@ class SVRG(Staged):
         if problem.components is None:
             raise no_full_pass(f"problem {problem.name!r}, which is not a finite sum")
         L = problem.constants.L
-        return {"step_size": problem.step_size if L is None else 1 / L, "components": problem.components}
+        step = problem.step_size if L is None else 1 / L
+        return {"step_size": step, "components": problem.components, "budget": budget}
 
 
 def _fit(s: State, memory: State, steps: Any) -> Array:

@@ -38,6 +38,9 @@ SUMS = {
 }
 
 
+BUDGETED = da.SVRG(components=N, budget=12 * N)
+
+
 def run(oracle, x0, passes=100, **options):
     return da.solve(da.Problem(oracle, x0), da.SVRG(components=N, **options), budget=passes * N, record=0)
 
@@ -79,6 +82,16 @@ def test_ends_at_eps_or_where_nothing_moves():
     assert run(da.FiniteSum.rank_one(ROWS), np.zeros(d)).nfev == N  # x0 is a root
 
 
+@pytest.mark.parametrize("passes", [4, 6, 9, 11])
+def test_the_last_epoch_is_shortened_so_that_a_pass_can_follow_it(passes):
+    oracle, d = SUMS["least squares"]
+    problem = da.Problem(oracle, np.zeros(d), constants=da.Constants(L=20.0))
+    result = da.solve(problem, "svrg", budget=passes * N, record=0)
+    assert (passes - 0.6) * N <= result.nfev <= passes * N
+    longer = da.solve(problem, da.SVRG(1 / 20, N), budget=passes * N, record=0)
+    assert result.residual <= longer.residual
+
+
 def test_an_overflow_on_the_way_is_no_error():
     oracle, d = SUMS["Poisson"]
     result = run(oracle, np.zeros(d), 60, step_size=10.0)
@@ -89,7 +102,7 @@ def test_what_it_does_is_its_literal_loop_with_trials():
     for name in SUMS:
         oracle, d = SUMS[name]
         problem = da.Problem(oracle, np.ones(d))
-        for method in (da.SVRG(components=N), da.SVRG(components=N, small_batch=3), da.SVRG(50.0, N)):
+        for method in (da.SVRG(components=N), da.SVRG(components=N, small_batch=3), da.SVRG(50.0, N), BUDGETED):
             S = Samples(problem, 0, 0)
             with np.errstate(all="ignore"):
                 expected = LITERAL["svrg"](method, S.x0, S, 900)
