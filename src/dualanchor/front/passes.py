@@ -11,14 +11,16 @@ from dualanchor.core import arrays
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result, Status
+from dualanchor.engines import SHARDS
 from dualanchor.front.request import MIN_PILOT_SAMPLES, calibration_share
 from dualanchor.front.stages import FIRST_STAGE
-from dualanchor.methods.svrg import SVRG
+from dualanchor.methods.svrg import LONGEST, SVRG
 
 if TYPE_CHECKING:
     from dualanchor.front.route import Route
 
 LEAST_PASSES = 5
+_EPOCH_ON_ENGINE = 64  # steps, at least, for as long as every shard of an engine gets a sample of each
 _ROUNDING = 1e-5  # of eps: sums in another order differ in their last digits
 
 
@@ -26,7 +28,7 @@ def pays_for_passes(route: Route) -> bool:
     """Whether what may be spent pays for several passes, and the operator can be evaluated twice on a batch."""
     n, composite = route.oracle.components, route.composite
     suited = composite is None or (composite.method is None and composite.plan is None)
-    return n is not None and bool(route.oracle.replayable) and suited and route.request.limit >= LEAST_PASSES * n
+    return n is not None and route.oracle.replayable is not False and suited and route.request.limit >= LEAST_PASSES * n
 
 
 def solve_by_passes(route: Route) -> Result:
@@ -39,7 +41,8 @@ def solve_by_passes(route: Route) -> Result:
     eps = None if request.eps is None else request.eps * (1 - _ROUNDING)
     elsewhere = route.composite is not None  # with a prox, a run begins at another point than x0
     spend = request.limit - evidence.evals - (n if elsewhere else 0)
-    result = route.run(SVRG(components=n, eps=eps, budget=spend), budget=spend)
+    batch = None if request.engine is None else max(-(-n // LONGEST), min(SHARDS, n // _EPOCH_ON_ENGINE))
+    result = route.run(SVRG(components=n, small_batch=batch, eps=eps, budget=spend), budget=spend)
     if Status.INTERRUPTED in np.atleast_1d(result.status) or not request.certificate:
         return evidence.conclude(result, 0)
     size, first = (arrays.to_host(result.state[name])[:, 0] for name in ("size", "first"))

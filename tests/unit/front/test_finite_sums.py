@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
+from dualanchor.engines import Local
 
 N = 300
 RNG = np.random.default_rng(5)
@@ -186,6 +187,13 @@ def test_with_a_prox():
     assert result.residual < 1e-4
     assert np.abs(result.x).max() == 1
     assert result.nfev == counted.evaluated <= 100 * N
+
+
+def test_on_an_engine():
+    plain = da.FiniteSum.from_data((ROWS, LABELS), logistic)
+    results = [da.root(plain, np.zeros(6), eps=1e-3, engine=Local(k, kind="threads")) for k in (1, 2)]
+    assert all(one.success and one.method["id"] == "svrg" for one in results)
+    np.testing.assert_array_equal(results[0].x, results[1].x)
 
 
 def test_fixed_points():
