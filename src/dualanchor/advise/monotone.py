@@ -38,53 +38,61 @@ class MonotoneCandidates:
     @property
     def _little_noise(self) -> bool:
         known = self.known
-        return known.multiple == 1 and self._tapered and known.sigma < _SMALL * known.M * known.D
+        return self._tapered and not known.composite and known.sigma < _SMALL * known.M * known.D
 
     def for_accuracy(self, eps: float) -> list[Plan]:
-        known, growth = self.known, self.inputs["growth"]
-        if eps >= known.M * known.D:
-            return [self._plan("start-lipschitz", None, [Run(1, 1, 0, known.M * known.D)])]
-        if growth:
+        known, free = self.known, not self.known.composite
+        if free and eps >= known.M * known.D:
+            return [self._start()]
+        if self.inputs["growth"]:
             return [self._with_growth(lambda one: schedules.regularised_for_accuracy(eps, one, self._tapered))]
-        if known.sigma == 0 and known.multiple == 1 and not known.composite:
+        if free and known.sigma == 0:
             return [self._fast(max(1, ceil(2 * known.M * known.D / eps * (1 - 1e-15))))]
-        choices, single = [], known.multiple == 1 and not known.composite
-        if self.inputs["affine"] and single:
+        choices = []
+        if free and self.inputs["affine"]:
             choices.append(self._averaged(schedules.averaged_for_accuracy(eps, known)))
         if self.inputs["cocoercive_in_expectation"]:
             one = schedules.regularised_for_accuracy(eps, known, self._tapered)
-            choices += [self._regularised(one)] if one.delta else []  # else Theorem A says the same
-            if self._little_noise and not known.composite and (made := schedules.hybrid_for_accuracy(eps, known)):
+            choices += [self._regularised(one)] if one.delta or not free else []  # else Theorem A says the same
+            if self._little_noise and (made := schedules.hybrid_for_accuracy(eps, known)):
                 choices.append(self._recursive(made))
-        if self._tapered and single and (made := schedules.recursive_for_accuracy(eps, known)) is not None:
+        if free and self._tapered and (made := schedules.recursive_for_accuracy(eps, known)) is not None:
             choices.append(self._recursive(made))
         return choices
 
     def for_budget(self, budget: int) -> list[Plan]:
-        known, single = self.known, self.known.multiple == 1 and not self.known.composite
+        known, free = self.known, not self.known.composite
         if known.multiple > budget:
             rule = f"budget must pay for one sample on each of {known.multiple} workers"
             raise refused(rule, budget, "Use a larger one")
-        choices = [self._plan("start-lipschitz", None, [Run(1, 1, 0, known.M * known.D)])]
+        choices = [self._start()] if free else []
         if self.inputs["growth"]:
             choices.append(self._with_growth(lambda one: schedules.regularised_for_budget(budget, one, self._tapered)))
-        elif known.sigma == 0 and budget >= 2 and single:
-            choices.append(self._fast(budget // 2))
+        elif free and known.sigma == 0:
+            choices += [self._fast(steps)] if (steps := budget // (2 * known.multiple)) else []
         else:
-            choices += self._within(budget, single)
+            choices += self._within(budget, free)
         best = min(choices, key=lambda one: one.bound)
         return [replace(best, eps=None, budget=budget)]
 
-    def _within(self, budget: int, single: bool) -> Iterator[Plan]:
+    def _within(self, budget: int, free: bool) -> Iterator[Plan]:
         known, A3 = self.known, self.inputs["cocoercive_in_expectation"]
-        affine = schedules.averaged_for_budget(budget, known) if self.inputs["affine"] and single else None
+        affine = schedules.averaged_for_budget(budget, known) if self.inputs["affine"] and free else None
         if affine is not None:
             yield self._averaged(affine)
         if A3:
-            yield self._regularised(schedules.regularised_for_budget(budget, known, self._tapered))
-        if single and (self._little_noise or not A3):
+            one = schedules.regularised_for_budget(budget, known, self._tapered)
+            yield self._regularised(one)
+            guess = min(one.run.bound, 0.9 * known.M * known.D)
+            if self._little_noise and (made := schedules.hybrid_for_budget(budget, known, guess)):
+                yield self._recursive(made)
+        elif free:
             with suppress(ArgumentError):  # it may not pay for a stage
                 yield self._recursive(stages_for_budget(budget, known))
+
+    def _start(self) -> Plan:
+        """The start as it is: F is M-Lipschitz and D away from a root."""
+        return self._plan("start-lipschitz", None, [Run(1, 1, 0, self.known.M * self.known.D)])
 
     def _with_growth(self, plan: Any) -> Plan:
         if self.known.composite:
@@ -101,9 +109,9 @@ class MonotoneCandidates:
         return replace(one, theorem=replace(one.theorem, assumptions=assumptions), findings=(finding,))
 
     def _regularised(self, made: Regularised) -> Plan:
+        if made.run.horizon == 1 and not self.known.composite:
+            return self._start()
         method = RegularisedDualOHM(made.step_size, made.run.horizon, made.run.batch_size, delta=made.delta)
-        if made.run.horizon == 1:
-            return self._plan("start-lipschitz", None, [made.run])
         return self._plan("theorem-m-prox" if self.known.composite else "theorem-m", method, [made.run])
 
     def _recursive(self, made: Recursive) -> Plan:
@@ -119,8 +127,9 @@ class MonotoneCandidates:
         return self._plan("averaged-extragradient", method, [run])
 
     def _fast(self, steps: int) -> Plan:
-        bound = 2 * self.known.M * self.known.D / steps
-        return self._plan("fast-extragradient", FEG(1 / self.known.M), [Run(steps + 1, 2, 2 * steps, bound)])
+        known, size = self.known, self.known.multiple
+        run = Run(steps + 1, 2 * size, 2 * size * steps, 2 * known.M * known.D / steps)
+        return self._plan("fast-extragradient", FEG(1 / known.M, size), [run])
 
     def _plan(self, theorem: str, method: Method | None, runs: list[Run], bound: float | None = None) -> Plan:
         rounds, result = sum(run.horizon - 1 for run in runs), THEOREMS[theorem]

@@ -19,6 +19,7 @@ Project: TypeAlias = Callable[[Array], Array]  # points (rows, d) to the nearest
 _HELD = 1 << 23  # numbers that the samples of one pair, or one set of directions, may take
 _STORED = 32  # samples at x0, to see whether values recur
 _TRIES, _ROOM = 8, 0.1  # directions in search of a point of the domain, at least this part of the distance away
+_SHRINKS = 24  # times that a distance is divided by 4 where the domain is small
 _LARGEST = 1e100  # samples of a larger norm cannot be squared twice
 
 
@@ -160,13 +161,14 @@ class Probe:
 
     def point(self, direction: Array, distance: float) -> tuple[Array, Array]:
         """A point in this direction as the oracle takes it, or one within the domain, and its offset from x0."""
-        distance = max(distance, sqrt(self.eps) * self.norm)  # nearer it could be rounded to x0
-        for _ in range(_TRIES):
+        wanted, nearest = distance, sqrt(self.eps) * self.norm  # nearer it could be rounded to x0
+        for k in range(_TRIES * (1 if self._project is None else _SHRINKS)):
+            distance = max(wanted / 4 ** (k // _TRIES), nearest)  # the domain may be small
             for sign in (1, -1):
                 there = arrays.like((self.x0 + sign * distance * direction).astype(self.x0.dtype), self._start)
                 there = there if self._project is None else self._project(there)
                 step = arrays.to_host(there)[0].astype(float) - self.x0[0]
-                if np.linalg.norm(step) >= _ROOM * distance:
+                if np.linalg.norm(step) >= max(_ROOM * distance, np.finfo(float).tiny):
                     return there, step
             direction = self.random_direction()
         rule, received = "calibrate: the domain must have room around x0", f"none at a distance of {distance:.3g}"

@@ -134,16 +134,19 @@ class Geometric(Schedule):
     ----------
     c : float, scale
     q : float, factor
+    multiple : int, sizes are rounded up to multiples of this many samples
     """
 
     c: Any
     q: Any
+    multiple: Any = 1
 
     def __post_init__(self) -> None:
         self.require_positive("c", "q")
+        self.require_counts("multiple")
 
     def size(self, k: Any, horizon: Any) -> Any:
-        return whole(self.c * np.power(float(self.q), k))
+        return self.multiple * whole(self.c / self.multiple * np.power(float(self.q), k))
 
 
 @dataclass(frozen=True)

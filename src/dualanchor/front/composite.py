@@ -43,7 +43,9 @@ def solve_composite(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> 
     foreign = arrays.is_foreign(x0)
     on_host = (lambda z, step: arrays.to_host(prox(arrays.like(z, x0), step))) if foreign else prox
     by_mirror_prox = request.L is None or request.method == MirrorProx.id or isinstance(request.method, MirrorProx)
-    chosen = _plan(request, prox, x0.shape[0]) if request.merely_monotone else None
+    chosen = None if request.M is None else _plan(request, prox, x0.shape[0])
+    if chosen is not None and request.L is not None and not _is_cheaper(chosen, request):
+        chosen = None
     step = chosen.step_size if chosen is not None else 1.0 if request.L is None else 2 / request.L
     check_prox(on_host, arrays.to_host(x0), step)
     if by_mirror_prox and chosen is None:
@@ -58,18 +60,15 @@ def _backward_forward(
     if request.limit < 2:
         raise request.error("two samples are needed, one of them for the start", request.limit, "Use a larger budget")
     first = _first_batch(request)
-    streams = Streams(request.seed, np.arange(request.reps), Purpose.FIRST_BATCH, x0.shape[0], x0.dtype)
-
-    def start() -> Array:
-        with watched(oracle, request) as shown:
-            return Composite(shown, prox, step).start(arrays.tile(x0, request.reps), streams, first)
-
-    z0 = request.once("z0", start, arrays.to_host, lambda z: _like(z, arrays.tile(x0, request.reps)))
+    z0 = _moved(request, oracle, prox, x0, step, first, request.reps)
     M, D = (None, request.D) if chosen is None else (request.M, chosen.inputs["D"])
     mu = float(composite_strength(step, request.mu))
     inner = replace(request, L=2 / step, M=M, mu=mu, D=D, **_limit(request, first))
     modulus, project = float(composite_modulus(step, request.mu)), _projection(prox, _SHORT * step)
-    info = CompositeInfo(modulus, step / sqrt(first), first, x0, oracle, project)
+    x = project(x0[None])
+    fallback = _standing_for(x, z0[:1], prox, step)
+    info = CompositeInfo(modulus, step / sqrt(first), first, fallback, oracle, project)
+    info = info._replace(fitted=_fitted(x, fallback, first))
     if chosen is not None:
         made: Any = chosen.method()
         regularised = Composite(Regularised(oracle, made.delta, project(x0[None])[0]), prox, step)
@@ -77,6 +76,18 @@ def _backward_forward(
         info = info._replace(plan=replace(chosen, made=method), regularised=regularised)
     found = _solved(inner, Composite(oracle, prox, step), z0[0] if request.reps == 1 else z0, info)
     return _with_samples(found, first, Finding.of("start-point-samples", samples=first))
+
+
+def _moved(request: Request, oracle: Oracle, prox: Prox, x0: Array, step: float, samples: int, rows: int) -> Array:
+    """x0 - step F_B(x0) for each row, from samples of its own; once, however often a call is resumed."""
+    streams = Streams(request.seed, np.arange(rows), Purpose.FIRST_BATCH, x0.shape[0], x0.dtype)
+
+    def make() -> Array:
+        with watched(oracle, request) as shown:
+            return Composite(shown, prox, step).start(arrays.tile(x0, rows), streams, samples)
+
+    moved: Array = request.once("z0", make, arrays.to_host, lambda z: _like(z, arrays.tile(x0, rows)))
+    return moved
 
 
 def _first_batch(request: Request) -> int:
@@ -97,7 +108,7 @@ def _plan(request: Request, prox: Prox, dimension: int) -> Plan | None:
             rule = "with M and a prox, a guarantee needs sigma and D"
             raise request.error(rule, f"no {', '.join(missing)}", "Pass them; D may be the diameter of the set")
         return None
-    known: dict[str, Any] = {"M": request.M, "D": D, "sigma": request.sigma, "prox": True}
+    known: dict[str, Any] = {"M": request.M, "D": D, "sigma": request.sigma, "mu": request.mu, "prox": True}
     if request.eps is None:
         limit = request.limit - _first_batch(request)
         return plan(budget=max(1, limit - certificate_share(limit) - calibration_share(limit)), **known)
@@ -106,9 +117,42 @@ def _plan(request: Request, prox: Prox, dimension: int) -> Plan | None:
     return chosen if chosen.samples <= request.limit or request.guarantee else None
 
 
+def _is_cheaper(chosen: Plan, request: Request) -> bool:
+    """Whether the plan with M needs fewer samples, or has a smaller bound, than one with L = M**2/mu."""
+    if request.L is None or not request.L_from_M:
+        return False
+    target: dict[str, Any] = {"eps": chosen.eps} if chosen.budget is None else {"budget": chosen.budget}
+    known: dict[str, Any] = {name: chosen.inputs[name] for name in ("D", "sigma")}
+    mu = float(composite_modulus(2 / request.L, request.mu))
+    other = plan(L=request.L, mu=mu, sharp_only=True, **known, **target)
+    return chosen.samples < other.samples if chosen.budget is None else chosen.bound < other.bound
+
+
+def _standing_for(x: Array, moved: Array, prox: Prox, step: float) -> Array:
+    """The z that stands for x (1, d) with the element of G(x) that leaves the smallest residual, judged by samples.
+
+    `moved` is x - step F_B(x). Otherwise what G can take up would count as a residual of x.
+    """
+    F = (x - moved) / step
+    size, norm = (float(arrays.to_host(arrays.row_squares(one))[0]) ** 0.5 for one in (F, x))
+    if not 0 < size < np.inf:
+        return x[0]
+    short = 1e-6 * (1 + norm) / size
+    ahead = x - short * F
+    g = (ahead - arrays.as_library_of(prox(ahead, short), x)) / short
+    return (x + step * g)[0]
+
+
+def _fitted(x: Array, z: Array, samples: int) -> int:
+    """The samples that chose z for x; 0 if G left no choice."""
+    return 0 if np.array_equal(arrays.to_host(x)[0], arrays.to_host(z)) else samples
+
+
 def _by_mirror_prox(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> Result:
     """Mirror-prox, which needs no constant; for a bounded set with a certificate of the gap."""
-    given = _mirror_prox_of(request)
+    given, bounded = _mirror_prox_of(request), prox.diameter(x0.shape[0]) if isinstance(prox, Resolvent) else None
+    if bounded == 0:
+        raise request.error("the set must have more than one point", str(prox), "x is that point: there is no choice")
     least = 2 * MIN_PILOT_SAMPLES + (SHORTEST_STAGE if request.budget is None else 0)
     if request.limit < least:
         name = "max_samples" if request.budget is None else "a budget"
@@ -119,7 +163,6 @@ def _by_mirror_prox(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> 
     alone = Evidence(request, oracle, start, None).calibrated(
         "calibration-of-F", oracle, start, max(MIN_PILOT_SAMPLES, pilot), project=project
     )
-    bounded = prox.diameter(x0.shape[0]) if isinstance(prox, Resolvent) else None
     D = request.D or bounded or alone.D_guess or 1.0
     M = request.M or alone.local_M or (alone.residual or 1.0) / (alone.D_guess or D)
     step = 1 / (4 * M)  # of the prox in the residual: longer ones prune more and move x further
@@ -129,9 +172,13 @@ def _by_mirror_prox(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> 
         return given.with_changes(prox=prox, reuse=True, distance=given.distance or D, composite_step=step, **changes)
 
     reserved = certificate_share(request.limit) // 2 if request.certificate and bounded else 0
-    inner = replace(request, method="auto", L=None, L_mean=None, M=None, mu=0.0, **_limit(request, reserved))
-    info = CompositeInfo(0.0, 0.0, reserved, start, oracle, project, method, alone)
+    first, x = _first_batch(request), start[None]
+    start = _standing_for(x, _moved(request, oracle, prox, start, step, first, 1), prox, step)
+    inner = replace(request, method="auto", L=None, L_mean=None, M=None, mu=0.0, **_limit(request, reserved + first))
+    info = CompositeInfo(0.0, 0.0, reserved + first, start, oracle, project, method, alone)
+    info = info._replace(fitted=_fitted(x, start, first))
     found = _solved(inner, Composite(oracle, prox, step), start, info)
+    found = _with_samples(found, first, Finding.of("start-point-samples", samples=first))
     if any(one.code in _WRONG_SIGN for one in found.findings):
         found = replace(found, success=np.zeros(found.shape, bool) if found.shape else False)
     ended = not any(one in (Status.INTERRUPTED, Status.REFUSED) for one in np.ravel(found.status))

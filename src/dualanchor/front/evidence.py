@@ -22,17 +22,18 @@ from dualanchor.core.errors import AssumptionWarning
 from dualanchor.core.finding import Finding, Severity, violations
 from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle
-from dualanchor.core.result import History, Result, Status
+from dualanchor.core.result import Result, Status
 from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.front.before import watched
-from dualanchor.front.judge import certified_claim, contradictions, has_fallen
+from dualanchor.front.judge import certified_claim, contradictions, has_fallen, two_points
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request
 from dualanchor.run.checkpoint import digest_of
 
 _PACKAGE = str(Path(__file__).parents[1])
 _FAR = 3.0  # times the bound at x0: a point with such a bound is not returned
+_BEYOND = 1e3  # times the bound at x0: noise that x0 does not show is no excuse
 _UNLIKELY = 3.0  # times a bound in root mean square
 _WIDER = 2.0  # by how much the noise in a certificate must exceed sigma before it contradicts it
 
@@ -56,6 +57,7 @@ class CompositeInfo(NamedTuple):
     alone: Calibration | None = None
     plan: Plan | None = None
     regularised: Oracle | None = None
+    fitted: int = 0  # samples from which the element of G at x0 was chosen, 0 if there was no choice
 
 
 class Refused(Exception):  # noqa: N818
@@ -148,7 +150,7 @@ class Evidence:
         eps, below = self.request.eps, np.asarray(True)
         certificate, result = self._certified(result, samples) if exact is None else (exact, result)
         if plan is not None and claim is not None:
-            holds, below = self._check_theorem(result, claim, certificate)
+            holds, below = self._check_theorem(result, claim, certificate, plan)
             claim = claim if holds else Claim(ClaimKind.NONE)
         result, certificate = self._compare_with_start(result, certificate, below)
         if claim is not None and any(one.code == "back-at-start" for one in self.findings):
@@ -269,10 +271,11 @@ class Evidence:
             grown = ended & ~np.asarray(result.success) & (result.residual is None)  # by its samples
             return _only_where(below & seen, self._back_at_start(result, grown | diverged)), certificate
         lower, upper, residual = (np.asarray(getattr(certificate, name)) for name in ("lower", "upper", "residual"))
-        grown, fallen = (lower > start.upper) & ~diverged, has_fallen(certificate, start)
+        fitted = 0 if self.composite is None else self.composite.fitted
+        grown, fallen = (lower > start.upper) & ~diverged, has_fallen(certificate, start, fitted)
         worse = ~fallen & (upper > _FAR * start.upper)
         if start.sigma == 0 and not start.is_exact:  # noise that only the end shows leaves the start open
-            hidden = np.asarray(certificate.sigma) > 0
+            hidden = (np.asarray(certificate.sigma) > 0) & (upper <= _BEYOND * start.upper)
             grown, worse = grown & ~hidden, worse & ~hidden
         if result.residual_kind == "true" and np.count_nonzero(result.history.k == 0) == lower.size:
             first = result.history.residual[result.history.k == 0].reshape(lower.shape)
@@ -280,7 +283,7 @@ class Evidence:
             fallen = (result.residual < first) | (np.asarray(result.residual) == 0)
         self.findings = [one for one in self.findings if one.code != "start-not-visible"]  # more is known by now
         if not result.history.residual.size and result.residual is None:
-            result = replace(result, history=self._two_points(result, residual))
+            result = replace(result, history=two_points(result, start, residual))
         if grown.any():
             self.add("residual-grew", start=start.residual, end=residual[grown].max())
         elif self.request.eps is None and not (fallen | diverged).all():
@@ -305,15 +308,9 @@ class Evidence:
         x = arrays.put(arrays.copy(result.x.reshape(rows.size, -1)), np.flatnonzero(rows), self.fallback)
         return replace(result, x=x.reshape(result.x.shape), residual=None, residual_kind=None)
 
-    def _two_points(self, result: Result, residual: Array) -> History:
-        """A history of the estimates at x0 and at the end of each row."""
-        assert self.start is not None
-        count = residual.size
-        first_and_last = [(0, result.nit), (0, result.draws), (0, result.nfev), (self.start.residual, residual)]
-        columns = (np.stack(np.broadcast_arrays(first, np.ravel(last)), 1).ravel() for first, last in first_and_last)
-        return History(np.repeat(np.arange(count), 2), *columns)
-
-    def _check_theorem(self, result: Result, claim: Claim, certificate: Certificate | None) -> tuple[bool, Array]:
+    def _check_theorem(
+        self, result: Result, claim: Claim, certificate: Certificate | None, plan: Plan
+    ) -> tuple[bool, Array]:
         """Whether a theorem's claim may be made, and which rows are not seen to be above its bound."""
         bound = inf if claim.bound is None else claim.bound
         lower = np.zeros(result.shape) if certificate is None else np.asarray(certificate.lower)
@@ -322,7 +319,7 @@ class Evidence:
         if not all(one in (Status.HORIZON, Status.STEPS) for one in np.atleast_1d(result.status)):
             self.add("run-cut-short")
         elif certificate is not None:
-            sigma, given = float(np.median(certificate.sigma)), self.request.sigma
+            sigma, given = float(np.median(certificate.sigma)), plan.inputs.get("sigma")
             if given is not None and np.isfinite(sigma) and sigma > _WIDER * given:
                 self.add("sigma-too-small", given=given, seen=sigma, at="x", relation="about")
                 _warn(self.findings[-1])

@@ -8,6 +8,8 @@ from dualanchor.advise.calibration import Calibration
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.claim import Claim, ClaimKind
 from dualanchor.core.finding import Finding
+from dualanchor.core.history import History
+from dualanchor.core.result import Result
 from dualanchor.core.types import Array
 from dualanchor.front.request import Request
 
@@ -26,15 +28,17 @@ def contradictions(request: Request, seen: Calibration, plain: bool) -> Iterator
         yield Finding.of("sigma-too-small", given=request.sigma, seen=sigma, at="x0", relation="at least")
     constant, largest = ("L", request.L) if request.M is None else ("M", request.M)
     distance = seen.residual_at_least / largest if largest is not None and plain else 0.0
-    if request.D is not None and distance > _SLACK * request.D:
+    large_enough = request.M is None or seen.M_at_least <= _SLACK * request.M
+    if request.D is not None and large_enough and distance > _SLACK * request.D:
         yield Finding.of("D-too-small", given=request.D, seen=distance, constant=constant)
 
 
-def has_fallen(here: Certificate, start: Certificate) -> Array:
+def has_fallen(here: Certificate, start: Certificate, fitted: int = 0) -> Array:
     """Whether the residual here is seen to be below `_STAYED` times that at the start: a test of the estimated squares.
 
     At a residual that has stayed, it is wrong about one time in twenty where noise hides both, and hardly ever where
-    the residual at the start is visible. Exact residuals are compared as they are.
+    the residual at the start is visible. Exact residuals are compared as they are. Where the element of G at the start
+    was chosen by `fitted` samples, their noise, which is a part of its residual, is not counted.
     """
     if here.is_exact and start.is_exact:
         return (np.asarray(here.residual) < start.residual) | (np.asarray(here.residual) == 0)
@@ -42,8 +46,16 @@ def has_fallen(here: Certificate, start: Certificate) -> Array:
     at_start = start.squared - start.lower**2 if known else start.upper**2 - max(start.squared, 0.0)
     with np.errstate(invalid="ignore", over="ignore"):
         reach = np.asarray(here.upper) ** 2 - np.maximum(here.squared, 0.0)  # as the other, about 1.8 standard errors
-        fall = _STAYED**2 * start.squared - np.asarray(here.squared)
+        noise = 2 * start.sigma**2 / fitted if fitted else 0.0
+        fall = _STAYED**2 * (start.squared - noise) - np.asarray(here.squared)
         return np.asarray((fall > np.hypot(_STAYED**2 * at_start, reach)) | (np.asarray(here.upper) == 0))
+
+
+def two_points(result: Result, start: Certificate, residual: Array) -> History:
+    """A history of the estimates at x0 and at the end of each row."""
+    first_and_last = [(0, result.nit), (0, result.draws), (0, result.nfev), (start.residual, residual)]
+    columns = (np.stack(np.broadcast_arrays(first, np.ravel(last)), 1).ravel() for first, last in first_and_last)
+    return History(np.repeat(np.arange(residual.size), 2), *columns)
 
 
 def certified_claim(certificate: Certificate | None, eps: float, confidence: float) -> Claim:

@@ -284,7 +284,9 @@ class Route:
     def _constants(self) -> Constants:
         """The constants given, with estimates in the place of others."""
         request, seen = self.request, self.evidence.calibration
-        sigma = request.sigma if request.sigma is not None or seen is None else seen.sigma
+        sigma = request.sigma
+        if sigma is None and seen is not None:
+            sigma = max([seen.sigma, *(far for _, far in seen.sigma_at)])
         D = request.D if request.D is not None or seen is None else seen.D_guess
         if self.composite is not None and request.D is not None and sigma is not None:
             D = hypot(request.D, self.composite.noise_shift * sigma)  # of z0, not x0

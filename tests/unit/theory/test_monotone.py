@@ -211,3 +211,27 @@ def test_plans_without_noise_and_at_the_start():
     assert (plan.theorem.id, plan.rounds, plan.samples) == ("fast-extragradient", 20, 40)
     assert da.plan(eps=1.0, M=1.0, D=1.0, sigma=1.0).samples == 0
     assert da.plan(budget=1, M=1.0, D=1.0, sigma=1.0).bound <= 1.0
+
+
+def test_budgets_and_workers_have_the_same_choice_as_accuracies():
+    known = {"M": 2.0, "D": 3.0, "sigma": 0.5}
+    plan = da.plan(eps=0.1, **known)
+    within = da.plan(budget=plan.samples, **known)
+    assert plan.theorem.id == within.theorem.id == "theorem-h"
+    assert within.bound <= 1.02 * plan.bound
+    timed = {"eps": 0.1, "latency": 1.0, "sample_cost": 0.001, **known}
+    assert da.plan(workers=8, **timed).seconds < da.plan(**timed).seconds
+    shared = da.plan(eps=0.1, workers=8, **known)
+    for one in shared.stages:
+        sizes = one.batch_size.size(np.arange(one.horizon - 1), one.horizon)
+        assert (sizes % 8 == 0).all()
+    affine = da.plan(eps=0.1, workers=8, affine=True, M=1.0, D=1.0, sigma=1.0)
+    assert affine.theorem.id == "averaged-extragradient"
+    assert affine.batches["first"] % 8 == 0
+
+
+def test_plans_with_a_prox():
+    known = {"M": 2.0, "D": 3.0, "sigma": 0.5, "prox": True}
+    assert da.plan(eps=0.1, mu=0.2, **known).samples < da.plan(eps=0.1, **known).samples
+    assert da.plan(eps=10.0, **known).rounds > 0  # |F(x0)| <= M D says nothing here
+    assert da.plan(budget=2, **known).theorem.id == "theorem-m-prox"

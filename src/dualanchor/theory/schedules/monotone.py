@@ -32,6 +32,11 @@ class Known:
     round_cost: float = 0.0
     multiple: int = 1
 
+    @property
+    def unit(self) -> "Known":
+        """The same with batches counted in multiples of as many samples."""
+        return replace(self, sigma=self.sigma / sqrt(self.multiple), multiple=1)
+
     def setting(self, delta: float) -> Setting:
         """What Dual-OHM on F + delta(x - x0) is planned for."""
         step = 1 / bounds.regularised_cocoercivity(delta, self.M, self.mu) * 2
@@ -54,7 +59,7 @@ def regularised_for_accuracy(eps: float, known: Known, tapered: bool = True, tho
     def cost(delta: float) -> float:
         return _modelled(eps - delta * known.D, known.setting(delta), tapered)
 
-    largest = min(known.M, eps / known.D * 0.9)
+    largest = min(known.M, eps / known.D * 0.9) if known.D else known.M
     delta = _best(cost, largest * 1e-4, largest) if known.mu == 0 else _best(cost, largest * 1e-4, largest, also=0.0)
     plan = tapered_for_accuracy if tapered else constant_for_accuracy
 
@@ -126,18 +131,18 @@ class ExtragradientStage(NamedTuple):
 def extragradient_stage(start: float, end: float, nu: float, known: Known) -> ExtragradientStage:
     """The cheapest stage; all of its batch sizes are known in advance."""
     _, theta = _stage_cost(np.array(start), np.array(end), np.array(nu), known)
-    mu, M, sigma = known.mu + nu, known.M + nu, known.sigma
+    mu, M, sigma, P = known.mu + nu, known.M + nu, known.unit.sigma, known.multiple
     step = float(theta) / M
     rho, c = float(bounds.contraction_rate(step, M, mu)), float(bounds.ahead_noise(step, M, mu))
     factor = 1 - rho + (step * mu if sigma else 0.0)
     steps = max(1, ceil(2 * log(start / end) / -log(factor) * (1 + 1e-12)))
     total = step * (1 + sqrt(c)) ** 2 * sigma**2 / (mu * start**2)  # of round 0; it grows by 1/factor
     share = sqrt(c) / (1 + sqrt(c))
-    sizes = Paired(*(Geometric(part * total or 1e-300, 1 / factor) for part in (share, 1 - share)))
+    sizes = Paired(*(Geometric(part * total * P or 1e-300, 1 / factor, P) for part in (share, 1 - share)))
     if steps <= _LISTED:
         samples = int(sizes.size(np.arange(steps), None).sum())
     else:
-        samples = ceil(total * (factor**-steps - 1) / (1 / factor - 1) * (1 + 1e-9)) + 2 * steps
+        samples = P * (ceil(total * (factor**-steps - 1) / (1 / factor - 1) * (1 + 1e-9)) + 2 * steps)
     return ExtragradientStage(nu, step, steps, sizes, samples)
 
 
@@ -180,9 +185,19 @@ def recursive_for_accuracy(eps: float, known: Known) -> Recursive | None:
     return Recursive(_stages(starts, ends, nu, known), None, sqrt(float(bounds.theorem_r(nu, ends, known.M, known.D))))
 
 
-def hybrid_for_accuracy(eps: float, known: Known) -> Recursive | None:
-    """The cheapest run of extragradient stages and then regularised Dual-OHM (Theorem H); None if none was found."""
-    best: tuple[float, Any] = (inf, None)
+class _Hybrid(NamedTuple):
+    """Weights, ends of the extragradient stages, and what regularised Dual-OHM is then planned for; about its cost."""
+
+    cost: float
+    nu: Array
+    starts: Array
+    ends: Array
+    last: Known
+    eps: float
+
+
+def _hybrid(eps: float, known: Known) -> _Hybrid | None:
+    best: _Hybrid | None = None
     for S in range(1, 1 + max(1, ceil(log2(max(2.0, 12 * known.M * known.D / eps))))):
         for phi in np.geomspace(0.02, 0.3, 6):
             nu = phi * eps / known.D * 2.0 ** np.arange(S + 1)
@@ -192,18 +207,42 @@ def hybrid_for_accuracy(eps: float, known: Known) -> Recursive | None:
                 ends = eps * (1 - phi) * (1 - share) / S / nu[:-1]
                 starts = np.append(known.D, ends[:-1])
                 last, left = replace(known, D=float(ends[-1])), eps * (1 - phi) * share
-                total = float(_stage_cost(starts, ends, nu[:-1], known)[0].sum())
-                total += _modelled(left, last.setting(float(nu[-1])), True)
-                if total < best[0]:
-                    best = total, (nu, starts, ends, last, left)
-    if best[1] is None:
+                cost = float(_stage_cost(starts, ends, nu[:-1], known)[0].sum())
+                cost += _modelled(left, last.setting(float(nu[-1])), True)
+                if best is None or cost < best.cost:
+                    best = _Hybrid(cost, nu, starts, ends, last, left)
+    return best
+
+
+def hybrid_for_accuracy(eps: float, known: Known) -> Recursive | None:
+    """The cheapest run of extragradient stages and then regularised Dual-OHM (Theorem H); None if none was found."""
+    if (found := _hybrid(eps, known)) is None:
         return None
-    nu, starts, ends, last, left = best[1]
-    stages = _stages(starts, ends, nu[:-1], known)
+    _, nu, starts, ends, last, left = found
     setting = last.setting(float(nu[-1]))
     run = tapered_for_accuracy(left * (1 - 1e-12), setting)
     bound = nu[0] * known.D + float((np.diff(nu) * ends).sum()) + run.bound
-    return Recursive(stages, Regularised(float(nu[-1]), setting.step_size, run), float(bound))
+    regularised = Regularised(float(nu[-1]), setting.step_size, run)
+    return Recursive(_stages(starts, ends, nu[:-1], known), regularised, float(bound))
+
+
+def hybrid_for_budget(budget: int, known: Known, eps: float) -> Recursive | None:
+    """The same within a budget of samples, for about the smallest accuracy; from a first guess `eps`."""
+    for _ in range(5):  # samples go about like 1/eps^2 or less
+        found = _hybrid(eps, known)
+        if found is None or abs(found.cost * known.multiple / budget - 1) < 0.01:
+            break
+        eps *= max(0.1, (found.cost * known.multiple / budget) ** 0.5)
+    best: Recursive | None = None
+    for _ in range(6):
+        if (made := hybrid_for_accuracy(eps, known) if eps < known.M * known.D else None) is None:
+            break
+        if made.samples <= budget and (best is None or made.bound < best.bound):
+            best = made
+        if best is not None and best.samples > 0.99 * budget:
+            break
+        eps *= (1.003 if made.samples > budget else 1.0) * (made.samples / budget) ** 0.5
+    return best
 
 
 def _stages(starts: Array, ends: Array, nu: Array, known: Known) -> tuple[ExtragradientStage, ...]:
@@ -225,7 +264,7 @@ class AveragedExtragradient(NamedTuple):
 def averaged_for_accuracy(eps: float, known: Known) -> AveragedExtragradient:
     """The cheapest mean of half-steps whose bound is at most eps."""
     theta, ahead, update = _averaged_grid()
-    v = (4 / update + theta**2 / ahead) * known.sigma**2
+    v = (4 / update + theta**2 / ahead) * known.unit.sigma**2
     q = 4 * (known.M * known.D / theta) ** 2
     n = np.maximum(1, np.ceil((v + np.sqrt(v**2 + 4 * eps**2 * q)) / (2 * eps**2) * (1 - 1e-12)))
     best = np.unravel_index(int(np.argmin(n * (ahead + update + known.round_cost))), n.shape)
@@ -238,9 +277,9 @@ def averaged_for_accuracy(eps: float, known: Known) -> AveragedExtragradient:
 def averaged_for_budget(budget: int, known: Known) -> AveragedExtragradient | None:
     """The mean of half-steps of the smallest bound within a budget of samples; None if that pays for no step."""
     theta, ahead, update = _averaged_grid()
-    n = np.floor(budget / (ahead + update)) + 0 * theta
+    n = np.floor(budget / (known.multiple * (ahead + update))) + 0 * theta
     with np.errstate(divide="ignore"):
-        squares = bounds.averaged_extragradient(n, theta / known.M, known.M, known.D, known.sigma, ahead, update)
+        squares = bounds.averaged_extragradient(n, theta / known.M, known.M, known.D, known.unit.sigma, ahead, update)
     best = np.unravel_index(int(np.argmin(squares)), squares.shape)
     return _averaged(best, int(n[best]), known) if n[best] >= 1 else None
 
@@ -254,10 +293,9 @@ def _averaged_grid() -> tuple[Array, Array, Array]:
 def _averaged(which: Any, steps: int, known: Known) -> AveragedExtragradient:
     i, j, k = which
     theta, ahead, update = (float(grid.ravel()[index]) for grid, index in zip(_averaged_grid(), (i, j, k), strict=True))
-    step = theta / known.M
-    square = bounds.averaged_extragradient(steps, step, known.M, known.D, known.sigma, ahead, update)
-    samples = steps * int(ahead + update)
-    return AveragedExtragradient(step, steps, Paired(int(ahead), int(update)), samples, sqrt(float(square)))
+    step, b, c = theta / known.M, known.multiple * int(ahead), known.multiple * int(update)
+    square = bounds.averaged_extragradient(steps, step, known.M, known.D, known.sigma, b, c)
+    return AveragedExtragradient(step, steps, Paired(b, c), steps * (b + c), sqrt(float(square)))
 
 
 def _needed_sigma(chosen: Regularised, known: Known, growth: float) -> float:
@@ -307,7 +345,8 @@ def _shares(nu: Array, known: Known) -> Array:
 
 
 def _stage_cost(start: Array, end: Array, nu: Array, known: Known) -> tuple[Array, Array]:
-    """About the samples of stages, and the best theta of each; 0 where a stage has nothing to do."""
+    """About the samples of stages, in units, and the best theta of each; 0 where a stage has nothing to do."""
+    known = known.unit
     mu, M = (known.mu + nu)[..., None], (known.M + nu)[..., None]
     theta = _THETAS
     a = theta / M

@@ -1,0 +1,84 @@
+"""Constraints and penalties at the front doors: what counts as progress, small sets, theorems without L."""
+
+import warnings
+
+import numpy as np
+import pytest
+from tests.unit.front.samplers import Counted
+
+import dualanchor as da
+from dualanchor.core.errors import ArgumentError
+
+KNOWN_L = {"L": 1.0}
+ROCK = np.array([[0, 1, -1], [-1, 0, 1], [1, -1, 0.0]]) + 0.5
+THIRD = np.full(3, 1 / 3)
+
+
+@pytest.mark.slow
+def test_a_constraint_does_not_hide_that_x0_is_a_solution():
+    """What the normal cone takes up is no residual of x0: no run from a solution is a success."""
+    S = da.prox.simplex()
+
+    def u(u, v, n, rng):
+        return ROCK @ rng.multinomial(n, v / v.sum()) / n
+
+    def v(u, v, n, rng):
+        return rng.multinomial(n, u / u.sum()) @ ROCK / n
+
+    games = [da.saddle(u, v, (THIRD, THIRD), budget=400, seed=s, prox_u=S, prox_v=S) for s in range(8)]
+    assert not any(one.success for one in games)
+    root = np.array([0.6, 0.8])
+    sample = Counted(lambda x: x - 2 * root)
+    ball = da.prox.ball(1.0)
+    assert not any(
+        da.inclusion(sample, ball, root, budget=2000, seed=s, **kw).success for s in range(4) for kw in ({}, KNOWN_L)
+    )
+    assert all(
+        da.inclusion(sample, ball, np.zeros(2), budget=2000, seed=s, **kw).success
+        for s in range(4)
+        for kw in ({}, KNOWN_L)
+    )
+
+
+@pytest.mark.parametrize("bounds", [(-0.01, 0.01), (-1e-6, 1e-6), (1e6, 1e6 + 1)])
+def test_small_sets_need_no_constants(bounds):
+    result = da.root(Counted(lambda x: np.array([x[1], -x[0]]) - [1.0, 2.0]), np.zeros(2), bounds=bounds, budget=600)
+    assert result.success
+    assert bounds[0] <= result.x.min() <= result.x.max() <= bounds[1]
+
+
+def test_a_set_of_one_point_is_refused():
+    with pytest.raises(ArgumentError, match="more than one point"):
+        da.root(Counted(), np.zeros(2), bounds=(1, 1), budget=600)
+
+
+def test_an_accuracy_above_M_D_with_a_prox():
+    result = da.inclusion(Counted(), da.prox.ball(1.0), np.zeros(2), eps=3.0, M=1.0, D=2.0, sigma=0.5)
+    assert result.success
+    assert result.plan.theorem.id == "theorem-m-prox"
+
+
+def test_noise_that_x0_does_not_show_earns_no_claim():
+    turn = np.array([[0, 1.0], [-1, 0]])
+
+    def sample(x, n, rng):
+        return turn @ x - [1.0, 2.0] + 0.8 * rng.normal(size=(n, 1)) * (turn @ x)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = [da.root(sample, np.zeros(2), M=1.3, budget=4000, guarantee=True, seed=s) for s in range(3)]
+    for result in results:
+        assert not result.claim.by_theorem
+        assert not result.success
+        assert np.linalg.norm(result.x) < 100
+
+
+def test_a_little_strong_monotonicity_does_not_make_a_prox_dearer():
+    def sample(x, n, rng):
+        return x @ np.array([[0.05, -2], [2, 0.05]]) - 1 + 0.3 * rng.normal(size=2) / np.sqrt(n)
+
+    known = {"eps": 0.3, "M": 2.5, "sigma": 0.5, "D": 2.0, "seed": 1}
+    plans = [
+        da.inclusion(sample, da.prox.ball(1.0), np.zeros(2), mu=mu, **known).plan.samples for mu in (0.0, 0.01, 0.04)
+    ]
+    assert plans[0] >= plans[1] >= plans[2]
