@@ -443,7 +443,7 @@ def test_certificates_and_residuals_are_those_of_numpy(other: Library) -> None:
 
 def test_only_the_sums_of_a_certificate_go_to_the_host() -> None:
     torch = pytest.importorskip("torch")
-    wide, groups = 5000, 32
+    wide, groups = 5000, 128
     oracle = da.AdditiveNoise(lambda x: 2 * x, 0.1, vectorized=True)
     with _no_copies(groups**2):
         certificate = da.certify(oracle, torch.ones(wide, dtype=torch.float64), samples=256)

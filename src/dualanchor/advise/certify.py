@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import inf
+from math import inf, log
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from dualanchor.advise.sampled import Source, open_samples
 from dualanchor.core import arrays, check
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.errors import ArgumentError, unknown_name
-from dualanchor.core.finding import Finding
+from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.problem import Problem
 from dualanchor.core.result import Result
 from dualanchor.core.session import Session
@@ -135,10 +135,13 @@ def certificate_from_session(
     sigma: float | None = None,
     kurtosis: float | None = None,
     single: bool = False,
+    scale: Any = 0.0,
 ) -> Certificate:
     """As `certify`, for points (rows, d), from a session with streams that are independent of x.
 
-    With `single` the numbers of the only row are plain floats.
+    With `single` the numbers of the only row are plain floats. Where samples that may be noisy all agree, the bound
+    allows for a sample as large as `scale`, what was seen elsewhere, one number or one per row, as often as it may have
+    been missed; it is infinite where that is 0.
     """
     samples = check.count(samples, "certify: samples", MIN_SAMPLES)
     confidence = check.probability(confidence, "certify: confidence")
@@ -164,7 +167,9 @@ def certificate_from_session(
     unseen = np.zeros(len(finite), bool)
     if rule in ("min", "kurtosis"):  # those that go by the noise seen
         unseen = _unseen_noise(F, x, m, finite, known)
-        upper[unseen] = inf if known is None else bounds.upper_any_distribution(m, variance, delta)[unseen]
+        missed = np.where(scale > 0, m.norm + log(1 / delta) / (groups * size) * (m.norm + scale), inf)
+        allowed = missed if known is None else bounds.upper_any_distribution(m, variance, delta)
+        upper[unseen] = allowed[unseen]
 
     def number(values: Array) -> Any:
         values = np.where(finite, values, np.inf)
@@ -180,7 +185,7 @@ def certificate_from_session(
         samples=groups * size,
         groups=groups,
         rule=rule,
-        findings=tuple(_findings(m, finite, samples, size, rule, known, unseen)),
+        findings=(*_findings(m, finite, samples, size, rule, known, unseen), *_unseen(upper[unseen], known, scale)),
         assumed_sigma=known if rule in ("any-distribution", "sub-gaussian") else None,
         assumed_kurtosis=kurtosis if rule == "kurtosis" else None,
     )
@@ -266,7 +271,6 @@ def _findings(
         ("samples-rounded-down", used < samples, {"used": used, "given": samples, "groups": m.groups, "size": size}),
         ("asymptotic", rule == "min", {}),
         ("few-groups", rule == "min" and samples < FEW_GROUPS * GROUP_SIZE, few),
-        ("noise-not-seen", unseen.any(), {"sigma": sigma}),
         ("samples-agree", finite.any() and not (m.trace[finite & ~unseen]).all(), {}),
         ("samples-too-large", not finite.all(), {}),
         ("spread-above-sigma", assumed and (spread > 1.5 * (sigma or 0)).any(), {"seen": spread.max(), "sigma": sigma}),
@@ -274,3 +278,10 @@ def _findings(
     ):
         if found:
             yield Finding(code, values=values)
+
+
+def _unseen(upper: Array, sigma: float | None, scale: Any) -> Iterator[Finding]:
+    """What is said of the bounds at points where noise may be there that no sample showed."""
+    if upper.size:
+        severity = Severity.NOTE if np.isfinite(upper).all() else Severity.WARNING
+        yield Finding("noise-not-seen", severity, {"sigma": sigma, "scale": float(np.max(scale))})

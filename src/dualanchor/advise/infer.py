@@ -19,8 +19,8 @@ _GROUPS, _FIRST_GROUPS = 128, 8  # of the samples, at least if there are as many
 _PARTS = 32  # of the groups, from which the error of the Jacobian is seen
 _PRECISE, _SINGULAR = 0.03, 0.5  # errors of the Jacobian, relative to itself: small enough; too large
 _ROUNDS, _TRIES = 8, 8  # Jacobians; attempts at a difference
-_CONVERGED, _NEAR = 0.1, 0.25  # standard errors: of the last Newton step; of the first that needs no other Jacobian
-_UNCHANGED = 0.02  # second Newton steps beside the first, with a Jacobian that is that of the root
+_CONVERGED, _NEAR = 0.1, 0.1  # standard errors: of the last Newton step; of the first that needs no other Jacobian
+_UNCHANGED = 0.01  # second Newton steps beside the first, with a Jacobian that is that of the root
 _TILE = 1 << 22  # numbers of component values that are held at a time
 _ROUNDING = 1e3  # times the precision: relative errors of a Newton step
 

@@ -73,6 +73,11 @@ class Certificate:
         return cls(**given, confidence=1.0, samples=components, groups=1, rule="exact", findings=findings)
 
     @property
+    def scale(self) -> Any:
+        """At least the size of the largest sample, by the estimated residual and noise."""
+        return self.residual + self.sigma * np.sqrt(self.samples)
+
+    @property
     def is_exact(self) -> bool:
         """Whether it rests on all components of a finite sum, not on samples."""
         return self.rule == "exact"

@@ -182,6 +182,10 @@ def _batch_variance(v: Values) -> str:
 def _noise_not_seen(v: Values) -> str:
     if v["sigma"] is not None:
         return f"all samples agree, so the bound goes by the sigma of {v['sigma']:.4g} that was given"
+    if v["scale"]:
+        return (
+            f"all samples agree; the bound allows for missed ones, as large as those seen elsewhere ({v['scale']:.3g})"
+        )
     return (
         "all samples agree although they may be random: noise that none of them shows has no known size, so nothing "
         "can be certified; give sigma (0 if there is no noise), or take more samples"

@@ -142,7 +142,6 @@ class Evidence:
         """A run's result, judged by a certificate; `claim` is what a theorem says unless something contradicts it.
 
         The certificate is `exact` or, without, made with this number of samples.
-
         Without success where the certificate shows a residual above eps, or above the bound of a theorem that was asked
         for; where nothing stands behind eps or a guarantee any more; and where the residual has visibly grown or, with
         a plain budget, not visibly fallen. Rows that have visibly grown or diverged return x0.
@@ -227,8 +226,9 @@ class Evidence:
             third = min(third, samples - int(n))
         if known or samples < 2 * MIN_SAMPLES or third < MIN_SAMPLES:
             return 0
-        self.start = self.certify_start(third)
-        return int(self.start.samples)
+        made = self.certify_start(third)  # where noise may be unseen, what is seen will do to compare with
+        self.start = replace(made, upper=made.residual) if inf > made.residual > 0 == made.sigma else made
+        return int(made.samples)
 
     def certify_start(self, samples: int, before_run: bool = False) -> Certificate:
         """A certificate at x0, charged."""
@@ -245,9 +245,10 @@ class Evidence:
 
     def _certificate(self, name: str, F: Session, x: Array, samples: int, **options: Any) -> Certificate:
         """A certificate at points (rows, d); once, however often a call is resumed."""
+        scale = 0.0 if self.start is None or name == "start" else self.start.scale
         return self.request.once(
             name,
-            lambda: certificate_from_session(F, x, samples, sigma=self.request.sigma, **options),
+            lambda: certificate_from_session(F, x, samples, sigma=self.request.sigma, scale=scale, **options),
             Certificate.to_dict,
             Certificate.from_dict,
             [samples, digest_of(x)],

@@ -1,7 +1,7 @@
 """An accuracy without constants: stages of a method, each judged on fresh samples."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,7 @@ class UntilCertified(Staged):
 
     def begin(self, x0: Array) -> State:
         numbers = {name: np.full(len(x0), np.inf) for name in (*NUMBERS, "last", "width")}  # of the best, the latest
+        numbers["scale"] = np.zeros(len(x0))  # of samples
         counts = {
             name: np.zeros(len(x0), np.int64) for name in ("tests", "half_doublings", "used", "certified", "exact")
         }
@@ -137,8 +138,15 @@ class UntilCertified(Staged):
             mask = np.zeros(len(memory.tests), bool)
             mask[some] = True
             level = 1 - (1 - self.level) / ((tests + 1) * (tests + 2))
-            part, points = F.at(mask), arrays.take(memory.x, some)
-            made = certificate_from_session(part, points, samples, confidence=level, sigma=self.sigma)
+            part, points, known = (
+                F.at(mask),
+                arrays.take(memory.x, some),
+                {"sigma": self.sigma, "scale": memory.scale[some]},
+            )
+            made = certificate_from_session(part, points, samples, confidence=level, **known)
+            unclear = np.isinf(made.upper) & np.isfinite(made.residual) & (made.residual > self.eps)
+            made = replace(made, upper=np.where(unclear, made.residual, made.upper))  # seen: it decides which is best
+            memory.scale[some] = np.maximum(memory.scale[some], np.nan_to_num(made.scale, posinf=0.0))
             memory.tests[some] += 1
             memory.certified[some] += made.draws
             with np.errstate(invalid="ignore"):  # both may be infinite
@@ -172,7 +180,7 @@ def findings_of(result: Result, eps: float) -> Iterator[Finding]:
     if memory["certified"].any():
         yield Finding.of("certificate-samples", samples=memory["certified"] if result.shape else memory["certified"][0])
     if (np.isinf(memory["width"]) & np.isfinite(memory["last"])).any():
-        yield Finding.of("noise-not-seen", sigma=None)
+        yield Finding.of("noise-not-seen", sigma=None, scale=0.0)
     row = int(memory["upper"].argmax())
     worst = float(memory["upper"][row])
     factor = max(2.0, (worst / eps) ** 2)  # bounds fall at best like one over the root of the samples

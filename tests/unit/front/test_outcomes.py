@@ -451,7 +451,7 @@ def test_a_small_budget_that_ends_far_above_its_start_is_no_success(budget):
     result = da.root(sample, np.zeros(2), budget=budget, L=1.0)
     assert sample.samples - 1 == result.nfev <= budget  # one to see whether there is no noise, as samples agree
     assert not result.success
-    assert codes(result, "warning") == ["noise-not-seen", "residual-grew"]  # rounding hides it at 1e18
+    assert codes(result, "warning") == ["residual-grew"]
     fine = da.root(Counted(), np.zeros(2), budget=budget, L=1.0)
     assert fine.success
     assert not codes(fine, "warning")
