@@ -140,5 +140,12 @@ def _by_ends(prox: Resolvent, f: Array, x: Array, c: float) -> Iterator[float]:
 
 def exploitability(A: ArrayLike, u: ArrayLike, v: ArrayLike) -> float:
     """What both players of min over u, max over v of <u, A v> could gain by deviating: the gap of (u, v)."""
-    A = np.asarray(A)
-    return float(np.max(np.asarray(u) @ A) - np.min(A @ np.asarray(v)))
+    A, u, v = (np.asarray(one, dtype=float) for one in (A, u, v))
+    if A.ndim != 2 or u.shape != A.shape[:1] or v.shape != A.shape[1:]:
+        rule = "exploitability: A must be a matrix, u a vector for its rows and v one for its columns"
+        raise ArgumentError(rule, f"shapes {A.shape}, {u.shape} and {v.shape}", "Check the sizes")
+    for name, one in (("u", u), ("v", v)):
+        if one.min() < -1e-9 or abs(one.sum() - 1) > 1e-6:
+            rule = f"exploitability: {name} must be probabilities"
+            raise ArgumentError(rule, f"a sum of {one.sum():.6g}, the least {one.min():.3g}", "Divide by the sum")
+    return float(np.max(u @ A) - np.min(A @ v))

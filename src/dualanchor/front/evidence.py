@@ -108,7 +108,8 @@ class Evidence:
             mixed = [*seen.warnings, *violations(alone.findings), *contradictions(self.request, alone, False)]
             if composite.plan is not None:  # F alone is monotone: what is solved need not be, and neither is cocoercive
                 own = [one for one in seen.warnings if one not in violations(seen.warnings)]
-                mixed = [*own, *(one for one in mixed[len(seen.warnings) :] if one.code != "not-cocoercive")]
+                expected = ("not-cocoercive", "L-too-small")  # L belongs to what is solved
+                mixed = [*own, *(one for one in mixed[len(seen.warnings) :] if one.code not in expected)]
             found = list({one.code: one for one in mixed}.values())
         self.calibration = seen
         self.findings += found
