@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import hypot, isfinite
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,8 @@ def plan(
         for privacy; a number c stands for c times the number of rounds.
     growth : float
         With M and no L: the noise of a sample at x is at most sigma + growth ‖x - x0‖, as with random matrices.
-    prox : bool, whether there is a constraint or penalty, as in `inclusion`; then only A1 and A3 on its domain count
+    prox : bool
+        Whether there is a constraint or penalty, as in `inclusion`, which runs such plans; one sample more is for z0.
 
     Examples
     --------
@@ -160,9 +161,13 @@ def _candidates(inputs: dict[str, Any]) -> list[Candidates | MonotoneCandidates]
         if step > 2 / L * (1 + 1e-12):
             raise refused(f"step_size must satisfy 0 < step_size <= 2/L = {2 / L:.6g}", step, "Use a smaller step")
         kind = "paper" if inputs["bound"] == "paper" else "affine" if inputs["affine"] else "sharp"
-        tau = 2.0 if inputs["prox"] else min(2.0, step * (L if M is None else min(L, M)))
-        setting = Setting(step, D, sigma or 0.0, tau, kind, round_cost, workers)
-        made.append(Candidates(setting, L, inputs))
+        tau = min(2.0, step * (L if M is None else min(L, M)))
+        own = inputs
+        if inputs["prox"]:  # backward-forward steps, from z0 with one sample
+            kind, tau, D_z = "sharp" if kind == "affine" else kind, 2.0, hypot(D, step * (sigma or 0.0))
+            own = inputs | {"affine": False, "mu": float(bounds.composite_modulus(step, mu)), "sharp_only": True}
+        setting = Setting(step, D_z if inputs["prox"] else D, sigma or 0.0, tau, kind, round_cost, workers)
+        made.append(Candidates(setting, L, own))
     plain = inputs["L"] is None and step_size is None and inputs["round_variance"] is None
     if plain and L_mean is None and inputs["bound"] == "sharp":
         known = Known(M, D, sigma or 0.0, mu if not inputs["sharp_only"] else 0.0, inputs["prox"], round_cost, workers)
@@ -195,7 +200,9 @@ def _with_longer_steps(first: Plan, candidates: Candidates, L_mean: float) -> Pl
     while b < 2**40:
         L_b = float(bounds.batch_cocoercivity(b, candidates.L, L_mean))
         cost = setting.round_cost / b  # in units of one sample of each worker, b of which make a batch
-        longer = replace(setting, step_size=2 / L_b, multiple=b * setting.multiple, round_cost=cost)
+        M = candidates.inputs["M"]
+        tau = 2.0 if M is None else min(2.0, 2 / L_b * M)
+        longer = replace(setting, step_size=2 / L_b, tau=tau, multiple=b * setting.multiple, round_cost=cost)
         try:
             ranked = _ranked([replace(candidates, setting=longer, L=L_b)])
         except ArgumentError:  # a budget that does not pay for such batches

@@ -28,6 +28,9 @@ def open_samples(oracle: Source, x: Any, *, seed: int, purpose: Purpose, owner: 
     if callable(oracle) and not isinstance(oracle, (Oracle, Problem)):
         oracle = Sampler(oracle)
     given, drawn = (x.x, x.seed) if isinstance(x, Result) else (x, seed)
+    if isinstance(x, Result) and isinstance(given, tuple):
+        rule = f"{owner}: x must be one array, and that of a saddle point is two"
+        raise ArgumentTypeError(rule, "a Result of saddle", "Pass np.concatenate(result.x) and an oracle of both parts")
     shape, dimension = _shape(given), None
     if isinstance(oracle, Problem):
         rows = shape[0] if len(shape) == 2 else 1

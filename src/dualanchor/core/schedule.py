@@ -51,7 +51,7 @@ class Tapered(Schedule):
     ----------
     C : float, scale; the sizes sum to at most N - 1 + C (ln N + 0.02)
     multiple : int, sizes are rounded up to multiples of this many samples, the number of workers that share a batch
-    tau : float, step size times Lipschitz constant; at 1 and above, and by default, all :math:`\kappa_m` are 1
+    tau : float, step size times Lipschitz constant; at 2 and above, and by default, all :math:`\kappa_m` are 1
 
     Examples
     --------
@@ -75,8 +75,10 @@ class Tapered(Schedule):
         return f"Tapered(C={self.C}{''.join(changed)})"
 
     def size(self, k: Any, horizon: Any) -> Any:
-        if isinstance(k, int) and isinstance(horizon, int) and isinstance(self.C, numbers.Real):
-            return _tapered(float(self.C), horizon, int(self.multiple), float(self.tau))[k]
+        scalar = all(isinstance(one, numbers.Real) for one in (self.C, self.multiple, self.tau))
+        if isinstance(k, int) and isinstance(horizon, int) and scalar:
+            sizes = _tapered(float(self.C), horizon, int(self.multiple), float(self.tau))
+            return sizes[min(k, len(sizes) - 1)]
         m = np.maximum(np.asarray(horizon - k, dtype=np.float64), 2.0)  # past the last round: its size
         damping = np.minimum(1.0, self.tau * (2 * m - 1) / 6)
         return self.multiple * whole(self.C / self.multiple / np.sqrt(m * (m - 1.0) / damping))
@@ -146,7 +148,7 @@ class Geometric(Schedule):
         self.require_counts("multiple")
 
     def size(self, k: Any, horizon: Any) -> Any:
-        return self.multiple * whole(self.c / self.multiple * np.power(float(self.q), k))
+        return self.multiple * whole(self.c / self.multiple * np.power(1.0 * self.q, k))
 
 
 @dataclass(frozen=True)

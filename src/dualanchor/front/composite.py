@@ -24,7 +24,7 @@ from dualanchor.core.types import Array
 from dualanchor.front.before import InterruptedBeforeRun, watched
 from dualanchor.front.evidence import CompositeInfo, Evidence
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share
-from dualanchor.front.route import Route
+from dualanchor.front.route import Route, pilot_share
 from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.mirror_prox import MirrorProx
@@ -86,7 +86,8 @@ def _moved(request: Request, oracle: Oracle, prox: Prox, x0: Array, step: float,
         with watched(oracle, request) as shown:
             return Composite(shown, prox, step).start(arrays.tile(x0, rows), streams, samples)
 
-    moved: Array = request.once("z0", make, arrays.to_host, lambda z: _like(z, arrays.tile(x0, rows)))
+    read = lambda z: _like(z, arrays.tile(x0, rows))  # noqa: E731
+    moved: Array = request.once("z0", make, arrays.to_host, read, [samples, step])
     return moved
 
 
@@ -100,7 +101,7 @@ def _plan(request: Request, prox: Prox, dimension: int) -> Plan | None:
     D = request.D
     if D is None and request.guarantee and isinstance(prox, Resolvent):
         D = prox.diameter(dimension)
-    if not request.wants_theorem or request.method != "auto":
+    if not request.wants_theorem or request.method != "auto" or (request.sigma == 0 and not request.guarantee):
         return None
     if request.sigma is None or D is None:
         if request.guarantee:
@@ -114,7 +115,9 @@ def _plan(request: Request, prox: Prox, dimension: int) -> Plan | None:
         return plan(budget=max(1, limit - certificate_share(limit) - calibration_share(limit)), **known)
     probability = 1.0 if request.confidence is None else round(1 - request.level, 12)  # by Markov's inequality
     chosen = plan(eps=request.eps * sqrt(probability), **known)
-    return chosen if chosen.samples <= request.limit or request.guarantee else None
+    judged = max(256, chosen.samples // 10) if request.certificate else 0
+    total = chosen.samples + judged + pilot_share(chosen.samples) + _first_batch(request)
+    return chosen if total <= request.limit or request.guarantee else None
 
 
 def _is_cheaper(chosen: Plan, request: Request) -> bool:

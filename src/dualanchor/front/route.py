@@ -65,7 +65,7 @@ class Route:
             return self._until_certified(reason="constants-missing", names=request.missing)
         if not request.wants_theorem:
             return self._until_certified(reason="no-theorem-wanted")
-        if request.sigma == 0 and request.confidence is None:
+        if request.sigma == 0 and request.confidence is None and not request.guarantee:
             return self._until_certified(reason="no-noise")
         return self._planned() if request.confidence is None else self._with_probability()
 
@@ -74,7 +74,7 @@ class Route:
         request = self.request
         chosen = self._plan(eps=request.eps, **options)
         last = self._certificate_beside(chosen)
-        if (total := chosen.samples + last + _pilot_share(chosen.samples)) > request.limit:
+        if (total := chosen.samples + last + pilot_share(chosen.samples)) > request.limit:
             if options:
                 spend = max(1, request.limit - calibration_share(request.limit) - self._reserved(request.limit))
                 bound = self._plan(budget=spend, **options).bound
@@ -94,7 +94,7 @@ class Route:
     def _before_plan(self, samples: int, last: int) -> Result | None:
         """Calibrate; the result if that shows that x0 is good enough already, or that no run can help."""
         request, evidence = self.request, self.evidence
-        evidence.calibrate(_pilot_share(samples))
+        evidence.calibrate(pilot_share(samples))
         assert request.eps is not None
         affordable = evidence.evals + samples + 2 * last <= request.limit
         if evidence.start is None or evidence.start.residual > request.eps / 2 or not last or not affordable:
@@ -145,10 +145,11 @@ class Route:
         runs = max(1, ceil(log(2 / delta) / log(4)))
         each, alone = self._plan(eps=request.eps / 3), self._plan(eps=request.eps * sqrt(delta))
         judged = max(1, ceil(36 * request.sigma**2 * (1 + sqrt(2 * log(2 * runs / delta))) ** 2 / request.eps**2))
-        single = alone.samples <= runs * (each.samples + judged)
+        # The runs of an inclusion would share their random start z0, so they would not be independent.
+        single = alone.samples <= runs * (each.samples + judged) or self.composite is not None
         chosen, cost = (alone, alone.samples) if single else (each, runs * (each.samples + judged))
         last = self._certificate_beside(chosen)
-        if (total := cost + _pilot_share(cost) + last) > request.limit:
+        if (total := cost + pilot_share(cost) + last) > request.limit:
             return self._too_many_samples(total)
         if (early := self._before_plan(cost, last)) is not None:
             return early
@@ -273,7 +274,7 @@ class Route:
         if composite is not None and composite.plan is not None:
             return composite.plan
         given: dict[str, Any] = {name: getattr(known, name) for name in ("L", "M", "D", "sigma", "mu")}
-        given |= {"affine": self.request.affine, "L": None if self.request.L_from_M else known.L}
+        given |= {"affine": self.request.affine and composite is None, "L": None if self.request.L_from_M else known.L}
         given["workers"] = self.request.batch
         if composite is not None:
             given |= {"mu": composite.modulus, "sharp_only": True}
@@ -304,16 +305,16 @@ class Route:
             self.evidence.charge(2, 1)
 
     def _run_plan(self, chosen: Plan, **options: Any) -> Result:
-        return self.run(chosen.method(), stop=Steps(chosen.stop) if chosen.stop else None, **options)
+        oracle = None if self.composite is None else self.composite.regularised
+        return self.run(chosen.method(), oracle, stop=Steps(chosen.stop) if chosen.stop else None, **options)
 
-    def run(self, method: Method, **options: Any) -> Result:
+    def run(self, method: Method, oracle: Oracle | None = None, **options: Any) -> Result:
         shared = {name: getattr(self.request, name) for name in ("seed", "reps", "callback", "progress", "checkpoint")}
         x0 = None if self.x0.ndim == 1 else self.x0
-        return solve(self._problem(), method, **{**shared, "x0": x0, "check": False, **options})
+        return solve(self._problem(oracle), method, **{**shared, "x0": x0, "check": False, **options})
 
-    def _problem(self) -> Problem:
-        oracle = self.oracle if self.composite is None else self.composite.regularised or self.oracle
-        return Problem(oracle, self.evidence.one_x0, constants=self._constants(), name=self.request.door)
+    def _problem(self, oracle: Oracle | None = None) -> Problem:
+        return Problem(oracle or self.oracle, self.evidence.one_x0, constants=self._constants(), name=self.request.door)
 
     def _reserved(self, samples: int) -> int:
         return two_passes_at_most(self.oracle, certificate_share(samples)) if self.request.certificate else 0
@@ -323,6 +324,6 @@ class Route:
         return two_passes_at_most(self.oracle, share) if self.request.certificate else 0
 
 
-def _pilot_share(samples: int) -> int:
+def pilot_share(samples: int) -> int:
     """Samples used for calibration before a plan of this many: at least enough to see what is far off."""
     return max(MIN_PILOT_SAMPLES, calibration_share(samples))

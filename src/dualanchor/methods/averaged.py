@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentTypeError
 from dualanchor.core.method import Cost, Method, State
-from dualanchor.core.problem import Constants
+from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.session import Session
 from dualanchor.core.staged import Staged
 from dualanchor.core.types import Array
@@ -127,6 +127,10 @@ class Averaged(_Unlisted, Method):
 
     def parameters(self) -> dict[str, Any]:
         return {"method": type(self.method).id, **self.method.parameters(), "weights": self.weights}
+
+    @classmethod
+    def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
+        return {}
 
     def with_changes(self, **changes: Any) -> Self:
         own = {field.name: changes.pop(field.name, getattr(self, field.name)) for field in fields(self)}

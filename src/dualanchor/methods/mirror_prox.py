@@ -184,7 +184,7 @@ class _Euclidean(NamedTuple):
         if (distance := distance if bounded is None else bounded) is None:
             rule = "MirrorProx: without a step size, a block that is not bounded needs a distance"
             raise ArgumentError(rule, f"prox = {self.prox}", "Pass distance, a guess of how far x0 is from a solution")
-        return arrays.zeros_like(origin[:, :1]) + distance
+        return arrays.zeros_like(origin[:, :1]) + (distance or 1.0)  # a single point may have any step
 
     def point(self, s: State, step: Any) -> Array:
         """x_k."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core import arrays
+from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.method import Method, State
 from dualanchor.core.problem import Problem
@@ -80,16 +80,25 @@ class RecursiveExtragradient(Staged):
     compared = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         names = ("deltas", "stage_steps", "batch_sizes", "step_factors")
         for name in names:
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+            if not isinstance(value := getattr(self, name), (tuple, list)):
+                rule = f"RecursiveExtragradient: {name} must be a tuple with one value per stage"
+                raise ArgumentTypeError(rule, repr(value), "Use for example (0.1, 0.2)")
+            object.__setattr__(self, name, tuple(value))
         if len({len(getattr(self, name)) for name in names}) > 1 or not (self.deltas or self.last):
             rule = "RecursiveExtragradient: there must be as many deltas, steps, batch sizes and step factors"
             raise ArgumentError(rule, [len(getattr(self, name)) for name in names], "Give one of each for every stage")
         if not isinstance(self.last, RegularisedDualOHM | None):
             rule = "RecursiveExtragradient: last must be a RegularisedDualOHM"
             raise ArgumentTypeError(rule, repr(self.last), "Leave it out, or use da.plan(...).method()")
+        weights = [check.number(one, "RecursiveExtragradient: each delta") for one in self.deltas]
+        for steps in self.stage_steps:
+            check.count(steps, "RecursiveExtragradient: the steps of a stage")
+        if sorted(weights) != weights:
+            rule = "RecursiveExtragradient: deltas must not fall from stage to stage"
+            raise ArgumentError(rule, self.deltas, "Sort them")
+        super().__post_init__()
         for number in range(len(self.deltas)):
             self._extragradient(number)  # raises if a parameter is wrong
 
@@ -134,9 +143,10 @@ class RecursiveExtragradient(Staged):
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
-        if "deltas" in given:
-            return {"step_size": problem.step_size, "step_factors": (1.0,) * len(tuple(given["deltas"]))}
         known, M = problem.constants, lipschitz(problem.constants)
+        if isinstance(deltas := given.get("deltas"), (tuple, list)):
+            step = problem.step_size if M is None else 1 / (2 * (M + max(deltas, default=0.0)))
+            return {"step_size": step, "step_factors": (1.0,) * len(deltas)}
         if budget is None or M is None or known.sigma is None or known.D is None:
             rule = f"{cls.id}: stages follow from a budget and from M, D and sigma"
             remedy = "Pass the stages, or a problem with these constants, or use dualanchor.plan"

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError
 from dualanchor.core.method import State
@@ -52,13 +54,14 @@ class RegularisedDualOHM(RemembersStart, DualOHM):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.number(self.delta, "RegularisedDualOHM: delta", remedy="Use a number >= 0")
+        for one in np.ravel(self.delta):
+            check.number(one, "RegularisedDualOHM: delta", remedy="Use a number >= 0")
 
     def update(self, k: int, s: State, G: Array) -> None:
         super().update(k, s, G + self.delta * (s.x - s.anchor))
 
     def largest_step(self, constants: Constants) -> tuple[float, str, str] | None:
-        M, delta, mu = lipschitz(constants), self.delta, constants.mu
+        M, delta, mu = lipschitz(constants), np.min(self.delta), constants.mu
         if M is None or delta + mu == 0:
             return super().largest_step(constants)
         formula, source = "2(delta+mu)/(M^2+delta^2+2 mu delta)", f"{self.step_rule} with M = {M:.6g}"
@@ -67,6 +70,9 @@ class RegularisedDualOHM(RemembersStart, DualOHM):
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
         known, M = problem.constants, lipschitz(problem.constants)
+        if given.get("horizon") is None and {"delta", "batch_size"} & given.keys():
+            rule = f"{cls.id}: delta and batch_size go with a horizon"
+            raise ArgumentError(rule, "no horizon", "Pass horizon too, or leave them out: they follow from a budget")
         if given.get("horizon") is not None:
             weak = M is None or given.get("delta", 0.0) + known.mu == 0
             largest = None if weak else 2 / regularised_cocoercivity(given.get("delta", 0.0), M, known.mu)

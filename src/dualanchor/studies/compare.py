@@ -1,7 +1,7 @@
 """A fair comparison on a user's own problem: equal budget, tuned grids, other seeds for tuning than for reporting."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +148,8 @@ def _entry(problem: Problem, method: Any, budget: int) -> Entry:
     if isinstance(method, Entry):
         return method
     if isinstance(method, Method):
-        return Entry(type(method).id, type(method), fixed=method.parameters())
+        fixed = {field.name: getattr(method, field.name) for field in fields(method)}  # type: ignore[arg-type]
+        return Entry(type(method).id, type(method), fixed=fixed)
     cls = method if isinstance(method, type) and issubclass(method, Method) else registry.get(method)
     return Entry(cls.id, cls, cls.grid(problem, budget))
 

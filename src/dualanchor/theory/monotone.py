@@ -105,7 +105,7 @@ def theorem_n(step_size: Any, D: Any, sigma: Any, batch_sizes: Any) -> Any:
     v = np.asarray(sigma) ** 2 / np.asarray(batch_sizes, dtype=float)
     N = v.shape[-1] + 1
     V = np.flip(np.cumsum(np.flip(v, -1), axis=-1), -1)
-    return solved(D / (step_size * N), ((v + np.sqrt(2 * v * V)) * round_weights(N)).sum(axis=-1))
+    return solved(D / (step_size * N), ((v + np.sqrt(2 * v) * np.sqrt(V)) * round_weights(N)).sum(axis=-1))
 
 
 @states("SEG, a random iterate", OURS, A1, MONOTONE, LIPSCHITZ, bounds="samples for E|F(x)|^2 <= eps^2")

@@ -123,6 +123,8 @@ def _steps(method: Method, horizon: int | None) -> int:
         raise ArgumentTypeError("step_table: method must be a Method", repr(method), "Use OHM(step_size=0.1)")
     if isinstance(method, Staged):
         raise _not_linear(method, "which is made of stages")
+    if getattr(method, "prox", None) is not None:
+        raise _not_linear(method, "which has a prox")
     if method.needs or method.probability(0) is not None:
         raise _not_linear(method, "whose estimates of F are not means of fresh batches")
     check.number(method.step_size, "step_table: the method's step_size", positive=True, remedy="Use a single number")

@@ -82,3 +82,35 @@ def test_a_little_strong_monotonicity_does_not_make_a_prox_dearer():
         da.inclusion(sample, da.prox.ball(1.0), np.zeros(2), mu=mu, **known).plan.samples for mu in (0.0, 0.01, 0.04)
     ]
     assert plans[0] >= plans[1] >= plans[2]
+
+
+def test_affine_operators_are_not_affine_behind_a_prox():
+    known = {"L": 1.0, "sigma": 0.2, "D": 0.7}
+    result = da.inclusion(
+        Counted(lambda x: x), da.prox.nonnegative(), np.full(2, 0.5), budget=3000, guarantee=True, affine=True, **known
+    )
+    assert result.plan.theorem.id == "theorem-b"
+    assert da.plan(eps=0.1, affine=True, prox=True, **known).theorem.id == "theorem-b"
+
+
+def test_the_certificate_is_that_of_F_and_not_of_the_regularised_operator():
+    def sample(x, n, rng):
+        return np.array([x[1] - 0.3, 0.3 - x[0]])
+
+    for more in ({}, {"guarantee": True}):
+        result = da.inclusion(sample, da.prox.box(-2, 2), np.ones(2), eps=0.3, M=1.0, sigma=0.0, D=1.0, **more)
+        assert result.success
+        assert result.certificate.upper >= 0.999 * np.linalg.norm(sample(result.x, 1, None))
+
+
+def test_no_L_is_compared_where_only_M_was_given():
+    B = np.array([[0.01, 1.0], [-1, 0.01]])
+    result = da.root(Counted(lambda x: B @ (x - 1)), np.zeros(2), M=1.01, D=1.5, sigma=0.3, eps=0.4, bounds=(-3, 3))
+    assert result.claim.by_theorem
+
+
+def test_a_block_that_is_a_single_point_stays_there():
+    prox = da.prox.product([(1, da.prox.box(0.5, 0.5)), (2, da.prox.box(0, 1))])
+    result = da.inclusion(Counted(lambda x: x - 10, 3), prox, np.zeros(3), budget=2000)
+    assert result.success
+    np.testing.assert_allclose(result.x, [0.5, 1.0, 1.0])

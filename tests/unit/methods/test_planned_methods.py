@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
-from dualanchor.core.schedule import Tapered
+from dualanchor.core.schedule import Geometric, Tapered
 from dualanchor.methods import make
 from dualanchor.studies.compare import _entries
 from dualanchor.theory import bounds
@@ -303,3 +303,39 @@ def test_any_of_them_can_be_asked_for():
     assert set(found) == set(asked)
     assert found["dual-ohm"]["selected"] == {}
     assert set(found["averaged"]["selected"]) == {"step_size"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"deltas": 0.1}, "tuple"),
+        ({"deltas": (-0.1, 0.2)}, "non-negative"),
+        ({"deltas": (0.2, 0.1)}, "must not fall"),
+        ({"stage_steps": (5, 0)}, "steps of a stage"),
+        ({"batch_sizes": (1,)}, "as many"),
+        ({"last": 3}, "RegularisedDualOHM"),
+    ],
+)
+def test_stages_of_recursive_extragradient_are_checked(changes, words):
+    stages = {"deltas": (0.1, 0.2), "stage_steps": (5, 5), "batch_sizes": (1, 1), "step_factors": (1.0, 1.0)}
+    with pytest.raises((da.errors.ArgumentError, da.errors.ArgumentTypeError), match=words):
+        da.RecursiveExtragradient(0.1, **{**stages, **changes})
+
+
+def test_configurations_of_new_schedules_and_methods_run_together():
+    problem = da.problems.affine(dimension=3)
+    stacks = [
+        [da.RegularisedDualOHM(0.1, 20, delta=delta) for delta in (0.1, 0.2)],
+        [da.DualOHM(0.1, 20, da.Tapered(5.0, tau=tau)) for tau in (0.1, 0.5)],
+        [da.SEG(0.1, Geometric(1.0, q)) for q in (1.1, 1.2)],
+    ]
+    for stack in stacks:
+        together = da.solve(problem, stack, stop=da.Steps(19), record=0)
+        for row, method in zip(together.x, stack, strict=True):
+            np.testing.assert_array_equal(row[0], da.solve(problem, method, stop=da.Steps(19), record=0).x)
+
+
+def test_instances_of_any_method_can_be_compared():
+    problem = da.problems.affine(dimension=3)
+    methods = [da.averaged(da.SEG(0.3)), da.MirrorProx(0.3, prox=da.prox.box(-9, 9))]
+    assert len(da.compare(problem, methods, budget=100, seeds=2, jobs=1).methods) == 2

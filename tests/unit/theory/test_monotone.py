@@ -235,3 +235,24 @@ def test_plans_with_a_prox():
     assert da.plan(eps=0.1, mu=0.2, **known).samples < da.plan(eps=0.1, **known).samples
     assert da.plan(eps=10.0, **known).rounds > 0  # |F(x0)| <= M D says nothing here
     assert da.plan(budget=2, **known).theorem.id == "theorem-m-prox"
+
+
+def test_longer_steps_are_not_damped_as_short_ones():
+    plan = da.plan(L=100.0, L_mean=1.0, M=5.0, D=1.0, sigma=1.0, eps=0.1)
+    run = plan.stages[0]
+    square = da.theory.bounds.theorem_a(plan.step_size, 1.0, 1.0, sizes_of(run), tau=min(2.0, 5 * plan.step_size))
+    assert np.sqrt(square) <= plan.bound * (1 + 1e-9)
+
+
+def test_plans_with_a_prox_and_L_count_the_noise_of_the_start():
+    plan = da.plan(eps=0.15, L=1.0, D=0.1, sigma=1.0, prox=True)
+    assert plan.rounds > 0
+    strong = {"eps": 0.02, "L": 1.0, "D": 1.0, "sigma": 0.2, "mu": 1.0}
+    assert da.plan(prox=True, **strong).theorem.id == "restarts"
+    assert da.plan(**strong).theorem.id == "theorem-c"
+
+
+@pytest.mark.parametrize("scale", [1e-85, 1e60])
+def test_theorem_n_in_any_units(scale):
+    known = {"L": 1.0, "D": scale, "sigma": scale, "cocoercive_in_expectation": False}
+    assert da.plan(eps=0.1 * scale, **known).samples == pytest.approx(6364, rel=0.01)

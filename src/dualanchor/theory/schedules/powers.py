@@ -34,8 +34,12 @@ def power_for_accuracy(eps: float, setting: Setting) -> Run | None:
         C = (low + high) / 2
         fits = theorem_n(setting.step_size, setting.D, setting.sigma, _sizes(N, C, p)) <= eps**2
         low, high = (low, C) if fits else (C, high)
-    while (square := float(theorem_n(setting.step_size, setting.D, setting.sigma, _sizes(N, high, p)))) > eps**2:
-        high *= 1 + 1e-9
+    for i in range(60):  # rounding only
+        if (square := float(theorem_n(setting.step_size, setting.D, setting.sigma, _sizes(N, high, p)))) <= eps**2:
+            break
+        high *= 1 + 1e-12 * 2**i
+    else:
+        return None
     return Run(N, PowerTapered(high, p), ceil(_sizes(N, high, p).sum()), sqrt(square), False)
 
 
@@ -47,4 +51,4 @@ def _unrounded(N: int, p: float) -> float:
     """C/sigma^2 times the noise term of batches C/m^p that are not rounded."""
     v = np.arange(N, 1, -1, dtype=float) ** p
     V = np.cumsum(v[::-1])[::-1]
-    return float(((v + np.sqrt(2 * v * V)) * round_weights(N)).sum())
+    return float(((v + np.sqrt(2 * v) * np.sqrt(V)) * round_weights(N)).sum())
