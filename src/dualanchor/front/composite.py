@@ -166,7 +166,8 @@ def _by_mirror_prox(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> 
     alone = Evidence(request, oracle, start, None).calibrated(
         "calibration-of-F", oracle, start, max(MIN_PILOT_SAMPLES, pilot), project=project
     )
-    D = request.D or bounded or alone.D_guess or 1.0
+    guess = 2 * alone.D_guess if alone.D_guess else alone.radius
+    D = request.D or min(guess, guess if bounded is None else bounded)  # a set may be far too large
     M = request.M or alone.local_M or (alone.residual or 1.0) / (alone.D_guess or D)
     step = 1 / (4 * M)  # of the prox in the residual: longer ones prune more and move x further
 

@@ -49,7 +49,7 @@ class MirrorProx(TwoCall):
     geometry : "auto", entropy on the simplices of the prox, or "euclidean" everywhere
     reuse : bool
         Look ahead with the last batch at the last half-step instead of a new one: half the samples per step (Popov).
-    distance : float, optional; a first guess of the distance to a solution, for blocks that are not bounded
+    distance : float, optional; a first guess of the distance to a solution, where no smaller one is the diameter
     composite_step : float, optional
         The step of the `Composite` oracle that is sampled in place of F, with `reuse`; x is then the point z with
         :math:`x_n` minus this step times the mean of the samples.
@@ -181,7 +181,8 @@ class _Euclidean(NamedTuple):
     def reach(self, origin: Array, distance: Any) -> Array:
         """How far away a solution may be, (rows, 1)."""
         bounded = self.prox.diameter(origin.shape[1]) if isinstance(self.prox, Resolvent) else None
-        if (distance := distance if bounded is None else bounded) is None:
+        known = [one for one in (bounded, distance) if one is not None]
+        if (distance := min(known, default=None)) is None:
             rule = "MirrorProx: without a step size, a block that is not bounded needs a distance"
             raise ArgumentError(rule, f"prox = {self.prox}", "Pass distance, a guess of how far x0 is from a solution")
         return arrays.zeros_like(origin[:, :1]) + (distance or 1.0)  # a single point may have any step

@@ -46,7 +46,10 @@ def test_every_statement_holds_with_all_replications_and_in_the_worst_case() -> 
 
 def test_every_bound_of_the_theory_is_checked() -> None:
     covered = {name for statement in STATEMENTS.values() for name in statement.covers}
-    assert covered == set(bounds.STATEMENTS)
+    own = {
+        name for name in bounds.STATEMENTS if hasattr(bounds, name)
+    }  # those of theory.monotone have tests of their own
+    assert covered == own
 
 
 def test_bounds_that_are_attained_are_attained(found: list[check.Check]) -> None:
