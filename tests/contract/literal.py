@@ -377,7 +377,11 @@ def mirror_prox(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     for x, (n, prox) in zip(np.split(x0, cuts), parts, strict=True):
         simplex = isinstance(prox, da.prox.simplex) and m.geometry == "auto"
         start = (prox(x) + prox.total / n) / 2 if simplex else prox(x) if prox.is_projection else x
-        R = sqrt(8 * np.log(prox.total / min(start))) if simplex else min(prox.diameter(n) or np.inf, m.distance or np.inf)
+        R = (
+            sqrt(8 * np.log(prox.total / min(start)))
+            if simplex
+            else min(prox.diameter(n) or np.inf, m.distance or np.inf)
+        )
         blocks.append({"J": prox, "simplex": simplex, "start": start, "z": start, "sum": 0 * x, "R": R, "errors": 0.0})
 
     def step(b: Any) -> float:

@@ -1,8 +1,8 @@
 """The bound on the gap of a variational inequality holds as often as it says.
 
 A case fails if fewer repetitions are covered than a coverage of exactly 95 % would give in all but one of a million
-cases: with 2,000 repetitions below 92.6 %. Where one y alone attains the gap the bound is nearly exact, and a bound
-that covers more than 97.5 % would be wasteful.
+cases: with 400 repetitions below 89.3 %. Where one y alone attains the gap the bound is nearly exact, and a bound
+that covers 99 % would be wasteful.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from dualanchor.advise.gap import gap_from_session
 from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 
-REPS = 2000
+REPS = 400
 FEWEST = stats.binom.ppf(1e-6, REPS, 0.95) / REPS
 F = np.array([0.3, -0.2, 0.05, 0.4])
 NOISES = {
@@ -47,4 +47,4 @@ def test_coverage(name, noise):
     covered = np.mean(found.upper >= mean @ x + one.support(-mean))
     assert covered >= FEWEST
     if "one best" in name:
-        assert covered < 0.975
+        assert covered < 0.99

@@ -19,6 +19,7 @@ from dualanchor.theory import bounds
 pytestmark = pytest.mark.slow
 
 WORST = "proposition-3.3-worst-case"
+OWN = {name for name in bounds.STATEMENTS if hasattr(bounds, name)}  # those of theory.monotone have tests of their own
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +85,7 @@ def test_a_statement_has_a_formula_and_its_id_is_its_name() -> None:
 # -- what fails ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(bounds.STATEMENTS))
+@pytest.mark.parametrize("name", sorted(OWN))
 def test_a_bound_of_half_of_what_is_measured_fails(
     name: str, found: list[check.Check], monkeypatch: pytest.MonkeyPatch
 ) -> None:
