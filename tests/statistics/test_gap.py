@@ -1,7 +1,7 @@
 """The bound on the gap of a variational inequality holds as often as it says.
 
 A case fails if fewer repetitions are covered than a coverage of exactly 95 % would give in all but one of a million
-cases: with 400 repetitions below 89.3 %. Where one y alone attains the gap the bound is nearly exact, and a bound
+cases: with 400 repetitions below 89.0 %. Where one y alone attains the gap the bound is nearly exact, and a bound
 that covers 99 % would be wasteful.
 """
 

@@ -17,9 +17,10 @@ from dualanchor.methods.regularised_dual_ohm import RegularisedDualOHM
 from dualanchor.methods.seg import SEG
 from dualanchor.theory.bounds import STRONG
 from dualanchor.theory.monotone import MONOTONE
-from dualanchor.theory.schedules import Run
+from dualanchor.theory.schedules import Run, recursive
 from dualanchor.theory.schedules import monotone as schedules
-from dualanchor.theory.schedules.monotone import AveragedExtragradient, Known, Recursive, Regularised
+from dualanchor.theory.schedules.monotone import AveragedExtragradient, Known, Regularised
+from dualanchor.theory.schedules.recursive import Recursive
 
 _SMALL = 0.5  # noise below this part of M D: extragradient stages may need fewer samples
 
@@ -54,9 +55,9 @@ class MonotoneCandidates:
         if self.inputs["cocoercive_in_expectation"]:
             one = schedules.regularised_for_accuracy(eps, known, self._tapered)
             choices += [self._regularised(one)] if one.delta or not free else []  # else Theorem A says the same
-            if self._little_noise and (made := schedules.hybrid_for_accuracy(eps, known)):
+            if self._little_noise and (made := recursive.hybrid_for_accuracy(eps, known)):
                 choices.append(self._recursive(made))
-        if free and self._tapered and (made := schedules.recursive_for_accuracy(eps, known)) is not None:
+        if free and self._tapered and (made := recursive.recursive_for_accuracy(eps, known)) is not None:
             choices.append(self._recursive(made))
         return choices
 
@@ -84,7 +85,7 @@ class MonotoneCandidates:
             one = schedules.regularised_for_budget(budget, known, self._tapered)
             yield self._regularised(one)
             guess = min(one.run.bound, 0.9 * known.M * known.D)
-            if self._little_noise and (made := schedules.hybrid_for_budget(budget, known, guess)):
+            if self._little_noise and (made := recursive.hybrid_for_budget(budget, known, guess)):
                 yield self._recursive(made)
         elif free:
             with suppress(ArgumentError):  # it may not pay for a stage

@@ -16,7 +16,8 @@ from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import Array, IntArray
 from dualanchor.methods._bases import TwoCall, lipschitz
 from dualanchor.methods.regularised_dual_ohm import RegularisedDualOHM
-from dualanchor.theory.schedules.monotone import Known, Recursive, recursive_for_accuracy
+from dualanchor.theory.schedules.monotone import Known
+from dualanchor.theory.schedules.recursive import Recursive, recursive_for_accuracy
 
 
 @dataclass(frozen=True)

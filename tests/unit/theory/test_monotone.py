@@ -12,13 +12,11 @@ from dualanchor.theory.schedules.monotone import (
     Known,
     averaged_for_accuracy,
     averaged_for_budget,
-    extragradient_stage,
     growing_noise,
-    hybrid_for_accuracy,
-    recursive_for_accuracy,
     regularised_for_accuracy,
     regularised_for_budget,
 )
+from dualanchor.theory.schedules.recursive import extragradient_stage, hybrid_for_accuracy, recursive_for_accuracy
 from dualanchor.theory.schedules.tapered import tapered_totals
 from dualanchor.theory.weights import damping, root_sum
 

@@ -1,23 +1,21 @@
-"""The best runs for monotone, Lipschitz operators: regularised Dual-OHM, extragradient in stages, averaged steps."""
+"""The best runs for monotone, Lipschitz operators: regularised Dual-OHM, and averaged extragradient steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import ceil, inf, log, log2, sqrt
+from math import inf, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualanchor.core.schedule import Geometric, Paired, Tapered
+from dualanchor.core.schedule import Paired, Tapered
 from dualanchor.core.types import Array
 from dualanchor.theory import monotone as bounds
 from dualanchor.theory.schedules.constant import Run, Setting, constant_for_accuracy, constant_for_budget
 from dualanchor.theory.schedules.tapered import modelled_cost, tapered_for_accuracy, tapered_for_budget, tapered_totals
 from dualanchor.theory.weights import root_sum
 
-_THETAS = np.geomspace(0.01, 0.9, 48)  # step times Lipschitz constant of extragradient steps
 _NEARBY = np.geomspace(0.6, 1.7, 7)  # multiples of the best weight that are tried for short runs
 _SHORT = 5000  # rounds
-_LISTED = 100_000  # rounds whose sizes are added up one by one
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def regularised_for_accuracy(eps: float, known: Known, tapered: bool = True, tho
     """The cheapest weight, horizon and batches whose bound is at most eps."""
 
     def cost(delta: float) -> float:
-        return _modelled(eps - delta * known.D, known.setting(delta), tapered)
+        return modelled(eps - delta * known.D, known.setting(delta), tapered)
 
     largest = min(known.M, eps / known.D * 0.9) if known.D else known.M
     delta = _best(cost, largest * 1e-4, largest) if known.mu == 0 else _best(cost, largest * 1e-4, largest, also=0.0)
@@ -116,139 +114,6 @@ def growing_noise(
         else:
             low = middle
     return best
-
-
-class ExtragradientStage(NamedTuple):
-    """Steps on F + nu(z - centre) from a distance of at most R to one of at most `end`, with Paired batches."""
-
-    nu: float
-    step_size: float
-    steps: int
-    batch_size: Any
-    samples: int
-
-
-def extragradient_stage(start: float, end: float, nu: float, known: Known) -> ExtragradientStage:
-    """The cheapest stage; all of its batch sizes are known in advance."""
-    _, theta = _stage_cost(np.array(start), np.array(end), np.array(nu), known)
-    mu, M, sigma, P = known.mu + nu, known.M + nu, known.unit.sigma, known.multiple
-    step = float(theta) / M
-    rho, c = float(bounds.contraction_rate(step, M, mu)), float(bounds.ahead_noise(step, M, mu))
-    factor = 1 - rho + (step * mu if sigma else 0.0)
-    steps = max(1, ceil(2 * log(start / end) / -log(factor) * (1 + 1e-12)))
-    total = step * (1 + sqrt(c)) ** 2 * sigma**2 / (mu * start**2)  # of round 0; it grows by 1/factor
-    share = sqrt(c) / (1 + sqrt(c))
-    sizes = Paired(*(Geometric(part * total * P or 1e-300, 1 / factor, P) for part in (share, 1 - share)))
-    if steps <= _LISTED:
-        samples = int(sizes.size(np.arange(steps), None).sum())
-    else:
-        samples = P * (ceil(total * (factor**-steps - 1) / (1 / factor - 1) * (1 + 1e-9)) + 2 * steps)
-    return ExtragradientStage(nu, step, steps, sizes, samples)
-
-
-class Recursive(NamedTuple):
-    """Extragradient stages with growing weights and, in a hybrid, a last one of regularised Dual-OHM."""
-
-    stages: tuple[ExtragradientStage, ...]
-    last: Regularised | None
-    bound: float
-
-    @property
-    def samples(self) -> int:
-        return sum(one.samples for one in self.stages) + (0 if self.last is None else self.last.run.samples)
-
-    @property
-    def rounds(self) -> int:
-        return sum(one.steps for one in self.stages) + (0 if self.last is None else self.last.run.horizon - 1)
-
-
-def recursive_for_accuracy(eps: float, known: Known) -> Recursive | None:
-    """The cheapest recursive extragradient run whose bound is at most eps (Theorem R); None if none was found."""
-    best: tuple[float, Any] = (inf, None)
-    phi = np.geomspace(0.01, 0.6, 24) if known.mu == 0 else np.concatenate([[0.0], np.geomspace(0.01, 0.6, 12)])
-    for S in range(1 + max(0, ceil(log2(max(2.0, 20 * known.M * known.D / eps))))):
-        first = phi * eps / known.D
-        nu = first * 2.0 ** np.arange(S + 1)[:, None]  # (S+1, phi)
-        parts = _shares(nu, known)
-        with np.errstate(all="ignore"):  # weights of 0 have one stage only
-            ends = eps * (1 - phi) * parts / parts.sum(axis=0) / np.concatenate([nu[:-1], known.M + nu[-1:]])
-            starts = np.concatenate([np.full((1, phi.size), known.D), ends[:-1]])
-            total = np.where((ends > 0) & (ends < inf), _stage_cost(starts, ends, nu, known)[0], inf).sum(axis=0)
-        if S and known.mu:
-            total = np.where(phi == 0, inf, total)
-        if (i := int(np.argmin(total))) is not None and total[i] < best[0]:
-            best = float(total[i]), (nu[:, i], starts[:, i], ends[:, i])
-    if best[1] is None:
-        return None
-    nu, starts, ends = best[1]
-    ends = ends * (1 - 1e-12)
-    return Recursive(_stages(starts, ends, nu, known), None, sqrt(float(bounds.theorem_r(nu, ends, known.M, known.D))))
-
-
-class _Hybrid(NamedTuple):
-    """Weights, ends of the extragradient stages, and what regularised Dual-OHM is then planned for; about its cost."""
-
-    cost: float
-    nu: Array
-    starts: Array
-    ends: Array
-    last: Known
-    eps: float
-
-
-def _hybrid(eps: float, known: Known) -> _Hybrid | None:
-    best: _Hybrid | None = None
-    for S in range(1, 1 + max(1, ceil(log2(max(2.0, 12 * known.M * known.D / eps))))):
-        for phi in np.geomspace(0.02, 0.3, 6):
-            nu = phi * eps / known.D * 2.0 ** np.arange(S + 1)
-            if nu[-1] > known.M:
-                continue
-            for share in (0.35, 0.5, 0.65, 0.8):
-                ends = eps * (1 - phi) * (1 - share) / S / nu[:-1]
-                starts = np.append(known.D, ends[:-1])
-                last, left = replace(known, D=float(ends[-1])), eps * (1 - phi) * share
-                cost = float(_stage_cost(starts, ends, nu[:-1], known)[0].sum())
-                cost += _modelled(left, last.setting(float(nu[-1])), True)
-                if best is None or cost < best.cost:
-                    best = _Hybrid(cost, nu, starts, ends, last, left)
-    return best
-
-
-def hybrid_for_accuracy(eps: float, known: Known) -> Recursive | None:
-    """The cheapest run of extragradient stages and then regularised Dual-OHM (Theorem H); None if none was found."""
-    if (found := _hybrid(eps, known)) is None:
-        return None
-    _, nu, starts, ends, last, left = found
-    setting = last.setting(float(nu[-1]))
-    run = tapered_for_accuracy(left * (1 - 1e-12), setting)
-    bound = nu[0] * known.D + float((np.diff(nu) * ends).sum()) + run.bound
-    regularised = Regularised(float(nu[-1]), setting.step_size, run)
-    return Recursive(_stages(starts, ends, nu[:-1], known), regularised, float(bound))
-
-
-def hybrid_for_budget(budget: int, known: Known, eps: float) -> Recursive | None:
-    """The same within a budget of samples, for about the smallest accuracy; from a first guess `eps`."""
-    for _ in range(5):  # samples go about like 1/eps^2 or less
-        found = _hybrid(eps, known)
-        if found is None or abs(found.cost * known.multiple / budget - 1) < 0.01:
-            break
-        eps *= max(0.1, (found.cost * known.multiple / budget) ** 0.5)
-    best: Recursive | None = None
-    for _ in range(6):
-        if (made := hybrid_for_accuracy(eps, known) if eps < known.M * known.D else None) is None:
-            break
-        if made.samples <= budget and (best is None or made.bound < best.bound):
-            best = made
-        if best is not None and best.samples > 0.99 * budget:
-            break
-        eps *= (1.003 if made.samples > budget else 1.0) * (made.samples / budget) ** 0.5
-    return best
-
-
-def _stages(starts: Array, ends: Array, nu: Array, known: Known) -> tuple[ExtragradientStage, ...]:
-    """The stages that have something to do."""
-    each = zip(starts.tolist(), ends.tolist(), nu.tolist(), strict=True)
-    return tuple(extragradient_stage(start, end, weight, known) for start, end, weight in each if end < start)
 
 
 class AveragedExtragradient(NamedTuple):
@@ -314,7 +179,7 @@ def _regularised(delta: float, known: Known, setting: Setting, run: Run) -> Regu
     return Regularised(delta, setting.step_size, replace(run, bound=float(bounds.back_to_F(run.bound, delta, known.D))))
 
 
-def _modelled(eps: float, setting: Setting, tapered: bool) -> float:
+def modelled(eps: float, setting: Setting, tapered: bool) -> float:
     """About what a run for eps costs; infinite if there is none."""
     one = setting.unit
     if eps <= 0:
@@ -336,29 +201,3 @@ def _best(cost: Callable[[float], float], low: float, high: float, also: float |
         best = min(tried, key=tried.__getitem__)
         grid = best * np.geomspace(1 / width, width, 7) if best else grid[:0]
     return best
-
-
-def _shares(nu: Array, known: Known) -> Array:
-    """How the stages best share the error that is left: like the cube roots of what they cost."""
-    weight = np.concatenate([nu[:-1] / (known.mu + nu[:-1]), (known.M + nu[-1:]) / (known.mu + nu[-1:])])
-    return np.asarray(weight ** (2 / 3))
-
-
-def _stage_cost(start: Array, end: Array, nu: Array, known: Known) -> tuple[Array, Array]:
-    """About the samples of stages, in units, and the best theta of each; 0 where a stage has nothing to do."""
-    known = known.unit
-    mu, M = (known.mu + nu)[..., None], (known.M + nu)[..., None]
-    theta = _THETAS
-    a = theta / M
-    rho, c = bounds.contraction_rate(a, M, mu), np.maximum(bounds.ahead_noise(a, M, mu), 0.0)
-    factor = 1 - rho + (a * mu if known.sigma else 0.0)
-    valid = (factor > 0) & (factor < 1) & (2 * a * mu < 1 - theta**2)
-    factor = np.where(valid, factor, 0.5)
-    ratio = np.maximum(1.0, start / end)[..., None]
-    steps = np.maximum(1.0, 2 * np.log(ratio) / -np.log(factor))
-    noise = a * (1 + np.sqrt(c)) ** 2 * known.sigma**2 / (mu * end[..., None] ** 2)
-    cost = noise * (1 - ratio**-2.0) / (1 - factor) * factor + 1.2 * steps * (1 + known.round_cost)
-    cost = np.where(valid, cost, inf)
-    best = np.argmin(cost, axis=-1)
-    least = np.take_along_axis(cost, best[..., None], -1)[..., 0]
-    return np.where(start <= end, 0.0, least), theta[best]
