@@ -5,6 +5,7 @@ import os
 import socket
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest

@@ -83,7 +83,7 @@ class Certificate:
         return self.rule == "exact"
 
     @property
-    def draws(self) -> Any:
+    def fresh_samples(self) -> Any:
         """Fresh samples at each point; a pass over all components draws none."""
         return 0 * self.samples if self.is_exact else self.samples
 

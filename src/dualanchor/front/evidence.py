@@ -212,7 +212,8 @@ class Evidence:
         rows = sound if result.shape else 1
         if not made.is_exact:
             self.add("certificate-samples", samples=made.samples)
-        return made, replace(result, nfev=result.nfev + made.samples * rows, draws=result.draws + made.draws * rows)
+        evals, draws = made.samples * rows, made.fresh_samples * rows
+        return made, replace(result, nfev=result.nfev + evals, draws=result.draws + draws)
 
     def _bound_start_residual(self, samples: int) -> int:
         """Where calibration says little about the residual at x0, spend a third of a certificate's samples on it.
@@ -239,7 +240,7 @@ class Evidence:
         with watched(oracle, self.request, self.evals) if before_run else nullcontext(oracle) as oracle:
             F = Session(oracle, streams)
             made = self._certificate("start", F, x, samples, confidence=self.request.level, single=True)
-        self.charge(made.samples, made.draws)
+        self.charge(made.samples, made.fresh_samples)
         if not made.is_exact:
             self.add("start-residual-samples", samples=made.samples)
         return made

@@ -148,7 +148,7 @@ class UntilCertified(Staged):
             made = replace(made, upper=np.where(unclear, made.residual, made.upper))  # seen: it decides which is best
             memory.scale[some] = np.maximum(memory.scale[some], np.nan_to_num(made.scale, posinf=0.0))
             memory.tests[some] += 1
-            memory.certified[some] += made.draws
+            memory.certified[some] += made.fresh_samples
             with np.errstate(invalid="ignore"):  # both may be infinite
                 memory.last[some], memory.width[some] = made.residual, made.upper - made.residual
             picked = made.upper < memory.upper[some]
