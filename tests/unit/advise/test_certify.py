@@ -193,7 +193,13 @@ def test_a_finite_sum_is_certified_exactly_where_the_samples_pay_for_a_pass():
     for options in ({}, {"rule": "any-distribution", "sigma": 50.0}):
         exact = da.certify(oracle, x, samples=40, **options)
         assert exact.residual == exact.lower == exact.upper == pytest.approx(residual, rel=1e-12)
-        assert (exact.rule, exact.confidence, exact.samples, exact.fresh_samples, exact.sigma) == ("exact", 1.0, 40, 0, 0.0)
+        assert (exact.rule, exact.confidence, exact.samples, exact.fresh_samples, exact.sigma) == (
+            "exact",
+            1.0,
+            40,
+            0,
+            0.0,
+        )
     assert [one.code for one in exact.findings] == ["exact-residual"]
     assert "with confidence 100 % (exact, from all 40 components)" in exact.text
     read = da.Certificate.from_dict(json.loads(json.dumps(exact.to_dict())))
