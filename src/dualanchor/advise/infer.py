@@ -1,5 +1,6 @@
 """How far is a root from where it is estimated? Error bars on x itself, from fresh samples or from a data set."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from math import inf
 from typing import Any
@@ -86,7 +87,7 @@ def infer(
         return _inferred(source, arrays.to_host(points)[0].astype(float), confidence)
 
 
-class _Source:
+class _Source(ABC):
     """Samples that can be evaluated at any point, in groups; numbers on the host, in double precision."""
 
     population: bool
@@ -97,16 +98,17 @@ class _Source:
         self.F, self._like = F, x
         self.eps = float(np.finfo(arrays.numpy_dtype(x.dtype)).eps)
 
+    @abstractmethod
     def means(self, x: Array, groups: range) -> Array:
         """The means of some groups at x (d,): (groups, d)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def moments(self, x: Array) -> tuple[Array, Array]:
         """The mean of all samples at x (d,), and the covariance of one of them, (d, d)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def degrees_of_freedom(self, d: int) -> int:
-        raise NotImplementedError
+        """Of Student's t, for d coordinates."""
 
     def _point(self, x: Array) -> Array:
         return arrays.like(x.astype(arrays.numpy_dtype(self._like.dtype))[None], self._like)

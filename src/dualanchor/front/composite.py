@@ -71,7 +71,7 @@ def _backward_forward(
     info = info._replace(fitted=_fitted(x, fallback, first))
     if chosen is not None:
         made: Any = chosen.method()
-        regularised = Composite(Regularised(oracle, made.delta, project(x0[None])[0]), prox, step)
+        regularised = Composite(Regularised(oracle, made.delta, x[0]), prox, step)
         method = DualOHM(made.step_size, made.horizon, made.batch_size)
         info = info._replace(plan=replace(chosen, made=method), regularised=regularised)
     found = _solved(inner, Composite(oracle, prox, step), z0[0] if request.reps == 1 else z0, info)
@@ -86,8 +86,8 @@ def _moved(request: Request, oracle: Oracle, prox: Prox, x0: Array, step: float,
         with watched(oracle, request) as shown:
             return Composite(shown, prox, step).start(arrays.tile(x0, rows), streams, samples)
 
-    read = lambda z: _like(z, arrays.tile(x0, rows))  # noqa: E731
-    moved: Array = request.once("z0", make, arrays.to_host, read, [samples, step])
+    key = [samples, step]
+    moved: Array = request.once("z0", make, arrays.to_host, lambda z: _like(z, arrays.tile(x0, rows)), key)
     return moved
 
 

@@ -34,8 +34,9 @@ class MirrorProx(TwoCall):
 
     :math:`P_z(g)` is `prox(z - g)` or, on a simplex, :math:`z e^{-g}` scaled to its sum (the start mixed with equal
     parts, and with all past steps at the newest step size). For one block, without a step size,
-    :math:`\alpha_k = R/\sqrt{\sum_{i<k}\|F_{B'_i}(x_{i+1/2}) - F_{B_i}(z_i)\|_*^2}` with the diameter R or, on a
-    simplex, :math:`R^2 = 8\max_y \mathrm{KL}(y, z_0)` and half the range of the vector as norm.
+    :math:`\alpha_k = R/\sqrt{\sum_{i<k}\|F_{B'_i}(x_{i+1/2}) - F_{B_i}(z_i)\|_*^2}` with R the smaller of diameter and
+    `distance`, or the distance travelled once that is larger; on a simplex :math:`R^2 = 8\max_y \mathrm{KL}(y, z_0)`
+    and half the range of the vector as norm.
 
     Guarantee for a set with a constant step of at most :math:`1/(\sqrt3 M)`, in the norm of the geometry: the gap
     :math:`\mathbb E\sup_y \langle F(y), x_n - y\rangle` is :math:`O(R^2/(\alpha n) + \alpha\sigma^2/B)` (Juditsky et
@@ -206,7 +207,7 @@ class _Euclidean(NamedTuple):
         return arrays.row_squares(g)[:, None]
 
     def reach_after(self, s: State, reach: Array) -> Array:
-        """The larger of the reach and the distance travelled; a diameter stays."""
+        """The larger of the reach and the distance travelled."""
         far = self.size(s.z[:, self.part] - s.origin[:, self.part]) ** 0.5
         return arrays.namespace(reach).maximum(reach, far)
 
