@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # the table below for type checkers; `as` makes a name public
     from dualanchor.core.streams import Streams as Streams
     from dualanchor.estimators import PAGE as PAGE, Minibatch as Minibatch
     from dualanchor.front import fixed_point as fixed_point, inclusion as inclusion, root as root, saddle as saddle
+    from dualanchor.integrations import scipy as scipy
     from dualanchor.methods import list_methods as list_methods
     from dualanchor.methods.anytime_dual_ohm import AnytimeDualOHM as AnytimeDualOHM
     from dualanchor.methods.averaged import AveragedSGDA as AveragedSGDA, averaged as averaged
@@ -120,7 +121,8 @@ _NAMES = {  # by module
     "core.certificate": "Certificate",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
-_PACKAGES = {**{name: name for name in ("engines", "problems", "prox", "theory")}, "errors": "core.errors"}
+_PACKAGES = {name: name for name in ("engines", "problems", "prox", "theory")}
+_PACKAGES |= {"errors": "core.errors", "scipy": "integrations.scipy"}
 __all__ = ["__version__", *_PACKAGES, *_MODULE_OF]
 
 if not TYPE_CHECKING:  # else every misspelt name would have the type Any
