@@ -239,6 +239,29 @@ def test_bad_settings_are_refused(make, message):
         make()
 
 
+TRACED = {"dual_anchor": lambda rate: ours.dual_anchor(rate, N), "ohm": ours.ohm}
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_learning_rates_may_be_traced(name):
+    """Eight of them at once under vmap, and one that `inject_hyperparams` passes in, as one by one."""
+    make = TRACED[name]
+    x0, gradients = (jnp.asarray(one) for one in given(np.float32))
+    rates = [0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.3]
+
+    def run(optimizer):
+        return jax.lax.scan(stepper(optimizer), (x0, optimizer.init(x0)), gradients)[0]
+
+    single = np.array([run(make(rate))[0] for rate in rates])
+    together = jax.jit(jax.vmap(lambda rate: run(make(rate))[0]))(jnp.asarray(rates))
+    np.testing.assert_allclose(together, single, rtol=0, atol=1e-6 * np.abs(single).max())
+    hyperparameters = {"learning_rate": 0.3} | ({"horizon": N} if name == "dual_anchor" else {})
+    injected = optax.inject_hyperparams(getattr(ours, name))(**hyperparameters)
+    x, state = jax.jit(lambda: run(injected))()
+    np.testing.assert_allclose(x, single[4], rtol=0, atol=1e-6 * np.abs(single).max())
+    assert state.hyperparams["learning_rate"] == pytest.approx(0.3)
+
+
 # -- solve_jit --------------------------------------------------------------------------------------------------
 
 A = np.array([[1.0, 2.0, 0.0], [-2.0, 1.0, 0.5], [0.0, -0.5, 1.0]])

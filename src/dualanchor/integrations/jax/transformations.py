@@ -27,7 +27,7 @@ class OHMState(NamedTuple):
     anchor: Any
 
 
-def dual_anchor(learning_rate: float, horizon: int) -> Any:
+def dual_anchor(learning_rate: Any, horizon: Any) -> Any:
     r"""`DualOHM` as an `optax.GradientTransformation`.
 
     The learning rate is part of it, as in `optax.sgd`: put it last in an `optax.chain`. The guarantee is for the
@@ -36,8 +36,8 @@ def dual_anchor(learning_rate: float, horizon: int) -> Any:
 
     Parameters
     ----------
-    learning_rate : float, the step :math:`\alpha`, at most 2/L
-    horizon : int, one more than the number of updates
+    learning_rate : float or traced number, the step :math:`\alpha`, at most 2/L
+    horizon : int or traced number, one more than the number of updates
 
     Examples
     --------
@@ -51,9 +51,10 @@ def dual_anchor(learning_rate: float, horizon: int) -> Any:
     >>> bool(jnp.linalg.norm(0.5 * x) <= 2 * 3**0.5 / 100)  # the bound 2D/(αN) of noiseless runs
     True
     """
-    rate = check.number(learning_rate, "dual_anchor: learning_rate", positive=True)
-    method = DualOHM(rate, check.count(horizon, "dual_anchor: horizon"))
-    last = method.horizon - 1
+    if not isinstance(horizon, jax.core.Tracer):
+        horizon = check.count(getattr(horizon, "item", lambda: horizon)(), "dual_anchor: horizon")
+    method = _with(DualOHM(1.0, 1), step_size=_rate(learning_rate, "dual_anchor"), horizon=horizon)
+    last = horizon - 1
 
     def init(params: Any) -> DualAnchorState:
         return DualAnchorState(jnp.zeros([], jnp.int32), jax.tree.map(lambda p: jnp.zeros_like(p, _precise(p)), params))
@@ -75,7 +76,7 @@ def dual_anchor(learning_rate: float, horizon: int) -> Any:
     return optax.GradientTransformation(init, update)
 
 
-def ohm(learning_rate: float) -> Any:
+def ohm(learning_rate: Any) -> Any:
     r"""`OHM` as an `optax.GradientTransformation`: each step is pulled back towards the start.
 
     The start is what `init` is called with, and `update` needs the present parameters. Put it last in an `optax.chain`.
@@ -84,9 +85,9 @@ def ohm(learning_rate: float) -> Any:
 
     Parameters
     ----------
-    learning_rate : float, the step :math:`\alpha`, at most 2/L
+    learning_rate : float or traced number, the step :math:`\alpha`, at most 2/L
     """
-    method = OHM(check.number(learning_rate, "ohm: learning_rate", positive=True))
+    method = _with(OHM(1.0), step_size=_rate(learning_rate, "ohm"))
 
     def init(params: Any) -> OHMState:
         return OHMState(jnp.zeros([], jnp.int32), jax.tree.map(jnp.array, params))  # a copy: params may be donated
@@ -112,6 +113,21 @@ def updated(method: Method, k: Any, G: Any, **memory: Any) -> State:
     s = State(**memory)
     method.update(jnp.asarray(k, int), s, G)  # as wide as JAX has it, so coefficients are as precise
     return State(**{name: jnp.asarray(value, memory[name].dtype) for name, value in vars(s).items()})
+
+
+def _rate(value: Any, owner: str) -> Any:
+    """A positive number, or a traced one as it is: of those nothing is known before the run."""
+    if isinstance(value, jax.core.Tracer):
+        return value
+    remedy = "Use a float; a schedule goes through optax.inject_hyperparams" if callable(value) else ""
+    return check.number(value, f"{owner}: learning_rate", positive=True, remedy=remedy)
+
+
+def _with(method: Method, **values: Any) -> Method:
+    """The method with values that its own checks, made for numbers, would refuse."""
+    for name, value in values.items():
+        object.__setattr__(method, name, value)
+    return method
 
 
 def _precise(leaf: Any) -> Any:
