@@ -21,7 +21,7 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup reproduce test check hostile bench bench-guard docs build-check clean distclean format \
+.PHONY: help setup reproduce test check hostile bench bench-guard docs docs-check build-check clean distclean format \
         lint test-fast test-full doctest
 
 help:  ## list the targets
@@ -34,7 +34,7 @@ reproduce: $(RUN)  ## run the paper's panels and write the report
 	$(STEP) "Reproducing the paper's experiments"
 	@$(BIN)/dualanchor reproduce $(ARGS)
 
-test: lint test-full doctest docs build-check  ## everything that CI runs
+test: lint test-full doctest docs-check build-check  ## everything that CI runs
 	$(STEP) "All checks passed"
 
 check: lint test-fast  ## the part of test that takes about a minute
@@ -51,10 +51,16 @@ bench-guard: $(STAMP)  ## fail if a ratio is 30 % worse than in benchmarks/resul
 	$(STEP) "Benchmarks against the stored ones"
 	@$(PY) -m benchmarks.gather --guard $(ARGS)
 
-docs: $(STAMP)  ## build docs/_build/html; a warning is an error
+SPHINX = $(PY) -m sphinx -q -E -W --keep-going -n -b html
+
+docs: $(STAMP)  ## build docs/_build/html and run the gallery; a warning is an error
 	$(STEP) "Documentation: sphinx, strict"
-	@$(PY) -m sphinx -q -E -W --keep-going -n -b html -d docs/_build/doctrees docs docs/_build/html
+	@$(SPHINX) -d docs/_build/doctrees docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+docs-check: $(STAMP)  ## the same into docs/_build/check, the gallery not run
+	$(STEP) "Documentation: sphinx, strict, the gallery not run"
+	@$(SPHINX) -D plot_gallery=0 -d docs/_build/doctrees-check docs docs/_build/check
 
 build-check: $(STAMP)  ## build the sdist and the wheel and use them
 	$(STEP) "Distributions: build, install, import"
@@ -66,7 +72,7 @@ format: $(STAMP)  ## rewrite the sources in the project's format
 	@$(PY) -m ruff format .
 
 clean:  ## remove what the other targets wrote, except .venv
-	rm -rf build dist docs/_build docs/_generated htmlcov .coverage .coverage.* \
+	rm -rf build dist docs/_build docs/_generated docs/gallery htmlcov .coverage .coverage.* \
 	       .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find benchmarks docs examples src tests tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 

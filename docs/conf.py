@@ -16,6 +16,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "sphinx_gallery.gen_gallery",
     "mathml",
     "registry_pages",
 ]
@@ -39,6 +40,21 @@ nitpick_ignore_regex = [
     (r"py:(class|obj)", r"dualanchor\.\w+\..*"),
 ]
 suppress_warnings = ["ref.footnote"]  # a reference may stand under References without being cited
+
+# `make docs` runs the scripts of the gallery, `make docs-check` does not (-D plot_gallery=0). A script that has not
+# changed since the last build is not run again; `make clean` forgets them.
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples/gallery",
+    "gallery_dirs": "gallery",
+    "within_subsection_order": "FileNameSortKey",
+    "nested_sections": False,
+    "reset_modules": ("matplotlib", "gallery_style.for_light_and_dark"),
+    "capture_repr": (),  # a page shows what its script prints
+    "inspect_global_variables": False,
+    "remove_config_comments": True,
+    "show_signature": False,
+    "write_computation_times": False,
+}
 
 html_math_renderer = "mathml"
 html_static_path = ["_static"]

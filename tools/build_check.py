@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 IN_WHEEL = ("dualanchor/__init__.py", "dualanchor/py.typed")
 IN_SDIST = ("LICENSE", "README.md", "pyproject.toml", "src/dualanchor/__init__.py", "tests/", "docs/index.md")
-GENERATED = ("docs/_build/", "docs/_generated/")
+GENERATED = ("docs/_build/", "docs/_generated/", "docs/gallery/")
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:

@@ -1,0 +1,28 @@
+"""Every script of the gallery runs at small size, as a reader would run it, and prints its table."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = sorted((Path(__file__).parents[2] / "examples/gallery").glob("plot_*.py"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_script_runs_at_small_size(script, tmp_path):
+    small = {**os.environ, "DUALANCHOR_GALLERY": "small", "MPLBACKEND": "agg"}
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=small, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for column in ("samples", "seconds", "certificate"):
+        assert column in done.stdout
+    assert not list(tmp_path.iterdir())  # it leaves nothing behind
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_script_begins_with_its_title(script):
+    title, line = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))).splitlines()[:2]
+    assert line == "=" * len(title)
