@@ -8,6 +8,7 @@ import pytest
 import dualanchor as da
 from dualanchor.core.schedule import Geometric, Paired, PowerTapered
 from dualanchor.theory import monotone as bounds
+from dualanchor.theory.schedules import tapered
 from dualanchor.theory.schedules.monotone import (
     Known,
     averaged_for_accuracy,
@@ -113,6 +114,20 @@ def test_plans_are_within_one_percent_of_a_fine_scan():
             assert made.run.samples <= 1.01 * cheapest(eps, known) + 2
             compared += 1
     assert compared > 50
+
+
+@pytest.mark.parametrize(("eps", "most"), [(0.1, 400), (0.01, 220), (0.001, 200)])
+def test_a_plan_adds_up_few_tapers(eps, most, monkeypatch):
+    """What a plan takes is the number of tapers that it adds up, each about 0.1 ms."""
+    added = []
+
+    def counted(*arguments):
+        added.append(arguments)
+        return tapered_totals(*arguments)
+
+    monkeypatch.setattr(tapered, "tapered_totals", counted)
+    regularised_for_accuracy(eps, UNIT)
+    assert len(added) <= most
 
 
 def test_averaged_plans_are_the_best_of_all_small_batches():

@@ -15,7 +15,7 @@ from dualanchor.theory.schedules.tapered import modelled_cost, tapered_for_accur
 from dualanchor.theory.weights import root_sum
 
 _NEARBY = np.geomspace(0.6, 1.7, 7)  # multiples of the best weight that are tried for short runs
-_SHORT = 5000  # rounds
+_SHORT, _SHORTEST = 5000, 300  # rounds
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,13 @@ def regularised_for_accuracy(eps: float, known: Known, tapered: bool = True, tho
     def worth(one: Regularised) -> float:
         return one.run.samples + known.round_cost * one.run.horizon
 
-    best = made(delta, thorough)
-    if not thorough or not delta or best.run.horizon > _SHORT:
-        return best
-    near = [made(min(delta * factor, largest), False) for factor in _NEARBY]  # rounding weighs in short runs
-    return min(best, made(min(near, key=worth).delta, True), key=worth)
+    if not thorough:
+        return made(delta, False)
+    tried = [first := made(delta, False)]
+    if delta and first.run.horizon <= _SHORT:  # rounding weighs in short runs
+        near = min((made(min(delta * factor, largest), False) for factor in _NEARBY), key=worth)
+        tried = [first, near] if first.run.horizon <= _SHORTEST else [min(first, near, key=worth)]
+    return min((made(one.delta, True) for one in tried), key=worth)
 
 
 def regularised_for_budget(budget: int, known: Known, tapered: bool = True) -> Regularised:

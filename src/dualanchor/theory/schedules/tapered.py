@@ -215,10 +215,14 @@ def _smallest_scale(N: int, one: Setting, eps: float, tolerance: float) -> Total
     def fits(totals: Totals) -> bool:
         return totals.weight <= room and _bound(one, N, totals) <= eps
 
-    def guess(i: int, good: Totals, bad: Totals) -> float:
-        return good.C * good.weight / room * (1 - tolerance / 2) if i < 5 else nan
+    def guess(i: int, good: Totals, bad: Totals) -> float:  # the weight is nearly linear in 1/C
+        if not bad.C:
+            return good.C * good.weight / room * (1 - tolerance / 3)
+        part = (good.weight - room) / (good.weight - bad.weight)
+        C = 1 / ((1 - part) / good.C + part / bad.C) if i % 4 else nan
+        return C * (1 + (tolerance if C * (1 + tolerance / 2) < good.C else -tolerance) / 3)
 
-    if fits(ones := tapered_totals(1.0, N, one.tau)):
+    if weight_sum(N, one.tau) <= room * (1 + 1e-9) and fits(ones := tapered_totals(1.0, N, one.tau)):
         return ones
     C, more = float(root_sum(N, one.tau)) / room, 1e-12  # enough, since B >= C sqrt(kappa/(m(m-1)))
     while not fits(good := tapered_totals(C, N, one.tau)):  # rounding only, which weighs more the less room there is
@@ -228,7 +232,7 @@ def _smallest_scale(N: int, one: Setting, eps: float, tolerance: float) -> Total
 
 def _narrowed(N: int, tau: float, good: Totals, bad: Totals, fits: Any, guess: Any, tolerance: float) -> Totals:
     """The last that fits between one that does and one that does not: C is first guessed, then halved."""
-    for i in range(44):
+    for i in range(60):
         low, high = sorted((good.C, bad.C))
         if high - low <= tolerance * high:
             break
