@@ -1,30 +1,16 @@
 """The report as its reader gets it: files in a folder, and a page in a real browser without a network."""
 
 import json
-import os
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.integration.browser import all_of, emulate, errors, resize, settle
 from tests.unit.report.small import CLAIMS, small_study
 
 from dualanchor.report import write_report
 
 pytestmark = pytest.mark.slow
-
-CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-)
 
 
 @pytest.fixture(scope="module")
@@ -40,25 +26,6 @@ def folder(study, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    missing = [str(path) for path in (CHROMIUM, DRIVER) if not path.exists()]
-    if missing:
-        message = f"NOT TESTED IN A BROWSER: {', '.join(missing)} not found; install chromium and chromium-driver"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(message)
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
-    yield driver
-    driver.quit()
-
-
-@pytest.fixture(scope="module")
 def opened(browser, folder):
     browser.get((folder / "report.html").as_uri())
     return browser
@@ -70,26 +37,6 @@ def page(opened):
     resize(opened, 1300)
     emulate(opened, "", "light")
     return opened
-
-
-def resize(browser, width):
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    settle(browser)
-
-
-def emulate(browser, media, scheme):
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
-
-
-def settle(browser):
-    """Give the page time to draw its figures again."""
-    browser.execute_async_script("setTimeout(arguments[0], 300)")
-
-
-def all_of(page, selector):
-    return page.find_elements("css selector", selector)
 
 
 def shown_methods(page, figure):
@@ -110,8 +57,7 @@ def test_opens_from_disk_without_network_and_errors(page):
     assert any(url.endswith("report.html") for url in requested)
     assert {url.split(":")[0] for url in requested} <= {"file", "data", "blob"}
     assert page.execute_script("return performance.getEntriesByType('resource').map((e) => e.name)") == []
-    # the browser's own start page may still have something to say
-    assert [entry for entry in page.get_log("browser") if not entry["message"].startswith("chrome://")] == []
+    assert errors(page) == []
     assert not all_of(page, "[data-title*='hare'], [data-title*='loud']")  # no button that uploads
 
 

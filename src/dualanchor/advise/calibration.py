@@ -1,5 +1,6 @@
 """What a calibration found: numbers, and findings made of them."""
 
+import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, sqrt
@@ -12,6 +13,7 @@ from dualanchor.core.certificate import Certificate
 from dualanchor.core.files import jsonable
 from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.problem import Constants
+from dualanchor.core.render import html_table
 
 GRADIENT_LIKE = 0.1  # below this rotation index the operator behaves like a gradient
 Interval = tuple[float, float]
@@ -132,22 +134,35 @@ class Calibration:
         return cls(**{name: _typed(facts[name], kind) for name, kind in get_type_hints(cls).items()})
 
     def __repr__(self) -> str:
+        body = [f"  {name:<22}{text}" for name, text in self._lines()]
+        return "\n".join([self._title, *body, *(f"{one.label}: {one}" for one in self.findings)])
+
+    def _repr_html_(self) -> str:
+        findings = ((one.label, str(one)) for one in self.findings)
+        return html_table([*self._lines(), *findings], caption=self._title)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Plot noise, residual and local constants with their intervals; returns the matplotlib axes."""
+        return importlib.import_module("dualanchor.report.figures").plot_calibration(self, ax)
+
+    @property
+    def _title(self) -> str:
+        spent = f"{self.evals:,} evaluations, {self.draws:,} draws"
+        return f"Calibration around x0 in dimension {self.dimension:,} ({spent})"
+
+    def _lines(self) -> list[tuple[str, str]]:
         step = self.largest_step
         guess = "unknown" if self.D_guess is None else f"{self.D_guess:.4g}"
-        lines = {
-            "sigma at x0": _with_interval(self.sigma, self.sigma_interval),
-            "|F(x0)|": _with_interval(self.residual, self.residual_interval),
-            "L, local": _with_interval(self.local_L, self.local_L_interval),
-            "L of the mean, local": _with_interval(self.local_L_mean, self.local_L_mean_interval),
-            "mu": "unknown" if self.mu_at_most == inf else f"at most {self.mu_at_most:.3g}",
-            "rotation": _with_interval(self.rotation, self.rotation_interval),
-            "D": f"guess {guess}, at least {self.D_at_least:.4g}",
-            "step": "not limited" if step is None else f"at most {step:.3g} (only ever shrinks)",
-        }
-        spent = f"{self.evals:,} evaluations, {self.draws:,} draws"
-        head = f"Calibration around x0 in dimension {self.dimension:,} ({spent})"
-        body = [f"  {name:<22}{text}" for name, text in lines.items()]
-        return "\n".join([head, *body, *(f"{one.label}: {one}" for one in self.findings)])
+        return [
+            ("sigma at x0", _with_interval(self.sigma, self.sigma_interval)),
+            ("|F(x0)|", _with_interval(self.residual, self.residual_interval)),
+            ("L, local", _with_interval(self.local_L, self.local_L_interval)),
+            ("L of the mean, local", _with_interval(self.local_L_mean, self.local_L_mean_interval)),
+            ("mu", "unknown" if self.mu_at_most == inf else f"at most {self.mu_at_most:.3g}"),
+            ("rotation", _with_interval(self.rotation, self.rotation_interval)),
+            ("D", f"guess {guess}, at least {self.D_at_least:.4g}"),
+            ("step", "not limited" if step is None else f"at most {step:.3g} (only ever shrinks)"),
+        ]
 
 
 def judged(seen: Calibration) -> Iterator[Finding]:

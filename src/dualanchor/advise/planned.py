@@ -1,5 +1,6 @@
 """A plan: rounds, batches, samples, the bound that they earn and the theorem behind it."""
 
+import importlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,9 @@ from dualanchor.core.claim import Theorem
 from dualanchor.core.errors import ArgumentError
 from dualanchor.core.finding import Finding
 from dualanchor.core.method import Method
+from dualanchor.core.render import html_table, text_lines
 from dualanchor.core.schedule import Constant, Geometric, Paired, PowerTapered, Stages, Tapered
+from dualanchor.core.types import Array
 from dualanchor.methods.averaged import AveragedSGDA
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM
@@ -120,6 +123,16 @@ class Plan:
             kinds = {"kind": "staged", "stages": [_described(run) for run in self.stages]}
         return {**kinds, "first": _size(self.stages[0], 0), "last": _size(self.stages[-1], -1)}
 
+    def sizes(self, points: int = 256) -> list[tuple[Array, Array]]:
+        """For each stage, rounds counted from the first of the plan, at most so many, and their batch sizes."""
+        found, before = [], 0
+        for run in self.stages:
+            rounds = run.horizon - 1
+            ks = np.unique(np.linspace(0, rounds - 1, min(points, rounds)).astype(np.int64))
+            found.append((before + ks, np.array([_size(run, k) for k in ks.tolist()], dtype=float)))
+            before += rounds
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain JSON values."""
         names = ("horizon", "stop", "batches", "rounds", "samples", "bound", "step_size", "exact", "eps", "budget")
@@ -170,9 +183,14 @@ class Plan:
         return None
 
     def __repr__(self) -> str:
-        lines = list(self._lines())
-        width = max(len(name) for name, _ in lines)
-        return "\n".join(f"{name:>{width}}: {text}" for name, text in lines)
+        return text_lines(list(self._lines()))
+
+    def _repr_html_(self) -> str:
+        return html_table(self._lines())
+
+    def plot(self, ax: Any = None) -> Any:
+        """Plot batch sizes by round, and the bound at the end of each stage; returns the matplotlib axes."""
+        return importlib.import_module("dualanchor.report.figures").plot_plan(self, ax)
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         horizon = f" of horizon {_count(self.horizon)}" if self.stop < self.horizon - 1 else ""

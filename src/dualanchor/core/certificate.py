@@ -9,7 +9,7 @@ import numpy as np
 from dualanchor.core import check
 from dualanchor.core.files import jsonable
 from dualanchor.core.finding import Finding
-from dualanchor.core.render import span
+from dualanchor.core.render import html_table, span
 from dualanchor.core.types import Array
 
 NUMBERS = ("residual", "lower", "upper", "squared", "sigma")
@@ -148,4 +148,11 @@ class Certificate:
         return f"{bound}; estimate {residual} from {samples} fresh samples{points}"
 
     def __repr__(self) -> str:
-        return "\n".join([f"Certificate: {self.text}", *(f"  {one.label}: {one}" for one in self.findings)])
+        (head, text), *findings = self._lines()
+        return "\n".join([f"{head}: {text}", *(f"  {label}: {line}" for label, line in findings)])
+
+    def _repr_html_(self) -> str:
+        return html_table(self._lines())
+
+    def _lines(self) -> list[tuple[str, str]]:
+        return [("Certificate", self.text), *((one.label, str(one)) for one in self.findings)]

@@ -1,6 +1,6 @@
 """How rows of a run end, and what is recorded on the way."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
@@ -37,7 +37,9 @@ _UNWANTED = frozenset({Status.RUNNING, Status.DIVERGED, Status.REFUSED, Status.F
 class History:
     """One line per row of the run (configuration-major) and recorded step, in columns.
 
-    Steps `k`, fresh samples `draws`, evaluations `evals`, and the true `residual`, empty where F is not known.
+    Steps `k`, fresh samples `draws`, evaluations `evals`, and the true `residual`. Where F is not known, residuals are
+    estimates or empty: on the way those of the run's own samples since the line before, of which there are `samples`
+    (the norm of their mean, without the bias of noise). `stage` counts the stages of a method that has some.
     """
 
     row: IntArray
@@ -45,6 +47,8 @@ class History:
     draws: IntArray
     evals: IntArray
     residual: Array
+    samples: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    stage: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __len__(self) -> int:
         return self.row.size

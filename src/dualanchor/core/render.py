@@ -1,6 +1,6 @@
-"""The printed form of a result: labelled lines, as text or as an HTML table."""
+"""The printed form of results and of what stands beside them: labelled lines, as text or as an HTML table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -18,21 +18,29 @@ Lines = list[tuple[str, str]]
 
 def as_text(result: "Result") -> str:
     """The lines with their labels flush right; at most `MOST_LINES`, unless there are more warnings."""
-    lines = _lines(result)
-    width = max(10, *(len(label) for label, _ in lines))
+    return text_lines(lines_of(result), 10)
+
+
+def text_lines(lines: Lines, least: int = 0) -> str:
+    """Labels flush right in a column of at least this width, each with its text."""
+    width = max(least, *(len(label) for label, _ in lines))
     return "\n".join(f"{label:>{width}}: {text}" for label, text in lines)
 
 
-def as_html(result: "Result") -> str:
-    """The lines as a table, everything escaped."""
-    rows = "".join(
-        f'<tr><th style="text-align: right">{escape(label)}</th><td style="text-align: left">{escape(text)}</td></tr>'
-        for label, text in _lines(result)
-    )
-    return f"<table>{rows}</table>"
+def html_table(rows: Iterable[Sequence[str]], header: Sequence[str] = (), caption: str = "") -> str:
+    """Rows of cells as an HTML table, the first cell of each as its label; everything escaped."""
+    cell = '<{0} style="text-align: {1}">{2}</{0}>'
+    head = "".join(cell.format("th", "left", escape(name)) for name in header)
+    lines = [f"<tr>{head}</tr>"] if header else []
+    for label, *texts in rows:
+        cells = "".join(cell.format("td", "left", escape(text)) for text in texts)
+        lines.append(f"<tr>{cell.format('th', 'left' if header else 'right', escape(label))}{cells}</tr>")
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f"<table>{title}{''.join(lines)}</table>"
 
 
-def _lines(result: "Result") -> Lines:
+def lines_of(result: "Result") -> Lines:
+    """The labelled lines of a result."""
     lines = [*_head(result), *_points(result)]
     shown = [one for one in result.findings if one.label not in (ROUTE, SAMPLES)]
     notes = [one for one in shown if one.severity is Severity.NOTE]

@@ -18,7 +18,7 @@ from dualanchor.core.errors import CheckpointError, UnsuccessfulError, missing_e
 from dualanchor.core.files import decoding, jsonable, read_arrays, to_json, write_arrays
 from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.history import History, Status
-from dualanchor.core.render import as_html, as_text
+from dualanchor.core.render import as_text, html_table, lines_of
 from dualanchor.core.types import Array
 
 __all__ = ["History", "Result", "Status", "jsonable", "to_json"]
@@ -167,7 +167,7 @@ class Result(Mapping[str, Any]):
         return as_text(self)
 
     def _repr_html_(self) -> str:
-        return as_html(self)
+        return html_table(lines_of(self))
 
     def save(self, path: str | Path) -> Path:
         """Write the result to one file (npz with a JSON header), atomically; arrays go to the host for it."""
@@ -219,7 +219,7 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
     fields["state"] = {name[6:]: array for name, array in arrays.items() if name.startswith("state/")}
     fields["history"] = history = History(**{name[8:]: arrays[name] for name in arrays if name.startswith("history/")})
     for name, column in vars(history).items():
-        if column.size or name != "residual":
+        if column.size or name not in ("residual", "samples", "stage"):
             least = None if name == "residual" else 0
             check.array(column, f"history/{name}", _KINDS.get(name, "iu"), (history.row.size,), least)
     if (history.row >= len(statuses)).any():

@@ -8,6 +8,7 @@ from dualanchor.core import arrays
 from dualanchor.core.errors import DualAnchorError, OracleError
 from dualanchor.core.oracle import Batch, Oracle
 from dualanchor.core.streams import Streams, per_row, shared
+from dualanchor.core.trail import Trail
 from dualanchor.core.types import Array, Counts, Rows
 
 
@@ -31,15 +32,17 @@ class Session:
     draws, evals : int or array of int, fresh samples and operator evaluations so far, for all rows or per row
     checking : bool, whether each value is examined: real, finite at moderate points, and the point left unchanged
     seen : array (rows, 2), squared norm and batch size of the largest value examined since it was None
+    trail : Trail or None, where means of fresh batches are added up
     """
 
-    __slots__ = ("checking", "draws", "evals", "oracle", "seen", "streams")
+    __slots__ = ("checking", "draws", "evals", "oracle", "seen", "streams", "trail")
 
     def __init__(self, oracle: Oracle, streams: Streams, draws: Counts = 0, evals: Counts = 0) -> None:
         self.oracle, self.streams = oracle, streams
         self.draws, self.evals = draws, evals
         self.checking = True
         self.seen: Array | None = None
+        self.trail: Trail | None = None
 
     def draw(self, size: Counts) -> Batch:
         """Draw `size` fresh samples for each row (an int, or one per row); counted as draws."""
@@ -83,15 +86,21 @@ class Session:
     def fresh(self, x: Array, size: Counts) -> Array:
         """F_B(x) with a fresh batch: what `F(x, F.draw(size))` gives, in one call."""
         if self.checking or type(size) is not int:
-            return self(x, self.draw(size))
+            value = self(x, self.draw(size))
+            if self.trail is not None and type(size) is int:
+                self.trail.add(value, size)
+            return value
         oracle = self.oracle
         try:
             value = oracle.mean(x, oracle.draw(self.streams, size))
         except Exception as error:
             raise error if isinstance(error, DualAnchorError) else raised(error, "evaluating a batch") from error
         self.draws, self.evals = self.draws + size, self.evals + size
-        fine = type(value) is type(x) is np.ndarray and value.dtype is x.dtype and value.shape == x.shape
-        return value if fine else accepted(x, value)
+        if not (type(value) is type(x) is np.ndarray and value.dtype is x.dtype and value.shape == x.shape):
+            value = accepted(x, value)
+        if self.trail is not None:
+            self.trail.add(value, size)
+        return value
 
     def at(self, rows: Rows) -> "Session":
         """A view of some of the rows (a mask); what it draws and evaluates is counted here."""

@@ -27,7 +27,7 @@ from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.front.before import watched
-from dualanchor.front.judge import certified_claim, contradictions, has_fallen, two_points
+from dualanchor.front.judge import certified_claim, contradictions, estimated_history, has_fallen
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request
 from dualanchor.run.checkpoint import digest_of
 
@@ -285,8 +285,8 @@ class Evidence:
             grown, worse = (result.residual > first) & ~diverged, np.zeros_like(diverged)
             fallen = (result.residual < first) | (np.asarray(result.residual) == 0)
         self.findings = [one for one in self.findings if one.code != "start-not-visible"]  # more is known by now
-        if not result.history.residual.size and result.residual is None:
-            result = replace(result, history=two_points(result, start, residual))
+        if result.residual is None:
+            result = replace(result, history=estimated_history(result, start, certificate))
         if grown.any():
             self.add("residual-grew", start=start.residual, end=residual[grown].max())
         elif self.request.eps is None and not (fallen | diverged).all():

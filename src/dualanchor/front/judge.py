@@ -51,11 +51,23 @@ def has_fallen(here: Certificate, start: Certificate, fitted: int = 0) -> Array:
         return np.asarray((fall > np.hypot(_STAYED**2 * at_start, reach)) | (np.asarray(here.upper) == 0))
 
 
-def two_points(result: Result, start: Certificate, residual: Array) -> History:
-    """A history of the estimates at x0 and at the end of each row."""
-    first_and_last = [(0, result.nit), (0, result.draws), (0, result.nfev), (start.residual, residual)]
-    columns = (np.stack(np.broadcast_arrays(first, np.ravel(last)), 1).ravel() for first, last in first_and_last)
-    return History(np.repeat(np.arange(residual.size), 2), *columns)
+def estimated_history(result: Result, start: Certificate, end: Certificate) -> History:
+    """The estimates on the way of each row, with those of certificates at x0 and at its end."""
+    way, count = result.history, np.size(end.residual)
+    nit, draws, nfev, residual, samples = (
+        np.broadcast_to(np.ravel(one), (count,))
+        for one in (result.nit, result.draws, result.nfev, end.residual, end.samples)
+    )
+    last = np.zeros(count, int) if not way.stage.size else np.array([way.of(row).stage.max() for row in range(count)])
+    inner = np.zeros(len(way), bool) if not way.residual.size else (way.k > 0) & (way.k < nit[way.row])
+    inner &= np.isfinite(way.residual) if way.residual.size else False
+    zero, rows = np.zeros(count, int), np.arange(count)
+    first = (rows, zero, zero, zero, np.full(count, start.residual), zero + start.samples, zero)
+    final = (rows, nit, draws, nfev, residual, samples, last)
+    middle = [column[inner] if column.size else column for column in vars(way).values()]
+    columns = [np.concatenate(parts) for parts in zip(first, middle, final, strict=True)]
+    order = np.lexsort((columns[1], columns[0]))
+    return History(*(column[order] for column in columns))
 
 
 def certified_claim(certificate: Certificate | None, eps: float, confidence: float) -> Claim:

@@ -311,7 +311,9 @@ class Route:
     def run(self, method: Method, oracle: Oracle | None = None, **options: Any) -> Result:
         shared = {name: getattr(self.request, name) for name in ("seed", "reps", "callback", "progress", "checkpoint")}
         x0 = None if self.x0.ndim == 1 else self.x0
-        return solve(self._problem(oracle), method, **{**shared, "x0": x0, "check": False, **options})
+        return solve(
+            self._problem(oracle), method, **{**shared, "x0": x0, "check": False, "record": "samples", **options}
+        )
 
     def _problem(self, oracle: Oracle | None = None) -> Problem:
         return Problem(oracle or self.oracle, self.evidence.one_x0, constants=self._constants(), name=self.request.door)

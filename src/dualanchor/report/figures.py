@@ -18,6 +18,9 @@ from dualanchor.report.panel_data import PanelData
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dualanchor.advise.calibration import Calibration
+    from dualanchor.advise.planned import Plan
+
 _STYLE = Path(__file__).with_name("templates") / "figures.mplstyle"
 _SIZES = {1: (7.4, 4.6), 2: (5.0, 3.5)}  # inches per panel, by the number of columns
 _KEY, _LETTER, _LEGEND_COLUMNS = 0.84, 0.0725, 4  # inches of a legend's line and letter; its columns, at most
@@ -100,29 +103,24 @@ def render(figure: Figure) -> dict[str, bytes]:
 
 
 def plot_result(result: Result, ax: Any = None) -> Any:
-    """Plot residuals against operator evaluations, one curve per configuration, and the certificate.
+    """Plot residuals against operator evaluations, one curve per configuration, stages and the certificate.
 
-    A curve is the mean over replications, with the 5th to 95th percentile band; it is drawn into `ax`, matplotlib axes,
-    or into a new figure.
+    A curve of true residuals is the mean over replications, with the 5th to 95th percentile band. Estimates by the
+    run's own samples have a band of two standard errors of their mean. All is drawn into `ax`, matplotlib axes, or into
+    a new figure.
     """
     history = result.history
     if not history.residual.size and result.certificate is None:
         rule = "Result.plot shows recorded residuals, or a certificate"
-        remedy = "Solve a problem whose operator is known, with record=64, or use a front door such as root"
+        remedy = "Solve a problem whose operator is known, or with record='samples', or use a front door such as root"
         raise ArgumentError(rule, "a result without any", remedy)
-    if ax is None:
-        try:
-            from matplotlib import pyplot
-        except ImportError:
-            raise missing_extra("matplotlib", "plot", "Result.plot") from None
-        _, ax = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
+    ax = _axes(ax, "Result.plot")
     replications = result.shape[-1] if result.shape else 1
     configuration = history.row // replications
-    by_stages = bool(history.residual.size) and result.residual_kind == "estimated"  # at different steps in each row
-    for row in np.unique(history.row) if by_stages else ():
-        own = history.of(row)
-        ax.plot(own.evals, own.residual, "C0.-", linewidth=1, label="" if row else "estimates on fresh samples")
-    for number in np.unique(configuration) if history.residual.size and not by_stages else ():
+    estimated = bool(history.residual.size) and result.residual_kind != "true"  # at different steps in each row
+    for row in np.unique(history.row) if estimated else ():
+        _add_estimates(ax, result, row)
+    for number in np.unique(configuration) if history.residual.size and not estimated else ():
         chosen = configuration == number
         evals, mean, low, high = _over_rows(history.evals[chosen], history.k[chosen], history.residual[chosen])
         (line,) = ax.plot(evals, mean, label=result.labels()[number])
@@ -137,6 +135,46 @@ def plot_result(result: Result, ax: Any = None) -> Any:
     return ax
 
 
+def _axes(ax: Any, purpose: str) -> Any:
+    """The axes given, or those of a new figure."""
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        raise missing_extra("matplotlib", "plot", purpose) from None
+    return pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")[1]
+
+
+def _add_estimates(ax: Any, result: Result, row: int) -> None:
+    """The estimates of one row: with their band where they are by the run's own samples, and its stages."""
+    own = result.history.of(row)
+    if not own.samples.size:
+        ax.plot(own.evals, own.residual, "C0.-", linewidth=1, label="" if row else "estimates on fresh samples")
+        return
+    label = "estimates on the way" if len(own) > 2 else "estimates on fresh samples"
+    ax.plot(own.evals, own.residual, "C0.-", linewidth=1, label="" if row else label)
+    if (sigma := _noise(result)) is not None:
+        inner = own.samples > 0
+        reach = 2 * sigma / np.sqrt(own.samples[inner])
+        low, high = np.maximum(own.residual[inner] - reach, 0.0), own.residual[inner] + reach
+        floor = 0.1 * np.min(high, initial=np.inf)  # a logarithmic axis has no 0
+        ax.fill_between(own.evals[inner], np.maximum(low, floor), high, color="C0", alpha=0.15, linewidth=0)
+        ax.collections[-1].set_label("" if row else "two standard errors")
+    ends = np.flatnonzero(np.diff(own.stage)) if row == 0 else ()
+    for number, end in enumerate(ends):
+        name = "" if number else "a stage ends"
+        ax.axvline(own.evals[end], color="grey", linestyle=":", linewidth=1, label=name)
+
+
+def _noise(result: Result) -> float | None:
+    """The largest sigma that was seen."""
+    seen = result.calibration
+    known = [] if result.certificate is None else [float(np.max(result.certificate.sigma))]
+    known += [] if seen is None else [seen["sigma"] if isinstance(seen, dict) else seen.sigma]
+    return max((one for one in known if one is not None and np.isfinite(one)), default=None)
+
+
 def _add_certificate(ax: Any, result: Result) -> None:
     certificate = result.certificate
     assert certificate is not None
@@ -147,6 +185,54 @@ def _add_certificate(ax: Any, result: Result) -> None:
     ax.plot(evals, upper, marker="v", label=f"upper bound, confidence {level}", **point)
     ax.plot(evals, residual, marker="o", markerfacecolor="white", label="estimate on fresh samples", **point)
     ax.vlines(evals, np.maximum(residual, 1e-2 * upper), upper, color="black", linewidth=1)
+
+
+def plot_plan(plan: Plan, ax: Any = None) -> Any:
+    """Plot batch sizes against rounds and, on an axis at the right, the bound at the end of each stage."""
+    ax = _axes(ax, "Plan.plot")
+    ends = np.cumsum([run.horizon - 1 for run in plan.stages])
+    for number, (rounds, sizes) in enumerate(plan.sizes() if plan.rounds else ()):
+        ax.plot(rounds, sizes, "C0", drawstyle="steps-post", label="" if number else "samples of a round")
+        if number:
+            ax.axvline(ends[number - 1], color="grey", linestyle=":", linewidth=1)
+    bounds = ax.twinx()
+    bounds.plot(ends, [run.bound for run in plan.stages], "C1v", label="bound at the end of a stage")
+    if plan.eps:
+        bounds.axhline(plan.eps, color="C1", linestyle="--", linewidth=1, label=f"eps = {plan.eps:g}")
+    top = max(run.bound for run in plan.stages)
+    bounds.set(yscale="log", ylim=(plan.bound / 3, 3 * top), ylabel="root mean square residual, at most")
+    title = f"{plan.theorem.title}: {plan.samples:,} samples, bound {plan.bound:.3g}"
+    ax.set(yscale="log", xlabel="round", ylabel="samples of a round", title=title)
+    handles = [part.get_legend_handles_labels() for part in (ax, bounds)]
+    ax.legend(handles[0][0] + handles[1][0], handles[0][1] + handles[1][1])
+    ax.grid(True, which="major", alpha=0.3)
+    return ax
+
+
+def plot_calibration(seen: Calibration, ax: Any = None) -> Any:
+    """Plot noise, residual and local constants with their intervals, one below the other on a logarithmic axis."""
+    ax = _axes(ax, "Calibration.plot")
+    rows = [
+        ("sigma at x0", seen.sigma, seen.sigma_interval),
+        *((f"sigma at distance {distance:.3g}", sigma, None) for distance, sigma in seen.sigma_at),
+        ("‖F(x0)‖", seen.residual, seen.residual_interval),
+        ("L, local", seen.local_L, seen.local_L_interval),
+        ("L of the mean, local", seen.local_L_mean, seen.local_L_mean_interval),
+        ("M, local", seen.local_M, None),
+        ("D, a guess", seen.D_guess, None),
+    ]
+    known = [row for row in rows if row[1] is not None and np.isfinite(row[1])]
+    least = min((value for _, value, _ in known if value > 0), default=1.0)
+    for place, (_, value, interval) in enumerate(known):
+        low, high = (value, value) if interval is None else interval
+        beyond = high if np.isfinite(high) else 1e3 * max(value, least)
+        ax.hlines(place, max(low, 1e-2 * least), beyond, color="C0", linewidth=2, alpha=0.5)
+        ax.plot(value, place, "C0o")
+    ax.set_yticks(range(len(known)), [name for name, _, _ in known])
+    ax.set(xscale="log", title=f"calibration with {seen.evals:,} evaluations")
+    ax.invert_yaxis()
+    ax.grid(True, axis="x", which="major", alpha=0.3)
+    return ax
 
 
 def _over_rows(evals: Array, k: Array, residual: Array) -> Array:

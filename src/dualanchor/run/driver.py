@@ -21,6 +21,7 @@ from dualanchor.core.errors import CheckpointError, OracleError
 from dualanchor.core.finding import Finding
 from dualanchor.core.result import Result, Status
 from dualanchor.core.session import Mark
+from dualanchor.core.trail import Trail
 from dualanchor.core.types import Array
 from dualanchor.run.observe import NestedInterruptError, Observer
 from dualanchor.run.record import Recorder
@@ -57,6 +58,9 @@ class Driver:
         self._start_residual: Array | None = None
         self.findings: list[Finding] = []
         self._total = sum(rows.rows.size for rows in active)
+        for rows in active:
+            if recorder.from_samples and not (rows.session.oracle.knows_operator or rows.certifies):
+                rows.trail = Trail.along(rows.state.x)
         self._seconds_per_eval = 0.0
         self._before_failure: Mark | None = None
 
@@ -205,6 +209,8 @@ class Driver:
     def _next_stage(self, rows: ActiveRows, at_end: Array) -> None:
         """The rows whose stage has ended, in their next stages; one without a next stage has reached its end."""
         ending = rows if at_end.all() else rows.take(at_end)
+        if ending.trail is not None and ending.recorded != ending.steps:
+            self._record(ending)
         mark, memories = rows.session.mark(), [level.memory.copy() for level in ending.levels]
         try:
             following, finished = ending.next_stages()  # draws samples
@@ -277,7 +283,12 @@ class Driver:
     def _record(self, rows: ActiveRows) -> None:
         if rows.certifies:
             return  # recorded where it is observed, at the ends of stages
-        self.recorder.add(rows.rows, rows.steps, rows.session.draws, rows.session.evals, rows.residual())
+        residual, samples = rows.residual(), 0
+        if rows.trail is not None:
+            residual, samples = rows.trail.estimate()
+            rows.trail.clear()
+        counts = (rows.session.draws, rows.session.evals)
+        self.recorder.add(rows.rows, rows.steps, *counts, residual, samples, rows.stage)
         rows.recorded = rows.steps
 
     def _report(self) -> None:

@@ -11,7 +11,8 @@ from dualanchor.core.result import History
 from dualanchor.core.types import Array, IntArray
 
 DEFAULT_POINTS = 64
-_COLUMNS = ("row", "k", "draws", "evals", "residual")
+WAY_POINTS = 24  # of estimates by the run's own samples
+_COLUMNS = ("row", "k", "draws", "evals", "residual", "samples", "stage")
 
 
 class Recorder:
@@ -19,14 +20,17 @@ class Recorder:
 
     Parameters
     ----------
-    record : None, bool, int, "all" or iterable of int
-        How many points per row (None or True: 64; False or 0: none but the end), every step, or these steps.
+    record : None, bool, int, "all", "samples" or iterable of int
+        How many points per row (None or True: 64; False or 0: none but the end), every step, or these steps; "samples":
+        where F is not known, estimates by the run's own samples.
     lengths : iterable of int
         The numbers of steps that rows are going to take, where they are known.
     """
 
     def __init__(self, record: Any, lengths: Iterable[int]) -> None:
         self._all = isinstance(record, str) and record == "all"
+        self.from_samples = isinstance(record, str) and record == "samples"
+        record = WAY_POINTS if self.from_samples else record
         self._steps, self._growing = _chosen_steps(record, lengths)
         planned = isinstance(record, (int, np.integer, type(None))) and len(self._steps) > 1 and not self._growing
         self._stride = max(1, self._steps[-1] - self._steps[-2]) if planned else None
@@ -49,10 +53,12 @@ class Recorder:
         """Whether step k is one of those."""
         return self.next_after(k - 1) == k
 
-    def add(self, rows: IntArray, k: Any, draws: Any, evals: Any, residual: Array | None) -> None:
+    def add(
+        self, rows: IntArray, k: Any, draws: Any, evals: Any, residual: Array | None, samples: int = 0, stage: int = 0
+    ) -> None:
         """Write one line for each of the rows."""
         residual = np.full(rows.shape, np.nan) if residual is None else residual
-        for name, value in zip(_COLUMNS, (rows, k, draws, evals, residual), strict=True):
+        for name, value in zip(_COLUMNS, (rows, k, draws, evals, residual, samples, stage), strict=True):
             self._lines[name].append(np.full(rows.shape, value))
 
     def history(self) -> History:
@@ -64,17 +70,22 @@ class Recorder:
         order = np.lexsort((columns["k"], columns["row"]))
         if np.isnan(columns["residual"]).all():  # none is known
             columns["residual"] = np.empty(0)
+        for name in ("samples", "stage"):
+            columns[name] = columns[name] if self.from_samples else np.empty(0, np.int64)
         return History(**{name: value[order] if value.size else value for name, value in columns.items()})
 
     def restore(self, history: History) -> None:
         """Go on from lines written before."""
-        residual = history.residual if history.residual.size else np.full(len(history), np.nan)
-        self._lines = {name: [getattr(history, name)] for name in _COLUMNS[:-1]} | {"residual": [residual]}
+        columns = vars(history) | {
+            "residual": history.residual if history.residual.size else np.full(len(history), np.nan)
+        }
+        whole = {name: column if column.size else np.zeros(len(history), np.int64) for name, column in columns.items()}
+        self._lines = {name: [whole[name]] for name in _COLUMNS}
 
 
 def _chosen_steps(record: Any, lengths: Iterable[int]) -> tuple[list[int], bool]:
     """Steps known in advance, and whether more follow at growing distances because no end is known."""
-    rule = "record must be a number of points, steps or 'all'"
+    rule = "record must be a number of points, steps, 'all' or 'samples'"
     if isinstance(record, str):
         if record != "all":
             raise ArgumentError(rule, repr(record), "Use record='all'")

@@ -12,6 +12,7 @@ from dualanchor.core.method import State
 from dualanchor.core.result import History, Status
 from dualanchor.core.session import Mark
 from dualanchor.core.streams import shared
+from dualanchor.core.trail import Trail
 from dualanchor.core.types import Array
 from dualanchor.run.rows import NOTED, PLACE, ActiveRows, Ended, Level
 
@@ -67,6 +68,7 @@ def restore(run: Driver, header: dict[str, Any], saved: dict[str, Array]) -> Non
 def _restore_history(run: Driver, history: History, recorded: Array) -> None:
     """What was recorded; not the last line of rows that go on, if it is there only because they had been stopped."""
     counts = [history.row, history.k, history.draws, history.evals]
+    counts += [one for one in (history.samples, history.stage) if one.size]
     fine = all(one.shape == (len(history),) and _are_counts(one) for one in counts)
     _require(fine and (history.row < recorded.size).all(), "a history that is not one of these rows")
     residual = history.residual
@@ -124,6 +126,12 @@ def _active(starts: list[ActiveRows], prefix: str, group: dict[str, Any], saved:
             fine = fine and noted.dtype.kind == "f" and bool((noted >= 0).all())
             _require(fine, f"{name} samples that are none")
             setattr(rows, name, noted)
+    if rows.trail is not None:
+        trail, shape = saved[f"{prefix}trail"], rows.trail.packed().shape
+        _require(trail.shape == shape and trail.dtype == float, "sums of samples of another shape")
+        sizes = trail[:, :, -1]
+        _require((sizes == sizes[:1]).all() and (sizes >= 0).all() and (sizes < _MOST).all(), "a negative count")
+        rows.trail = Trail.unpacked(trail)
     remaining = rows.remaining()
     _require(remaining is None or np.min(remaining) >= 0, f"k = {rows.k} beyond the end")
     counts = [saved[prefix + name] for name in Mark._fields]

@@ -15,6 +15,7 @@ from dualanchor.core.result import Status
 from dualanchor.core.session import Mark, Session
 from dualanchor.core.staged import END, Staged
 from dualanchor.core.streams import Streams, per_row
+from dualanchor.core.trail import Trail
 from dualanchor.core.types import Array, IntArray, Rows
 
 WINDOW = 4  # steps at the beginning and at the end of which samples are looked at, where F is not known
@@ -26,6 +27,7 @@ class Snapshot(NamedTuple):
     k: int
     state: State
     mark: Mark
+    trail: Trail | None = None
 
 
 class Level(NamedTuple):
@@ -37,7 +39,7 @@ class Level(NamedTuple):
     memory: State
 
 
-PLACE = ("k", "before", "recorded", "diverged_by")
+PLACE = ("k", "before", "recorded", "diverged_by", "stage")
 """Where rows stand, beyond what their arrays and counts say."""
 NOTED = ("opening", "closing")
 
@@ -77,6 +79,7 @@ class ActiveRows:
     `checked_until` are taken one by one and checked; rows with `diverged_by` were seen to have diverged by that step.
     `recorded` is the last recorded step, `observed` has residuals that the choice of the stage has estimated. `opening`
     (rows, 2) and `closing` (rows, steps, 2) are squared norms and batch sizes of samples in the first and last steps.
+    `trail` has the samples since the last record, where residuals are estimated from them; `stage` counts stages.
     """
 
     method: Method
@@ -93,6 +96,8 @@ class ActiveRows:
     observed: Array | None = None
     opening: Array | None = None
     closing: Array | None = None
+    trail: Trail | None = None
+    stage: int = 0
 
     def __post_init__(self) -> None:
         self._residual: tuple[int, Array | None] = (-1, None)
@@ -107,6 +112,7 @@ class ActiveRows:
             coins=self.coins.take(rows),
             rows=self.rows[rows],
             **{name: value[rows] for name in NOTED if (value := getattr(self, name)) is not None},
+            trail=None if self.trail is None else self.trail.take(rows),
             levels=tuple(level._replace(memory=level.memory.take(rows)) for level in self.levels),
         )
         k, known = self._residual
@@ -133,7 +139,14 @@ class ActiveRows:
         if isinstance(stage.method, Staged):
             return replace(self, levels=levels).enter(stage.method, 0, stage.state)
         return replace(
-            self, method=stage.method, state=stage.state, k=0, before=self.steps, levels=levels, checked_until=1
+            self,
+            method=stage.method,
+            state=stage.state,
+            k=0,
+            before=self.steps,
+            levels=levels,
+            checked_until=1,
+            stage=self.stage + 1,
         )
 
     def next_stages(self) -> tuple[list[ActiveRows], list[ActiveRows]]:
@@ -186,6 +199,7 @@ class ActiveRows:
     def advance(self, count: int, coins: Array | None) -> None:
         """Take `count` steps. If one raises, k is the step that failed and the state the one before it."""
         step, s, F, first, k = self.method.step, self.state, self.session, self.k, self.k
+        F.trail = self.trail
         try:
             if coins is None:
                 for k in range(first, first + count):
@@ -196,6 +210,8 @@ class ActiveRows:
         except BaseException:
             self.k = k
             raise
+        finally:
+            F.trail = None
         self.k = first + count
 
     def note_samples(self) -> None:
@@ -222,11 +238,12 @@ class ActiveRows:
 
     def snapshot(self) -> Snapshot:
         """The present, to come back to."""
-        return Snapshot(self.k, self.state.copy(), self.session.mark())
+        trail = None if self.trail is None else self.trail.take(np.arange(self.rows.size))
+        return Snapshot(self.k, self.state.copy(), self.session.mark(), trail)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot."""
-        self.k, self.state = snapshot.k, snapshot.state
+        self.k, self.state, self.trail = snapshot.k, snapshot.state, snapshot.trail
         self.session.reset(snapshot.mark)
 
     def frozen(self) -> Frozen:
@@ -237,12 +254,14 @@ class ActiveRows:
         states = {"state": self.state} | {f"memory/{j}": level.memory for j, level in enumerate(self.levels)}
         saved = {f"{kind}/{name}": value for kind, state in states.items() for name, value in vars(state).items()}
         noted = {name: value for name in NOTED if (value := getattr(self, name)) is not None}
+        noted |= {} if self.trail is None else {"trail": self.trail.packed()}
         return Frozen(facts, {"rows": self.rows, **counts, **saved, **noted})
 
     def restored(self, snapshot: Snapshot, rows: Rows, until: int) -> ActiveRows:
         """Rows (a mask) that have diverged by step `until`, as they were before: to take the steps one by one."""
         part = self.take(rows)
-        part.restore(Snapshot(snapshot.k, snapshot.state.take(rows), snapshot.mark.take(rows)))
+        trail = None if snapshot.trail is None else snapshot.trail.take(rows)
+        part.restore(Snapshot(snapshot.k, snapshot.state.take(rows), snapshot.mark.take(rows), trail))
         part.checked_until = part.diverged_by = until
         return part
 

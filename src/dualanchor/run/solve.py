@@ -73,8 +73,9 @@ def solve(
         Independent replications, each with an instance, start and noise of its own; a list names them by number.
     x0 : array or Result, optional
         Another start, of shape (d,) or (reps, d). The run works with its library, dtype and device.
-    record : int, "all" or list of int, optional
-        At how many points, or at which steps, true residuals are recorded; default 64 points, 0 for none.
+    record : int, "all", "samples" or list of int, optional
+        At how many points, or at which steps, true residuals are recorded; default 64 points, 0 for none. "samples":
+        where F is not known, 24 estimates on the way, by the run's own samples.
     check : bool
         Whether to insist on the step sizes that the method's theorem admits.
     callback : callable, optional
@@ -310,6 +311,8 @@ def _recording(record: Any, active: list[ActiveRows], rule: Rule | None, oracle:
         known = [np.ravel(limit) for limit in limits if limit is not None]
         if known:
             lengths |= set(np.minimum.reduce(np.broadcast_arrays(*known)).tolist())
+    if isinstance(record, str) and record == "samples" and oracle.knows_operator:
+        record = None
     if budgets and record is None:  # true residuals that cost more than the run are not recorded unasked
         record = int(np.clip(min(budgets) / oracle.operator_price, 2, DEFAULT_POINTS))
     return record, sorted(lengths)

@@ -1,6 +1,6 @@
 """A fair comparison on a user's own problem: equal budget, tuned grids, other seeds for tuning than for reporting."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, missing_extra
 from dualanchor.core.method import Method
 from dualanchor.core.problem import Problem
+from dualanchor.core.render import html_table
 from dualanchor.core.staged import Staged
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.methods import registry
@@ -52,14 +53,25 @@ class Comparison:
         return pandas.concat(frames, ignore_index=True)
 
     def __repr__(self) -> str:
-        panel, seeds = self.panel, len(self.study.results["seeds"])
-        lines = [f"{panel['title']}: budget {panel['budget']:,}, {seeds} seeds, mean final residual (5% to 95%)"]
-        for name, row in self.methods.items():
-            final = row["final"]
-            selected = ", ".join(f"{key}={value}" for key, value in row["selected"].items())
-            spread = f"({final['p5']:.4g} to {final['p95']:.4g})" if np.isfinite(final["mean"]) else "(diverged)"
-            lines.append(f"  {name:20s} {final['mean']:10.4g}  {spread}  {selected}")
+        lines = [f"{self._title}, mean final residual (5% to 95%)"]
+        for name, mean, spread, selected in self._rows():
+            lines.append(f"  {name:20s} {mean:>10}  ({spread})  {selected}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        header = ("method", "mean final residual", "5% to 95%", "selected")
+        return html_table(self._rows(), header, self._title)
+
+    @property
+    def _title(self) -> str:
+        return f"{self.panel['title']}: budget {self.panel['budget']:,}, {len(self.study.results['seeds'])} seeds"
+
+    def _rows(self) -> Iterator[tuple[str, str, str, str]]:
+        """Method, mean final residual, its spread and the selected parameters."""
+        for name, row in self.methods.items():
+            final, selected = row["final"], ", ".join(f"{key}={value}" for key, value in row["selected"].items())
+            spread = f"{final['p5']:.4g} to {final['p95']:.4g}" if np.isfinite(final["mean"]) else "diverged"
+            yield name, f"{final['mean']:.4g}", spread, selected
 
 
 def compare(
