@@ -212,7 +212,7 @@ def plot_plan(plan: Plan, ax: Any = None) -> Any:
 def plot_calibration(seen: Calibration, ax: Any = None) -> Any:
     """Plot noise, residual and local constants with their intervals, one below the other on a logarithmic axis."""
     ax = _axes(ax, "Calibration.plot")
-    rows = [
+    rows: list[tuple[str, Any, Any]] = [
         ("sigma at x0", seen.sigma, seen.sigma_interval),
         *((f"sigma at distance {distance:.3g}", sigma, None) for distance, sigma in seen.sigma_at),
         ("‖F(x0)‖", seen.residual, seen.residual_interval),
