@@ -132,6 +132,7 @@ def plan(rng):
     needed = [word for name in ("--D", "--L", "--sigma") for word in (name, pick(rng, *NUMBER))]
     end = choose(rng, [["--eps", pick(rng, *NUMBER)], ["-b", pick(rng, *COUNT)]])
     more = some(rng, M=NUMBER, mu=NUMBER, step_size=NUMBER, L_mean=NUMBER, affine=None, no_a2=None)
+    more += some(rng, prox=None, confidence=NUMBER)
     if rng.random() < 0.1:
         end = ["--round-variance", pick(rng, *NUMBER)]
     words = some(rng, workers=COUNT, sample_cost=NUMBER, batches=(["tapered", "constant"],), json=None)

@@ -117,6 +117,13 @@ def test_it_prints_what_the_library_prints():
     assert "residual: " in text
 
 
+def test_plans_with_a_prox_and_a_confidence():
+    known = {"eps": 0.5, "M": 1.0, "D": 1.0, "sigma": 1.0}
+    words = [word for name, value in known.items() for word in (f"--{name}", value)]
+    options = {"prox": True, "confidence": 0.75}
+    assert run("plan", *words, "--prox", "--confidence", 0.75).output == repr(da.plan(**known, **options)) + "\n"
+
+
 def test_schedules_estimators_and_rules(tmp_path):
     out = data("solve", "affine", "-p", "batch_size=Tapered(20)", "--budget", 500)
     assert out["params"]["batch_size"] == "Tapered(C=20)"

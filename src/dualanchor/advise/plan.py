@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import hypot, isfinite
+from math import hypot, isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ def plan(
     round_variance: float | Callable[[int], float] | None = None,
     growth: float = 0.0,
     prox: bool = False,
+    confidence: float | None = None,
 ) -> Plan:
     """Plan a run: rounds, batch sizes, samples, and the bound that they earn, by the best theorem that applies.
 
@@ -84,6 +85,9 @@ def plan(
         With M and no L: the noise of a sample at x is at most sigma + growth ‖x - x0‖, as with random matrices.
     prox : bool
         Whether there is a constraint or penalty, as in `inclusion`, which runs such plans; one sample more is for z0.
+    confidence : float, optional
+        Probability with which the residual is to be at most eps: by Markov's inequality, in one run, whose root mean
+        square residual is then at most eps times the root of 1 - confidence.
 
     Examples
     --------
@@ -106,6 +110,12 @@ def plan(
     workers = None if workers is None else check.count(workers, "plan: workers")
     inputs |= {"budget": budget, "workers": workers, "latency": latency}
     _check(inputs)
+    if confidence is not None:
+        if eps is None:
+            raise refused("confidence goes with eps", "no eps", "Pass eps, or leave confidence out")
+        asked, eps = eps, eps * sqrt(1 - check.probability(confidence, "plan: confidence"))
+        made = plan(**{**inputs, "eps": eps, "workers": workers, "confidence": None})
+        return replace(made, findings=(Finding.of("markov", eps=asked, confidence=confidence), *made.findings))
     try:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             made = _plan(inputs)

@@ -156,8 +156,8 @@ class Plan:
     def other_methods(self) -> list[tuple[str, str, float | None, str]]:
         """Method, order, certified samples (None where only the order is known) and a note, for the same accuracy."""
         known, eps = self.inputs, self.eps if self.eps is not None else self.bound
-        if not known or not eps or not isfinite(eps) or known.get("sigma") is None:
-            return []
+        if not known or not eps or not isfinite(eps) or known.get("sigma") is None or known.get("growth"):
+            return []  # the others are proved for noise that does not grow
         L, M, mu = (known.get(name) for name in ("L", "M", "mu"))
         L = M**2 / mu if L is None and M and mu else L
         table, constant = (MONOTONE_TABLE, M) if L is None else (TABLE, L)

@@ -25,6 +25,8 @@ from dualanchor.core.errors import ArgumentError
 @click.option("--affine", is_flag=True, help="F is affine.")
 @click.option("--no-a2", is_flag=True, help="L or M is a constant of F, not of single samples (no Assumption 3.2).")
 @click.option("--growth", type=float, default=0.0, help="With --M: noise of sigma + growth |x - x0|.  [default: 0]")
+@click.option("--prox", is_flag=True, help="There is a constraint or penalty, as in da.inclusion.")
+@click.option("--confidence", type=float, help="Probability with which the residual is to be at most eps.")
 @click.option("--workers", type=int, help="How many compute a batch together.")
 @click.option("--latency", type=float, help="Seconds that a round takes beside its samples.")
 @click.option("--sample-cost", type=float, help="Seconds of one sample on one worker.")

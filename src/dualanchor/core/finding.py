@@ -74,7 +74,10 @@ class Finding:
     def text(self) -> str:
         """The sentence, without the code."""
         text = CODES[self.code].text
-        return _FORMATTER.vformat(text, (), self.values) if isinstance(text, str) else text(self.values)
+        if not isinstance(text, str):
+            return text(self.values)
+        operator = "F with its prox" if self.values.get("composite") else "F"
+        return _FORMATTER.vformat(text, (), {"operator": operator, **self.values})
 
     def __str__(self) -> str:
         return f"{self.text} [{self.code}]"
@@ -226,11 +229,12 @@ _SAMPLES = {
     "certificate-samples": _spent("certificate"),
 }
 _VIOLATIONS: Texts = {
-    "decreasing": "F looks decreasing, along {count} of {pairs} pairs (slope down to {slope:.3g}): did you mean -F?",
-    "not-monotone": "F is not monotone along {count} of {pairs} pairs (slope down to {slope:.3g}): is a sign wrong? "
-    "(saddle takes the gradient in v, not minus it)",
-    "not-cocoercive": "F is not cocoercive along {count} of {pairs} pairs, where it turns without pulling: anchored "
-    "methods have no guarantee; try extragradient methods (SEG and its averages)",
+    "decreasing": "{operator} looks decreasing, along {count} of {pairs} pairs (slope down to {slope:.3g}): did you "
+    "mean -F?",
+    "not-monotone": "{operator} is not monotone along {count} of {pairs} pairs (slope down to {slope:.3g}): is a sign "
+    "wrong? (saddle takes the gradient in v, not minus it)",
+    "not-cocoercive": "{operator} is not cocoercive along {count} of {pairs} pairs, where it turns without pulling: "
+    "anchored methods have no guarantee; try extragradient methods (SEG and its averages)",
     "L-too-small": "L = {given:.4g} is too small: near x0 it is at least {seen:.4g} (L is the cocoercivity constant, "
     "not the Lipschitz constant: M^2/mu)",
     "M-too-small": "M = {given:.4g} is too small: near x0 it is at least {seen:.4g} (M is the Lipschitz constant of "
@@ -280,6 +284,7 @@ _RUN_NOTES: Texts = {
     "estimated-constants": _estimated_constants,
     "composite-residual": "residual and certificate are those of F(x) + g with g in G(x), at x = prox(z)",
     "longer-steps": "batches of at least {size:,} admit steps of {step:.4g} and save {saved:,} of {rounds:,} rounds",
+    "markov": "the residual is at most {eps:g} with probability {confidence:g}, by Markov's inequality",
     "growing-noise": "noise of at most {sigma:.4g} + {growth:.4g} |x - x0| counts as sigma = {assumed:.4g}",
     "not-checked": "the residual was not checked: success says only that the run ended as asked; see da.certify",
     "no-certificate": "no certificate: that takes a budget of {least} samples or more",

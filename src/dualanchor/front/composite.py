@@ -73,7 +73,7 @@ def _backward_forward(
         made: Any = chosen.method()
         regularised = Composite(Regularised(oracle, made.delta, x[0]), prox, step)
         method = DualOHM(made.step_size, made.horizon, made.batch_size)
-        info = info._replace(plan=replace(chosen, made=method), regularised=regularised)
+        info = info._replace(plan=chosen, regularised=(regularised, method))
     found = _solved(inner, Composite(oracle, prox, step), z0[0] if request.reps == 1 else z0, info)
     return _with_samples(found, first, Finding.of("start-point-samples", samples=first))
 
@@ -159,7 +159,8 @@ def _by_mirror_prox(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> 
     least = 2 * MIN_PILOT_SAMPLES + (SHORTEST_STAGE if request.budget is None else 0)
     if request.limit < least:
         name = "max_samples" if request.budget is None else "a budget"
-        raise request.error(f"without L {name} of at least {least} is needed", request.limit, "Pass L, or spend more")
+        why, other = ("without L", "Pass L") if request.L is None else (f"for {MirrorProx.id}", "Leave method out")
+        raise request.error(f"{why} {name} of at least {least} is needed", request.limit, f"{other}, or spend more")
     project = _projection(prox, _SHORT)
     start = project(x0[None])[0]
     pilot = calibration_share(request.limit) if request.budget is not None else min(4 * FIRST_STAGE, request.limit // 8)

@@ -104,7 +104,7 @@ def root(
 
 
 def fixed_point(
-    sample: Sample | Oracle, x0: Any, *, args: Sequence[Any] = (),
+    sample: Sample | Oracle, x0: Any, *, args: Sequence[Any] = (), bounds: Any = None,
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = 2.0, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
@@ -116,7 +116,7 @@ def fixed_point(
     """Find x = T(x) from samples of a map T that is nonexpansive in mean square.
 
     `sample(x, n, rng, *args)` returns the mean of n samples of T at x. The residual, eps and sigma are those of
-    x - T(x); L is 2 and the largest step 1. Keywords as in `root`.
+    x - T(x); L is 2 and the largest step 1. With `bounds`, x is T(x) projected onto them. Keywords as in `root`.
 
     Examples
     --------
@@ -128,7 +128,8 @@ def fixed_point(
     >>> bool(np.linalg.norm(result.x - 1) < 0.1)
     True
     """
-    return _solved(Request.of("fixed_point", locals()), sampled("fixed_point", sample, x0, args, minus_identity=True))
+    operator = sampled("fixed_point", sample, x0, args, minus_identity=True)
+    return _solved(Request.of("fixed_point", locals()), operator, bounds)
 
 
 def saddle(

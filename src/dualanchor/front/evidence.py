@@ -44,7 +44,7 @@ class CompositeInfo(NamedTuple):
     `fallback` (d,) is the z that stands for the user's x0: a run that makes it worse returns there. `F` is the operator
     without G, `project` maps points (rows, d) to where it may be sampled. Without L: `method`, the default for a number
     of samples per round, and `alone`, the calibration of F; or `plan`, what a theorem for monotone operators asks for,
-    and `regularised`, what it is run on.
+    and `regularised`, the oracle with its pull to x0 and the method that is run on it.
     """
 
     modulus: float
@@ -56,7 +56,7 @@ class CompositeInfo(NamedTuple):
     method: Callable[[int], Method] | None = None
     alone: Calibration | None = None
     plan: Plan | None = None
-    regularised: Oracle | None = None
+    regularised: tuple[Oracle, Method] | None = None
     fitted: int = 0  # samples from which the element of G at x0 was chosen, 0 if there was no choice
 
 
@@ -103,13 +103,14 @@ class Evidence:
             found = [*warned, *contradictions(self.request, seen, False)]
         else:  # of what is solved, and of F alone, whose violations G may hide
             seen = self.calibrated("calibration", self.oracle, self.one_x0, samples - half)
+            joint = [replace(one, values={**one.values, "composite": True}) for one in seen.warnings]
             x = composite.project(composite.fallback[None])[0]
             alone = self.calibrated("calibration-of-F", composite.F, x, half, project=composite.project)
-            mixed = [*seen.warnings, *violations(alone.findings), *contradictions(self.request, alone, False)]
+            mixed = [*joint, *violations(alone.findings), *contradictions(self.request, alone, False)]
             if composite.plan is not None:  # F alone is monotone: what is solved need not be, and neither is cocoercive
-                own = [one for one in seen.warnings if one not in violations(seen.warnings)]
+                own = [one for one in joint if one not in violations(joint)]
                 expected = ("not-cocoercive", "L-too-small")  # L belongs to what is solved
-                mixed = [*own, *(one for one in mixed[len(seen.warnings) :] if one.code not in expected)]
+                mixed = [*own, *(one for one in mixed[len(joint) :] if one.code not in expected)]
             found = list({one.code: one for one in mixed}.values())
         self.calibration = seen
         self.findings += found

@@ -12,6 +12,7 @@ from dualanchor.advise.planned import Plan
 from dualanchor.core import arrays
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.claim import Claim, ClaimKind
+from dualanchor.core.files import jsonable
 from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.problem import Constants, Problem
@@ -305,8 +306,11 @@ class Route:
             self.evidence.charge(2, 1)
 
     def _run_plan(self, chosen: Plan, **options: Any) -> Result:
-        oracle = None if self.composite is None else self.composite.regularised
-        return self.run(chosen.method(), oracle, stop=Steps(chosen.stop) if chosen.stop else None, **options)
+        stop, method = Steps(chosen.stop) if chosen.stop else None, chosen.method()
+        if self.composite is None or self.composite.regularised is None:
+            return self.run(method, stop=stop, **options)
+        oracle, plain = self.composite.regularised  # the pull to x0 is in the oracle
+        return replace(self.run(plain, oracle, stop=stop, **options), method=jsonable(method.describe()))
 
     def run(self, method: Method, oracle: Oracle | None = None, **options: Any) -> Result:
         shared = {name: getattr(self.request, name) for name in ("seed", "reps", "callback", "progress", "checkpoint")}

@@ -147,6 +147,20 @@ def test_what_is_printed():
     assert "samples: ≤ " in repr(da.plan(eps=1e-7, **UNIT))
 
 
+def test_confidence_is_by_markovs_inequality():
+    sure, plain = da.plan(eps=0.1, confidence=0.99, **UNIT), da.plan(eps=0.01, **UNIT)
+    assert sure.samples == pytest.approx(plain.samples, rel=1e-3)
+    assert sure.bound**2 / 0.1**2 <= 1 - 0.99 + 1e-12
+    assert "at most 0.1 with probability 0.99" in repr(sure)
+    assert sure.halved.samples > sure.samples
+
+
+def test_comparisons_are_left_out_where_the_noise_grows():
+    known = {"eps": 0.3, "M": 1.0, "D": 1.0, "sigma": 1.0}
+    assert [name for name, *_ in da.plan(**known).other_methods()] == ["rain", "seg"]
+    assert da.plan(growth=0.1, **known).other_methods() == []
+
+
 def test_a_budget_may_be_a_whole_float():
     plan = da.plan(budget=1e5, **UNIT)
     assert repr(plan) == repr(da.plan(budget=100_000, **UNIT))
@@ -189,6 +203,8 @@ def test_one_sample_is_a_sample():
         ({"L": None, "M": 1.0, "sigma": None}, ["sigma must be given"]),
         ({"L": None, "M": 1.0, "mu": 2.0}, ["mu must be at most M"]),
         ({"growth": 0.1}, ["growth", "M"]),
+        ({"confidence": 1.0}, ["confidence"]),
+        ({"eps": None, "budget": 10, "confidence": 0.9}, ["confidence goes with eps"]),
         ({"L": None, "M": 1.0, "growth": -0.1}, ["growth", "non-negative"]),
         ({"round_variance": 1.0}, ["round_variance", "eps"]),
         ({"eps": None, "budget": 3, "workers": 5}, ["budget", "5 workers"]),

@@ -56,6 +56,8 @@ def test_an_accuracy_above_M_D_with_a_prox():
     result = da.inclusion(Counted(), da.prox.ball(1.0), np.zeros(2), eps=3.0, M=1.0, D=2.0, sigma=0.5)
     assert result.success
     assert result.plan.theorem.id == "theorem-m-prox"
+    assert result.method["id"] == result.plan.method().id == "regularised-dual-ohm"
+    assert result.method["parameters"]["delta"] == result.plan.method().delta > 0
 
 
 def test_noise_that_x0_does_not_show_earns_no_claim():
@@ -114,3 +116,31 @@ def test_a_block_that_is_a_single_point_stays_there():
     result = da.inclusion(Counted(lambda x: x - 10, 3), prox, np.zeros(3), budget=2000)
     assert result.success
     np.testing.assert_allclose(result.x, [0.5, 1.0, 1.0])
+
+
+def test_fixed_points_within_bounds_are_those_of_the_projected_map():
+    turn = np.array([[0.0, -1.0], [1.0, 0.0]])  # about (1, 1), which the bounds exclude
+
+    def sample(x, n, rng):
+        return 1 + turn @ (x - 1) + 0.1 * rng.normal(size=2) / np.sqrt(n)
+
+    result = da.fixed_point(sample, np.zeros(2), bounds=(0, 0.5), budget=20_000)
+    np.testing.assert_allclose(result.x, np.clip(1 + turn @ (result.x - 1), 0, 0.5), atol=0.1)
+    assert result.x.max() <= 0.5
+
+
+def test_a_violation_of_the_composite_alone_does_not_blame_F():
+    """F is monotone; F with its prox is not where the step of 2/L is far too long."""
+    F = np.array([[0.1, -1.0], [1.0, 0.1]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sample = Counted(lambda x: F @ x)
+        result = da.inclusion(sample, da.prox.ball(1.0), np.array([0.15, 0.0]), budget=20_000, L=0.2)
+    (found,) = [one for one in result.findings if one.code == "not-monotone"]
+    assert str(found).startswith("F with its prox is not monotone")
+
+
+def test_too_small_a_budget_for_mirror_prox_blames_no_missing_L():
+    for known, words in (({}, "without L .* Pass L"), (KNOWN_L, "for mirror-prox .* Leave method out")):
+        with pytest.raises(ArgumentError, match=words):
+            da.inclusion(Counted(), da.prox.ball(1.0), np.zeros(2), budget=20, method="mirror-prox", **known)

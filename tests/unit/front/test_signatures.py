@@ -21,7 +21,11 @@ def test_keywords_are_those_of_a_request(door):
     keywords = {name: one.default for name, one in given.items() if one.kind is one.KEYWORD_ONLY}
     assert not any(one.kind is one.VAR_KEYWORD for one in given.values())
     expected = {**DEFAULTS, "args": ()}
-    expected |= {da.root: {"prox": None, "bounds": None}, da.saddle: SADDLE, da.fixed_point: {"L": 2.0}}.get(door, {})
+    expected |= {
+        da.root: {"prox": None, "bounds": None},
+        da.saddle: SADDLE,
+        da.fixed_point: {"L": 2.0, "bounds": None},
+    }.get(door, {})
     assert keywords == expected
     assert all(one.annotation is not inspect.Parameter.empty for one in given.values())
 
