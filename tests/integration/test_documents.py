@@ -23,6 +23,7 @@ PAGES = [
     "docs/arrays.md",
     "docs/engines.md",
     "docs/findings.md",
+    "docs/explainer.md",
 ]
 SHOWING = [
     "docs/finite_sums.md",
