@@ -2,7 +2,7 @@ r"""Monotone, Lipschitz operators that need not be cocoercive: bounds of regular
 
 Letters as in `bounds`. A3, one sample at two points: :math:`\mathbb E\|\hat F(x;\xi)-\hat F(y;\xi)\|^2 \le
 M^2\|x-y\|^2`; without it F itself is M-Lipschitz. :math:`\delta` is the weight of the regularisation
-:math:`F_\delta(x) = F(x) + \delta(x - x_0)`. Nothing here is in the paper; proofs are in docs/theory.md.
+:math:`F_\delta(x) = F(x) + \delta(x - x_0)`. Nothing here is in the paper; proofs are in docs/theory_monotone.md.
 """
 
 from typing import Any

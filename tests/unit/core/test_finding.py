@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[3]
 
 def sections():
     """The sections of the page: code -> text."""
-    text = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
+    names = ("method", "operator", "run", "certificate")
+    text = "".join((ROOT / f"docs/findings_{name}.md").read_text(encoding="utf-8") for name in names)
     parts = re.split(r"^\((.+)\)=\n### `(.+)`\n", text, flags=re.MULTILINE)[1:]
     anchors, titles, bodies = parts[::3], parts[1::3], parts[2::3]
     assert anchors == titles
@@ -31,7 +32,17 @@ def test_every_code_has_its_section_and_every_section_its_code():
 def test_a_section_says_enough_and_not_too_much():
     for code, body in sections().items():
         sentences = re.findall(r"[.?](?=\s)", body.split("\n## ")[0] + "\n")
-        assert 2 <= len(sentences) <= 5, code
+        assert 2 <= len(sentences) <= 6, code
+        assert re.search("[Ii]gnore", body), f"{code}: when may it be ignored?"
+
+
+def test_the_list_of_codes_leads_to_their_sections():
+    text = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
+    listed = re.findall(r"\[`(.+?)`\]\((.+?)\.md#(.+?)\)", text)
+    assert [code for code, _, _ in listed] == list(CODES)
+    for code, page, anchor in listed:
+        assert anchor == code.lower()
+        assert f"({code})=\n" in (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
 
 
 def test_codes_are_short_words_and_templates_take_what_is_not_finite():
