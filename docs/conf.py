@@ -58,5 +58,6 @@ sphinx_gallery_conf = {
 
 html_math_renderer = "mathml"
 html_static_path = ["_static"]
+html_css_files = ["pages.css"]
 html_theme = "furo"
 html_title = f"dualanchor {release}"

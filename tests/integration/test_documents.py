@@ -24,12 +24,15 @@ PAGES = [
     "docs/engines.md",
     "docs/findings.md",
     "docs/explainer.md",
+    "docs/index.md",
 ]
 SHOWING = [
     "docs/finite_sums.md",
     "docs/planning.md",
     "docs/choosing.md",
     "docs/inference.md",
+    "docs/which_method.md",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/howto").glob("*.md") if path.stem != "index"),
 ]  # what a block prints stands below it
 
 
@@ -48,7 +51,8 @@ def test_python_in_documents_runs(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", SHOWING)
-def test_documents_show_what_their_examples_print(page, capsys):
+def test_documents_show_what_their_examples_print(page, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     text = (ROOT / page).read_text(encoding="utf-8")
     shown = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, flags=re.DOTALL)
     assert any(output for _, output in shown)
@@ -56,6 +60,30 @@ def test_documents_show_what_their_examples_print(page, capsys):
     for number, (block, output) in enumerate(shown):
         exec(compile(block, f"{page}, block {number}", "exec"), space)
         assert capsys.readouterr().out == output, f"{page}, block {number}"
+
+
+EXEMPT = {"CHANGELOG.md"}  # a list
+LONGEST = 1500  # words of prose
+
+
+def prose(text):
+    """Words outside of code, tables, formulas and comments."""
+    for pattern in (r"^```.*?^```\s*$", r"^\$\$.*?\$\$\s*$", r"^\|.*?$", r"<!--.*?-->"):
+        text = re.sub(pattern, "", text, flags=re.DOTALL | re.MULTILINE)
+    return len(re.sub(r"\$[^$]*\$", "x", text).split())
+
+
+def test_no_page_is_too_long():
+    pages = [path for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")) if path.name not in EXEMPT]
+    own = [path for path in pages if not {"_build", "_generated", "gallery"} & set(path.parts)]
+    assert len(own) > 30
+    lengths = {path.name: prose(path.read_text(encoding="utf-8")) for path in own}
+    assert {name: words for name, words in lengths.items() if words > LONGEST} == {}
+
+
+def test_which_method_is_answered_in_forty_lines():
+    text = (ROOT / "docs/which_method.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 40
 
 
 @pytest.mark.slow
