@@ -1,4 +1,4 @@
-"""Monotone operators without cocoercivity: the statements of docs/theory_monotone.md, and wrong versions that must fail.
+"""Monotone operators without cocoercivity: docs/theory_monotone.md, and wrong versions that must fail.
 
 Samples are F(x) + N(x) or F(x) - N(x), each with probability 1/2, and N depends on the point and on the round. All
 paths of signs are gone through, so every mean is exact and compared to rounding. Operators are drawn at random and then
