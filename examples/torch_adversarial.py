@@ -5,7 +5,7 @@ import torch
 from dualanchor.integrations.torch import DualAnchor
 
 rng = torch.Generator().manual_seed(0)
-people, horizon, batch, price = 3000, 1500, 256, 2.0
+people, steps, batch, price = 3000, 1500, 256, 2.0
 group = torch.multinomial(torch.tensor([0.85, 0.10, 0.05]), people, replacement=True, generator=rng)
 x = torch.randn(people, 2, generator=rng)
 slopes = torch.tensor([[1.0, 0.5], [-0.5, 1.0], [-1.0, -1.0]])
@@ -23,8 +23,8 @@ def train(adversarial):
     model = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
     extra = torch.zeros(3, requires_grad=adversarial)  # weight beyond the share of a group
     players = [{"params": model.parameters()}, {"params": [extra], "maximize": True}]
-    optimizer = DualAnchor(players, lr=0.1, horizon=horizon)
-    for _ in range(horizon - 1):
+    optimizer = DualAnchor(players if adversarial else players[:1], lr=0.1, total_steps=steps)
+    for _ in range(steps):
         optimizer.zero_grad()
         loss = (share + extra) @ losses(model, torch.randint(people, (batch,), generator=rng)) - price * extra @ extra
         loss.backward()

@@ -59,6 +59,10 @@ class AssumptionWarning(UserWarning):
     """Samples speak against an assumption that every guarantee rests on, or the oracle itself seems to be wrong."""
 
 
+class HorizonWarning(UserWarning):
+    """An optimiser is used past its last step, or left before it."""
+
+
 class OracleError(DualAnchorError, RuntimeError):
     """The user's oracle raised, or returned what is not F_B(x).
 

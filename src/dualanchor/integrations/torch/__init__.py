@@ -7,7 +7,19 @@ try:
 except ImportError:
     raise missing_extra("torch", "torch", "dualanchor.integrations.torch") from None
 
-from dualanchor.integrations.torch.optimizers import OHM, DualAnchor, ExtraGradient, OptimisticGradient
+from dualanchor.integrations.torch.batches import TaperedBatches, tapered_batches
+from dualanchor.integrations.torch.dual_anchor import DualAnchor, RegularisedDualAnchor
+from dualanchor.integrations.torch.optimizers import OHM, ExtraGradient, OptimisticGradient
 from dualanchor.integrations.torch.saddle import SaddleOracle, saddle_oracle
 
-__all__ = ["DualAnchor", "OHM", "ExtraGradient", "OptimisticGradient", "SaddleOracle", "saddle_oracle"]
+__all__ = [
+    "DualAnchor",
+    "OHM",
+    "ExtraGradient",
+    "OptimisticGradient",
+    "RegularisedDualAnchor",
+    "SaddleOracle",
+    "TaperedBatches",
+    "saddle_oracle",
+    "tapered_batches",
+]

@@ -11,41 +11,66 @@ from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, unknown_name
 
 _ANY_GROUP = ("params", "param_names", "name", "initial_lr")  # what PyTorch and its schedulers know
+_OF_SCHEDULERS = ("max_lr", "min_lr", "max_momentum", "base_momentum")  # what OneCycleLR and CyclicLR add
 _COUNTERS = ("k", "ahead")  # where a run stands, which a saved state brings back
-_OF_OTHERS = {"weight_decay", "differentiable", "horizon", *_COUNTERS}  # settings that show another optimiser's state
+_OF_OTHERS = {"nesterov", "betas", "differentiable", "horizon", *_COUNTERS}  # settings of another optimiser's state
 
 Group = dict[str, Any]
 
 
 class TensorList:
-    """A list of tensors that a method's `update` takes for one vector: every operation is in place, on all of them.
+    """A list of tensors that a method's `update` takes for one vector: in-place operations work on all of them.
 
     A factor is only noted until the list is added to another one: `x -= alpha * G` is one pass without temporaries.
     """
 
     __slots__ = ("factor", "foreach", "tensors")
 
-    def __init__(self, tensors: list[Tensor], foreach: bool, factor: float = 1.0) -> None:
+    def __init__(self, tensors: list[Tensor], foreach: bool, factor: Any = 1.0) -> None:
         self.tensors, self.foreach, self.factor = tensors, foreach, factor
 
-    def __rmul__(self, number: float) -> Self:
+    def __rmul__(self, number: Any) -> Self:
         return type(self)(self.tensors, self.foreach, number * self.factor)
 
-    def __truediv__(self, number: float) -> Self:
+    def __truediv__(self, number: Any) -> Self:
         return type(self)(self.tensors, self.foreach, self.factor / number)
 
-    def __imul__(self, number: float) -> Self:
+    def __imul__(self, number: Any) -> Self:
         return self._each("mul_", number)
 
     def __iadd__(self, other: Self) -> Self:
-        return self._each("add_", other.tensors, alpha=other.factor)
+        return self._add(other, other.factor)
 
     def __isub__(self, other: Self) -> Self:
-        return self._each("add_", other.tensors, alpha=-other.factor)
+        return self._add(other, -other.factor)
+
+    def __add__(self, other: Self) -> Self:
+        total = self._new()
+        total += other
+        return total
+
+    def __sub__(self, other: Self) -> Self:
+        total = self._new()
+        total -= other
+        return total
 
     def copy_(self, other: Self) -> Self:
         """Take the values of another list, whatever its factor."""
         return self._each("copy_", other.tensors)
+
+    def lerp_(self, other: Self, share: float) -> Self:
+        """Move by this share of the way to another list, whatever its factor."""
+        return self._each("mul_", 1 - share)._add(other, share)
+
+    def _new(self) -> Self:
+        if self.foreach and self.tensors:
+            return type(self)(list(torch._foreach_mul(self.tensors, self.factor)), self.foreach)
+        return type(self)([self.factor * tensor for tensor in self.tensors], self.foreach)
+
+    def _add(self, other: Self, factor: Any) -> Self:
+        if isinstance(factor, Tensor):  # in a compiled step, which makes no temporaries of these
+            return self._each("add_", type(self)(other.tensors, other.foreach, factor)._new().tensors)
+        return self._each("add_", other.tensors, alpha=factor)
 
     def _each(self, operation: str, operand: Any, **options: float) -> Self:
         if self.foreach and self.tensors:
@@ -58,44 +83,76 @@ class TensorList:
 
 
 class FieldOptimizer(Optimizer):  # type: ignore[misc]
-    """An optimiser along the field G: the gradient, or minus it where `maximize` is set; a subclass gives `_update`."""
+    """An optimiser along the field G: the gradient, or minus it where `maximize` is set; a subclass gives `_update`.
+
+    With `weight_decay` the field has weight_decay * x added to it, for both kinds of players.
+    """
 
     _own: Mapping[str, Any] = {}  # settings and counters of a subclass, with their values at the start
-    _buffer: str  # the name of what is remembered of each parameter
+    _remembered: tuple[str, ...]  # the names of what may be remembered of each parameter
 
     def __init__(
-        self, params: Iterable[Any], lr: float, maximize: bool = False, *, foreach: bool | None = None
+        self,
+        params: Iterable[Any],
+        lr: Any,
+        maximize: bool = False,
+        *,
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
     ) -> None:
-        super().__init__(params, {"lr": lr, "maximize": maximize, "foreach": foreach, **self._own})
+        # momentum: only OneCycleLR and CyclicLR write it, and nothing reads it
+        common = {"lr": lr, "maximize": maximize, "weight_decay": weight_decay, "foreach": foreach, "momentum": 0.0}
+        super().__init__(params, {**common, **self._own})
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with settings of their own; in mid-run they join where the others are."""
         for name in param_group:
-            if name not in self.defaults and name not in _ANY_GROUP:
-                known = [one for one in self.defaults if one not in _COUNTERS]
+            if name not in self.defaults and name not in (*_ANY_GROUP, *_OF_SCHEDULERS):
+                known = [one for one in self.defaults if one not in (*_COUNTERS, "momentum")]
                 raise unknown_name(f"{type(self).__name__}: setting of a group", name, known)
         settings = self._settings({**self.defaults, **param_group})
         for group in self.param_groups[:1]:  # all groups stand where the first one does
             settings |= {name: group[name] for name in _COUNTERS if name in group}
         super().add_param_group(param_group | settings)
-        if any(p.is_complex() for p in self.param_groups[-1]["params"]):
+        try:
+            self._check_parameters(self.param_groups[-1]["params"])
+        except BaseException:
             self.param_groups.pop()
-            remedy = "Make its real and its imaginary part two parameters"
-            raise ArgumentTypeError(f"{type(self).__name__}: parameters must be real", "a complex one", remedy)
+            raise
+
+    def _check_parameters(self, params: list[Tensor]) -> None:
+        name = type(self).__name__
+        if not params:
+            remedy = "Leave the group out; add_param_group takes it when there are parameters"
+            raise ArgumentError(f"{name}: a group must have parameters", "an empty group", remedy)
+        for p in params:
+            if p.is_complex():
+                remedy = "Make its real and its imaginary part two parameters"
+                raise ArgumentTypeError(f"{name}: parameters must be real", "a complex one", remedy)
+            if p.dtype not in (torch.float32, torch.float64):
+                remedy = "Keep parameters in float32 and use torch.autocast: in half precision small steps vanish"
+                raise ArgumentTypeError(f"{name}: parameters must be float32 or float64", f"one of {p.dtype}", remedy)
+        if not any(p.requires_grad for p in params):
+            rule = f"{name}: a group must have parameters that require gradients"
+            remedy = "Call requires_grad_() on them, or add the group with add_param_group when they are unfrozen"
+            raise ArgumentError(rule, f"a group whose {len(params)} parameters are all frozen", remedy)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a state that an optimiser of the same kind saved."""
         name = type(self).__name__
         groups, memory = state_dict["param_groups"], state_dict["state"].values()
-        missing = {setting for group in groups for setting in self.defaults if setting not in group}
+        missing = {setting for group in groups for setting in self._saved_settings() if setting not in group}
         foreign = {setting for group in groups for setting in group if setting in _OF_OTHERS - self.defaults.keys()}
-        foreign |= {buffer for buffers in memory for buffer in buffers if buffer != self._buffer}
+        foreign |= {buffer for buffers in memory for buffer in buffers if buffer not in self._remembered}
         if missing or foreign:
-            seen = f"without {', '.join(sorted(missing))}" if missing else f"with {', '.join(sorted(foreign))}"
+            seen = f"with {', '.join(sorted(foreign))}" if foreign else f"without {', '.join(sorted(missing))}"
             rule = f"{name}: load_state_dict takes what a {name} saved"
             remedy = "Load it into an optimiser of the kind that saved it, or begin anew without it"
             raise ArgumentError(rule, f"groups {seen}, as of another optimiser", remedy)
         super().load_state_dict(state_dict)
+
+    def _saved_settings(self) -> Iterable[str]:
+        return self.defaults
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step along the gradients; a closure that computes them is called first, its value returned."""
@@ -105,19 +162,23 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         return loss
 
     def _before_step(self) -> None:
-        """Raise if there is no further step, before anything is computed."""
+        """Raise if no step can be taken now, before anything is computed."""
 
     def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
         """Move the parameters x of a group in place along the field G."""
         raise NotImplementedError
 
     def _settings(self, group: Group) -> Group:
-        """The numbers of a group, checked, as Python's own: a saved state holds only these and tensors."""
+        """The numbers of a group, checked, as Python's own or tensors: a saved state holds only these."""
         name = type(self).__name__
         if group["foreach"] is not None:
             check.switch(group["foreach"], f"{name}: foreach")
-        lr = check.number(group["lr"], f"{name}: lr", positive=True, remedy="Use a positive float")
-        return {"lr": lr, "maximize": check.switch(group["maximize"], f"{name}: maximize")}
+        number = check.number(group["lr"], f"{name}: lr", positive=True, remedy="Use a positive float")
+        return {
+            "lr": group["lr"] if isinstance(group["lr"], Tensor) else number,
+            "maximize": check.switch(group["maximize"], f"{name}: maximize"),
+            "weight_decay": check.number(group["weight_decay"], f"{name}: weight_decay"),
+        }
 
     def _evaluate(self, closure: Callable[[], Any]) -> Any:
         with torch.enable_grad():
@@ -125,21 +186,31 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
 
     def _apply(self, update: Callable[[Group, TensorList, TensorList], None]) -> None:
         moving = [[p for p in group["params"] if p.grad is not None] for group in self.param_groups]
-        for p in (p for params in moving for p in params):  # refused before anything has moved
-            if p.grad.layout is not torch.strided:
-                rule, remedy = f"{type(self).__name__}: gradients must be dense", "Use sparse=False in embeddings"
-                raise ArgumentTypeError(rule, f"a gradient of layout {p.grad.layout}", remedy)
+        for params in moving:  # refused before anything has moved
+            for p in params:
+                if p.grad.layout is not torch.strided:
+                    rule, remedy = f"{type(self).__name__}: gradients must be dense", "Use sparse=False in embeddings"
+                    raise ArgumentTypeError(rule, f"a gradient of layout {p.grad.layout}", remedy)
         with torch.no_grad():
             for group, params in zip(self.param_groups, moving, strict=True):
                 x, sign = tensors_of(group, params), -1.0 if group["maximize"] else 1.0
-                update(group, x, TensorList([p.grad for p in params], x.foreach, sign))
+                G = TensorList([p.grad for p in params], x.foreach, sign)
+                update(group, x, G + group["weight_decay"] * x if group["weight_decay"] else G)
 
-    def _buffers(self, x: TensorList, make: Callable[[Tensor], Tensor]) -> TensorList:
-        """What is remembered of each parameter, made when it is first needed."""
+    def _buffers(self, name: str, x: TensorList, make: Callable[[Tensor], Tensor]) -> TensorList:
+        """What is remembered of each parameter under a name, made when it is first needed."""
         for p in x.tensors:
-            if self._buffer not in self.state[p]:
-                self.state[p][self._buffer] = make(p)
-        return TensorList([self.state[p][self._buffer] for p in x.tensors], x.foreach)
+            if name not in self.state[p]:
+                self.state[p][name] = make(p)
+        return TensorList([self.state[p][name] for p in x.tensors], x.foreach)
+
+
+def stepped(group: Group, G: TensorList) -> TensorList:
+    """A list times the lr of its group; a tensor stays one in a compiled step, so that new values need no new code."""
+    lr = group["lr"]
+    if isinstance(lr, Tensor) and not torch.compiler.is_compiling():
+        lr = lr.item()
+    return TensorList(G.tensors, G.foreach, lr * G.factor)
 
 
 def tensors_of(group: Group, tensors: list[Tensor]) -> TensorList:

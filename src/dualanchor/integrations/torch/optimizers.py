@@ -1,92 +1,22 @@
-"""Optimisers of PyTorch for saddle problems and other fields of gradients."""
+"""Optimisers without a horizon: OHM, extragradient and the optimistic gradient method."""
 
-from collections.abc import Callable, Iterable, Mapping
-from types import SimpleNamespace
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from dualanchor.core import check
-from dualanchor.core.errors import ArgumentError, HorizonError
-from dualanchor.core.method import Method, State, steps_exist
-from dualanchor.integrations.torch.field import FieldOptimizer, Group, TensorList, tensors_of
-from dualanchor.methods import dual_ohm, ohm
+from dualanchor.core.errors import ArgumentError
+from dualanchor.integrations.torch.field import FieldOptimizer, Group, TensorList, stepped, tensors_of
+from dualanchor.methods import ohm
 
 
-class DualAnchor(FieldOptimizer):
-    r"""S-Dual-OHM as an optimiser: accelerated, one gradient per step, with a guarantee for the last iterate.
+class _State:
+    """What `OHM.update` reads of a method and of its state; a field that is stepped has steps of 1."""
 
-    Update and guarantee are those of `dualanchor.DualOHM` with :math:`\alpha` = `lr` and N = `horizon`, along the field
-    G: the gradient, or minus the gradient where `maximize` is set. The guarantee is for the point after the last step,
-    for a field that is 1/L-cocoercive in expectation and one :math:`\alpha \le 2/L` in all groups and steps. There is
-    none for other fields, such as those of neural networks, and none when a scheduler changes `lr`.
+    step_size = 1.0
 
-    Parameters
-    ----------
-    params : iterable, parameters, or groups of them with settings of their own: `{"params": ..., "maximize": True}`
-    lr : float, :math:`\alpha`, read at every step
-    horizon : int
-        N; N - 1 steps exist, a further one raises `HorizonError`. Where groups differ, the shortest ends the run.
-    maximize : bool, whether these parameters ascend
-    foreach : bool, whether operations take a list of tensors at once; None: where the tensors are plain ones
-
-    Notes
-    -----
-    The state is z, one vector. All parameters share one k, also those whose `grad` is None in some round, which stay as
-    they are then, and those of a group that is added later; the theorem is about one field from the first step on.
-
-    Examples
-    --------
-    >>> import torch
-    >>> u, v = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-    >>> optimizer = DualAnchor([{"params": u}, {"params": v, "maximize": True}], lr=0.5, horizon=100)
-    >>> for _ in range(99):
-    ...     optimizer.zero_grad()
-    ...     (u @ u / 2 + u @ v - v @ v / 2).backward()
-    ...     optimizer.step()
-    >>> bool(u.norm() < 0.01)
-    True
-    """
-
-    _buffer = "z"
-
-    def __init__(
-        self, params: Iterable[Any], lr: float, horizon: int, maximize: bool = False, *, foreach: bool | None = None
-    ) -> None:
-        self._own = {"horizon": horizon, "k": 0}
-        super().__init__(params, lr, maximize, foreach=foreach)
-
-    def restart(self, horizon: int | None = None) -> None:
-        """Begin again from where the parameters are, with the same horizon or another one for all groups."""
-        changes = {"k": 0} if horizon is None else {"k": 0, "horizon": _as_horizon(horizon)}
-        for settings in (self.defaults, *self.param_groups):  # the defaults are for groups that are added later
-            settings.update(changes)
-        self.state.clear()
-
-    def _settings(self, group: Group) -> Group:
-        return {**super()._settings(group), "horizon": _as_horizon(group["horizon"])}
-
-    def _before_step(self) -> None:
-        for group in self.param_groups:
-            N, k = group["horizon"], group["k"]
-            if k >= N - 1:
-                ways = "go on from it with restart(), or use a larger horizon"
-                remedy = f"Stop here, at the point that the guarantee is for; {ways}"
-                raise HorizonError(f"DualAnchor: {steps_exist(N - 1)} for horizon N = {N}", f"k = {k}", remedy)
-
-    def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
-        _take_step(dual_ohm.DualOHM, group, State(x=x, z=self._buffers(x, torch.zeros_like)), G)
-
-
-def _as_horizon(horizon: Any) -> int:
-    return check.count(horizon, "DualAnchor: horizon", remedy="Use one more than the number of steps")
-
-
-def _take_step(method: type[Method], group: Group, s: State, G: TensorList) -> None:
-    """The method's own update, with the settings of the group; not checked again, since a scheduler may change lr."""
-    update: Any = method.update
-    update(SimpleNamespace(step_size=group["lr"], horizon=group.get("horizon")), group["k"], s, G)
-    group["k"] += 1
+    def __init__(self, x: TensorList, anchor: TensorList) -> None:
+        self.x, self.anchor = x, anchor
 
 
 class OHM(FieldOptimizer):
@@ -107,7 +37,7 @@ class OHM(FieldOptimizer):
     """
 
     _own: Mapping[str, Any] = {"k": 0}
-    _buffer = "anchor"
+    _remembered = ("anchor",)
 
     def restart(self) -> None:
         """Begin again from where the parameters are: they become the anchor."""
@@ -116,7 +46,9 @@ class OHM(FieldOptimizer):
         self.state.clear()
 
     def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
-        _take_step(ohm.OHM, group, State(x=x, anchor=self._buffers(x, torch.clone)), G)
+        s: Any = _State(x, self._buffers("anchor", x, torch.clone))
+        ohm.OHM.update(s, group["k"], s, stepped(group, G))  # type: ignore[arg-type]
+        group["k"] += 1
 
 
 class ExtraGradient(FieldOptimizer):
@@ -144,7 +76,7 @@ class ExtraGradient(FieldOptimizer):
     """
 
     _own: Mapping[str, Any] = {"ahead": False}
-    _buffer = "origin"
+    _remembered = ("origin",)
 
     def extrapolate(self) -> None:
         """Go to the point ahead, along the present gradients."""
@@ -182,19 +114,19 @@ class ExtraGradient(FieldOptimizer):
 
     def _look_ahead(self, group: Group, x: TensorList, G: TensorList) -> None:
         everything = tensors_of(group, group["params"])
-        self._buffers(everything, torch.empty_like).copy_(everything)
-        x -= group["lr"] * G
+        self._buffers("origin", everything, torch.empty_like).copy_(everything)
+        x -= stepped(group, G)
         group["ahead"] = True
 
     def _go_back(self, group: Group) -> None:
         if group["ahead"]:
             everything = tensors_of(group, group["params"])
-            everything.copy_(self._buffers(everything, torch.clone))
+            everything.copy_(self._buffers("origin", everything, torch.clone))
             group["ahead"] = False
 
     def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
         self._go_back(group)
-        x -= group["lr"] * G
+        x -= stepped(group, G)
 
 
 class OptimisticGradient(FieldOptimizer):
@@ -219,10 +151,11 @@ class OptimisticGradient(FieldOptimizer):
     0.625
     """
 
-    _buffer = "previous"
+    _remembered = ("previous",)
 
     def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
-        alpha, previous = group["lr"], self._buffers(x, lambda p: p.grad.clone())
-        x -= 2 * alpha * G
-        x += alpha * G.factor * previous  # a gradient: the factor makes it the field
+        now = dict(zip(map(id, x.tensors), G.tensors, strict=True))
+        previous = self._buffers("previous", x, lambda p: now[id(p)].clone())
+        x -= stepped(group, 2 * G)
+        x += stepped(group, G.factor * previous)  # of gradients: the factor makes them the field
         previous.copy_(G)

@@ -1,0 +1,363 @@
+"""S-Dual-OHM as an optimiser of PyTorch, plain and regularised."""
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import pairwise
+from math import ceil
+from typing import Any
+
+import torch
+from torch.optim.swa_utils import AveragedModel
+
+from dualanchor.core import check
+from dualanchor.core.errors import ArgumentError, HorizonWarning, explain
+from dualanchor.integrations.torch.field import FieldOptimizer, Group, TensorList, stepped, tensors_of
+from dualanchor.integrations.torch.look import steepness
+from dualanchor.integrations.torch.proxes import moved
+from dualanchor.methods.dual_ohm import DualOHM
+
+_SHORT = 1e-8  # of the step: the prox with this step is nearly the projection onto the set
+
+
+class DualAnchor(FieldOptimizer):
+    r"""S-Dual-OHM as an optimiser: accelerated, one gradient per step, with a guarantee for the last iterate.
+
+    Update and guarantee are those of `dualanchor.DualOHM` with :math:`\alpha` = `lr` and N = `total_steps` + 1, along
+    the field G: the gradient, or minus the gradient where `maximize` is set. The guarantee is for the point after the
+    last step, for a field that is 1/L-cocoercive in expectation and one :math:`\alpha \le 2/L` in all groups and steps.
+    There is none for other fields, such as those of neural networks, and none when a scheduler changes `lr`.
+
+    Parameters
+    ----------
+    params : iterable, parameters, or groups of them with settings of their own: `{"params": ..., "maximize": True}`
+    lr : float, tensor or "auto"
+        :math:`\alpha`, read at every step. "auto" takes 1/L from the few batches of `look`.
+    horizon : int, N = `total_steps` + 1; one of the two is needed
+    maximize : bool, whether these parameters ascend
+    total_steps : int
+        How often `step` will be called, as for schedulers: `epochs * len(loader)`, divided by the batches of an
+        accumulated gradient. A further step warns once and moves nothing. Where groups differ, the shortest ends the
+        run.
+    averaged : bool or float
+        Whether the last step puts the mean of the points of the last half of the steps, or of this part of them, into
+        the parameters. `averaged_model` has the mean at any time.
+    weight_decay : float, adds weight_decay * x to the field, as in `torch.optim.SGD`
+    prox : callable
+        `prox(x, step)` of a tensor, or one of `dualanchor.prox`: a constraint or penalty of these parameters, which are
+        moved into the set at once and stay there. The field is that of the inclusion (see `dualanchor.inclusion`).
+    look : pair (loss, batches), for `lr="auto"`: `loss(batch)` is what is differentiated, for each of a few batches
+    foreach : bool, whether operations take a list of tensors at once; None: where the tensors are plain ones
+
+    Notes
+    -----
+    The state is z, one vector, and one more each for `averaged` and `prox`. All parameters share one k, also those
+    whose `grad` is None in some round, which stay as they are then, and those of a group that is added later; the
+    theorem is about one field from the first step on. A step that `torch.amp.GradScaler` skips counts as such a round.
+
+    Examples
+    --------
+    >>> import torch
+    >>> u, v = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    >>> optimizer = DualAnchor([{"params": u}, {"params": v, "maximize": True}], lr=0.5, total_steps=99)
+    >>> for _ in range(99):
+    ...     optimizer.zero_grad()
+    ...     (u @ u / 2 + u @ v - v @ v / 2).backward()
+    ...     optimizer.step()
+    >>> bool(u.norm() < 0.01), optimizer.remaining
+    (True, 0)
+    """
+
+    _remembered: tuple[str, ...] = ("z", "average", "before_prox")
+    _step_supports_amp_scaling = True  # GradScaler calls `step` also when gradients are infinite, and says so
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any,
+        horizon: int | None = None,
+        maximize: bool = False,
+        *,
+        total_steps: int | None = None,
+        averaged: bool | float = False,
+        weight_decay: float = 0.0,
+        prox: Callable[..., Any] | None = None,
+        look: tuple[Callable[[Any], Any], Iterable[Any]] | None = None,
+        foreach: bool | None = None,
+    ) -> None:
+        name, auto = type(self).__name__, isinstance(lr, str) and lr == "auto"
+        if auto is (look is None):
+            received = "no look" if auto else f"lr={lr} and a look"
+            remedy = 'Pass lr="auto", look=(loss, batches): loss(batch) is what is differentiated, for a few batches'
+            raise ArgumentError(f'{name}: lr="auto" and look go together', received, remedy)
+        self._own = {**self._own, "horizon": _horizon(name, horizon, total_steps), "k": 0, "prox": prox}
+        self._own["averaged"] = averaged
+        super().__init__(params, 1.0 if auto else lr, maximize, weight_decay=weight_decay, foreach=foreach)
+        self._follow()
+        if look is not None:
+            loss, batches = look
+            found = 1 / steepness(self.param_groups, loss, batches, f"{name}: look")
+            for settings in (self.defaults, *self.param_groups):
+                settings["lr"] = found if settings["lr"] == 1.0 else settings["lr"]
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add parameters with settings of their own; in mid-run they join where the others are."""
+        given = dict(param_group)
+        if "total_steps" in given:
+            given["horizon"] = _horizon(type(self).__name__, given.pop("horizon", None), given.pop("total_steps"))
+        super().add_param_group(given)
+        group = self.param_groups[-1]
+        if group["prox"] is not None:
+            with torch.no_grad():
+                for p in group["params"]:
+                    p.copy_(moved(group["prox"], p.detach(), _SHORT * float(group["lr"])))
+
+    @property
+    def remaining(self) -> int:
+        """Steps that are left: 0 at the point that the guarantee is for."""
+        return max(0, min(group["horizon"] - 1 - group["k"] for group in self.param_groups))
+
+    def restart(self, horizon: int | None = None, *, total_steps: int | None = None) -> None:
+        """Begin again from where the parameters are, with as many steps as before or another number for all groups."""
+        changes: Group = {"k": 0}
+        if horizon is not None or total_steps is not None:
+            changes["horizon"] = _horizon(type(self).__name__, horizon, total_steps)
+        for settings in (self.defaults, *self.param_groups):  # the defaults are for groups that are added later
+            settings.update(changes)
+        self.state.clear()
+        self._run.warned.clear()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step along the gradients; a closure that computes them is called first, its value returned.
+
+        After the last step parameters stay where they are.
+        """
+        loss = None if closure is None else self._evaluate(closure)
+        if self.remaining == 0:
+            self._warn_past_the_end()
+        elif self._gradients_are_finite():
+            self._apply(self._update)
+        else:
+            for group in self.param_groups:
+                group["k"] += 1
+        return loss
+
+    def averaged_model(self, model: torch.nn.Module) -> AveragedModel:
+        """A copy of the model with the mean of the points so far, of those that `averaged` takes, as in `swa_utils`."""
+        points = max(map(_averaged_points, self.param_groups))
+        if not points:
+            rule = f"{type(self).__name__}: averaged_model needs points to average"
+            remedy = "Use averaged=True, and call it in the last half of the steps"
+            raise ArgumentError(rule, f"none after {self.param_groups[0]['k']} steps", remedy)
+        copy = AveragedModel(model)
+        copy.n_averaged.fill_(points)
+        with torch.no_grad():
+            for p, mean in zip(model.parameters(), copy.module.parameters(), strict=True):
+                mean.copy_(self.state[p]["average"] if "average" in self.state.get(p, {}) else p)
+        return copy
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state, for `load_state_dict`, without the prox of groups; in mid-run a warning says once what is left."""
+        saved = super().state_dict()
+        for group in saved["param_groups"]:
+            group.pop("prox", None)
+        self._run.saved = self.param_groups[0]["k"]
+        if self._run.saved and self.remaining:
+            remedy = "That is right for a checkpoint, which load_state_dict continues; a model to use is had at the end"
+            self._warn("saved", "the point of a run is the one after its last step", "a state saved in mid-run", remedy)
+        return saved
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a state that an optimiser of the same kind saved; the prox of a group is that it has here."""
+        proxes = [group["prox"] for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for group, prox in zip(self.param_groups, proxes, strict=True):
+            group["prox"] = prox
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._follow()
+
+    def _saved_settings(self) -> Iterable[str]:
+        return self.defaults.keys() - {"prox"}
+
+    def _settings(self, group: Group) -> Group:
+        name = type(self).__name__
+        horizon = check.count(group["horizon"], f"{name}: horizon", remedy="Use one more than the number of steps")
+        given, remedy = group["averaged"], "Use True, or a part of the steps, such as 0.5"
+        averaged = 0.5 * given if isinstance(given, bool) else check.number(given, f"{name}: averaged", remedy=remedy)
+        if averaged > 1:
+            raise ArgumentError(f"{name}: averaged must be at most 1, a part of the steps", given, remedy)
+        if group["prox"] is not None:
+            check.function(group["prox"], f"{name}: prox", "prox(x, step)", 2)
+        return {**super()._settings(group), "horizon": horizon, "averaged": averaged, "prox": group["prox"]}
+
+    def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
+        begin, N = _stage(group)
+        k, prox = group["k"] - begin, group["prox"]
+        z, step = self._buffers("z", x, torch.zeros_like), stepped(group, self._field(group, x, G))
+        if k == 0 and begin:
+            z *= 0.0
+        if prox is None:
+            _take_step(N, k, x, z, step)
+        else:  # as `oracles.composite.Composite`: along the field of w, whose prox the parameters are
+            w = self._buffers("before_prox", x, torch.clone)
+            _take_step(N, k, w, z, w - x + step)
+            x.copy_(TensorList([moved(prox, one, group["lr"]) for one in w.tensors], x.foreach))
+        group["k"] += 1
+        if points := _averaged_points(group):
+            everything = tensors_of(group, group["params"])
+            mean = self._buffers("average", everything, torch.clone)
+            mean.lerp_(everything, 1 / points)
+            if group["k"] == group["horizon"] - 1:
+                everything.copy_(mean)
+
+    def _field(self, group: Group, x: TensorList, G: TensorList) -> TensorList:
+        """What the method takes for F at x, from the gradients there."""
+        return G
+
+    def _gradients_are_finite(self) -> bool:
+        """Unscale gradients where a GradScaler asks for it; False if it has found infinite ones."""
+        found, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        if found is not None and found.item():
+            self._warn("skipped", "gradients must be finite", "a step that GradScaler skips", "It counts as a step")
+            return False
+        if scale is not None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None:
+                        p.grad.div_(scale.to(p.grad.device))
+        return True
+
+    @torch._disable_dynamo  # type: ignore[untyped-decorator]
+    def _warn_past_the_end(self) -> None:
+        remedy = "Count with total_steps as for a scheduler, or call restart() to go on"
+        self._warn("end", "parameters stay where they are after the last step", "a further step", remedy)
+
+    def _warn(self, kind: str, rule: str, received: str, remedy: str) -> None:
+        if kind not in self._run.warned:
+            self._run.warned.add(kind)
+            self._run.warn(rule, received, remedy)
+
+    def _follow(self) -> None:
+        """Have it said if the optimiser is dropped in mid-run."""
+        if not hasattr(self, "_run"):
+            self._run = _Run(type(self).__name__)
+            weakref.finalize(self, self._run.dropped)
+        self._run.groups = self.param_groups
+
+
+class _Run:
+    """Where a run stands, for what is said when its optimiser is gone; `saved`: the k that was last saved."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.saved = name, 0
+        self.warned: set[str] = set()
+        self.groups: list[Group] = []
+
+    def warn(self, rule: str, received: str, remedy: str) -> None:
+        k, total = self.groups[0]["k"], min(group["horizon"] for group in self.groups) - 1
+        text = explain(f"{self.name}: {rule}", f"{received}, after {k} of {total} steps", remedy)
+        warnings.warn(text, HorizonWarning, stacklevel=5)
+
+    def dropped(self) -> None:
+        k = self.groups[0]["k"]
+        if self.saved < k < min(group["horizon"] for group in self.groups) - 1:
+            remedy = "Make total_steps the number of steps taken: less where gradients are accumulated over batches"
+            with suppress(HorizonWarning):  # nobody could catch it here
+                self.warn("the point of a run is the one after its last step", "a run that was dropped", remedy)
+
+
+class RegularisedDualAnchor(DualAnchor):
+    r"""`DualAnchor` with a pull towards the start, for games without curvature, such as bilinear ones.
+
+    Update and guarantee are those of `dualanchor.RegularisedDualOHM`: the field is :math:`G(x) + \delta (x - x_0)`. For
+    monotone fields that are M-Lipschitz in mean square, with
+    :math:`\alpha \le 2\delta/(M^2+\delta^2)`. `dualanchor.plan(eps=..., M=..., D=..., sigma=...)` gives all numbers.
+
+    Parameters
+    ----------
+    params, lr, horizon, maximize, and keywords : as for `DualAnchor`
+    delta : float, :math:`\delta`, about half of the accuracy over the distance to a solution
+
+    Notes
+    -----
+    One more vector of state: the start, which is the value of a parameter when it first has a gradient.
+
+    Examples
+    --------
+    >>> import torch
+    >>> u, v = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+    >>> players = [{"params": u}, {"params": v, "maximize": True}]
+    >>> optimizer = RegularisedDualAnchor(players, lr=0.2, delta=0.1, total_steps=400)
+    >>> for _ in range(400):
+    ...     optimizer.zero_grad()
+    ...     (u * v).sum().backward()
+    ...     optimizer.step()
+    >>> bool(u.abs() < 0.15 and v.abs() < 0.15)
+    True
+    """
+
+    _remembered = (*DualAnchor._remembered, "anchor")
+
+    def __init__(self, params: Iterable[Any], lr: Any, horizon: int | None = None, *, delta: float, **options: Any):
+        self._own = {"delta": delta}
+        super().__init__(params, lr, horizon, **options)
+
+    def _settings(self, group: Group) -> Group:
+        return {**super()._settings(group), "delta": check.number(group["delta"], f"{type(self).__name__}: delta")}
+
+    def _field(self, group: Group, x: TensorList, G: TensorList) -> TensorList:
+        return G + group["delta"] * (x - self._buffers("anchor", x, torch.clone))
+
+
+class _Settings:
+    """What `DualOHM.update` reads of a method and of its state; plain, for torch.compile. Steps of 1 on a step."""
+
+    step_size = 1.0
+
+    def __init__(self, horizon: int, x: TensorList, z: TensorList) -> None:
+        self.horizon, self.x, self.z = horizon, x, z
+
+
+def _take_step(N: int, k: int, x: TensorList, z: TensorList, step: TensorList) -> None:
+    """The method's own update; settings are not checked again, since a scheduler may change lr."""
+    at: Any = _Settings(N, x, z)
+    DualOHM.update(at, k, at, step)  # type: ignore[arg-type]
+
+
+def _stage(group: Group) -> tuple[int, int]:
+    """The first k and the horizon of the present stage: with averages the last one is their part, those before halve.
+
+    Dual-OHM comes near the solution at the end of a horizon only. The mean is that of a horizon that begins near it.
+    """
+    total, k = group["horizon"] - 1, group["k"]
+    if not group["averaged"]:
+        return 0, total + 1
+    ends = [total - _tail(group)]
+    ends = [0, ends[0] // 4, ends[0] // 2, ends[0], total]
+    for begin, end in pairwise(ends):
+        if begin <= k < end:
+            return begin, end - begin + 1
+    return 0, total + 1
+
+
+def _tail(group: Group) -> int:
+    """The number of points that are averaged in the end."""
+    return ceil(group["averaged"] * (group["horizon"] - 1))
+
+
+def _averaged_points(group: Group) -> int:
+    """The number of points that are averaged so far."""
+    return max(0, group["k"] - (group["horizon"] - 1 - _tail(group))) if group["averaged"] else 0
+
+
+def _horizon(name: str, horizon: Any, total_steps: Any) -> int:
+    if (horizon is None) == (total_steps is None):
+        received = "neither" if horizon is None else f"horizon={horizon} and total_steps={total_steps}"
+        remedy = "Use total_steps=epochs * len(loader)"
+        raise ArgumentError(f"{name}: exactly one of total_steps and horizon must be given", received, remedy)
+    if horizon is None:
+        return 1 + check.count(total_steps, f"{name}: total_steps", remedy="Use epochs * len(loader)")
+    return check.count(horizon, f"{name}: horizon", remedy="Use one more than the number of steps")
