@@ -1,6 +1,7 @@
 """Code in README and docs runs, examples run, and public names are complete."""
 
 import ast
+import inspect
 import re
 import runpy
 import sys
@@ -219,6 +220,11 @@ def test_all_public_names_exist_and_are_listed():
     assert sorted(da.__all__) == dir(da)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         da.nothing  # noqa: B018
+
+
+def test_each_public_name_has_an_example():  # which `make doctest` runs
+    names = [name for name in da.__all__ if name != "__version__"]
+    assert [name for name in names if ">>>" not in (inspect.getdoc(getattr(da, name)) or "")] == []
 
 
 def test_type_checkers_see_the_names_that_are_imported_on_demand():

@@ -50,6 +50,14 @@ class Calibration:
         Whether the same samples can be had at two points; whether the sampler takes randomness from elsewhere.
     draws, evals : fresh samples and operator evaluations made; `evals` is at most `samples`
     findings : tuple of Finding, what speaks against the theorems or for another method; violations first
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> seen = da.calibrate(da.AdditiveNoise(lambda x: 2 * x, sigma=1.0), np.ones(3), 512)
+    >>> low, high = seen.sigma_interval
+    >>> bool(low < 1 < high), round(seen.local_L, 1)
+    (True, 2.0)
     """
 
     sigma: float

@@ -31,6 +31,14 @@ class GapCertificate:
     upper : float or array, the gap is at most this, with probability `confidence` for each point by itself
     confidence : float
     samples, groups : int, samples at each point, and into how many groups they were cut
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> oracle = da.AdditiveNoise(lambda x: x - 0.5, sigma=0.1)
+    >>> found = da.certify_gap(oracle, np.full(2, 0.5), da.prox.box(0.0, 1.0), samples=1024)
+    >>> found.holds_for(0.1)
+    True
     """
 
     gap: Any
@@ -139,7 +147,18 @@ def _by_ends(prox: Resolvent, f: Array, x: Array, c: float) -> Iterator[float]:
 
 
 def exploitability(A: ArrayLike, u: ArrayLike, v: ArrayLike) -> float:
-    """What both players of min over u, max over v of <u, A v> could gain by deviating: the gap of (u, v)."""
+    """What both players of min over u, max over v of <u, A v> could gain by deviating: the gap of (u, v).
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> pennies = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    >>> (
+    ...     float(da.exploitability(pennies, [0.5, 0.5], [0.5, 0.5])),
+    ...     float(da.exploitability(pennies, [1.0, 0.0], [0.5, 0.5])),
+    ... )
+    (0.0, 1.0)
+    """
     A, u, v = (np.asarray(one, dtype=float) for one in (A, u, v))
     if A.ndim != 2 or u.shape != A.shape[:1] or v.shape != A.shape[1:]:
         rule = "exploitability: A must be a matrix, u a vector for its rows and v one for its columns"

@@ -28,6 +28,13 @@ class Inference:
     degrees_of_freedom : int, of Student's t in the intervals
     confidence : float, of the intervals unless another one is asked for
     evals : int, evaluations of single samples that it took
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> found = da.infer(da.AdditiveNoise(lambda x: 2 * x - 2, sigma=1.0), np.zeros(2), samples=10_000)
+    >>> found.estimate.round(1), found.std_errors.shape
+    (array([1., 1.]), (2,))
     """
 
     estimate: Array

@@ -74,6 +74,13 @@ class Plan:
     findings : tuple of Finding, what else was done, such as longer steps for larger batches
     step_size, eps, budget, inputs : alpha, the target, and the arguments of `plan`
     made : Method or None, the method, where it does not follow from the stages
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> plan = da.plan(eps=0.1, L=1.0, sigma=1.0, D=1.0)
+    >>> plan.rounds, plan.samples, bool(plan.bound <= 0.1)
+    (25, 3491, True)
     """
 
     theorem: Theorem

@@ -31,6 +31,11 @@ def check_oracle(oracle: Oracle, x0: Any = None, *, expected_failures: Mapping[s
     oracle : Oracle, it must take any number of rows: no data of its own per row
     x0 : array of shape (d,), optional; where it is sampled; needed unless the oracle declares its dimension
     expected_failures : dict, optional; as in `check_method`
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> report = da.check_oracle(da.AdditiveNoise(lambda x: x, sigma=1.0), np.ones(2))
     """
     if not isinstance(oracle, Oracle):
         raise ArgumentTypeError("check_oracle: oracle must be an Oracle", repr(oracle), "Wrap a function in da.Sampler")

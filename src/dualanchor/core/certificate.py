@@ -44,6 +44,13 @@ class Certificate:
         rule "exact" is a pass over all components of a finite sum, with `lower` = `upper` = `residual`.
     findings : tuple of Finding, what the bound rests on and what to watch
     composite : bool, whether the residual is that of F(x) + g with g in G(x)
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> certificate = da.certify(da.AdditiveNoise(lambda x: x, sigma=1.0), np.zeros(2), samples=1024)
+    >>> bool(certificate.residual <= certificate.upper), certificate.holds_for(0.5)
+    (True, True)
     """
 
     residual: Any

@@ -10,7 +10,14 @@ from dualanchor.core.files import jsonable
 
 @dataclass(frozen=True)
 class Theorem:
-    """A proved result: its id, such as "theorem-a", its title for printing, and its assumptions."""
+    """A proved result: its id, such as "theorem-a", its title for printing, and its assumptions.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> da.plan(eps=0.1, L=1.0, sigma=1.0, D=1.0).theorem.id
+    'theorem-b'
+    """
 
     id: str
     title: str
@@ -21,7 +28,14 @@ class Theorem:
 
 
 class ClaimKind(Enum):
-    """What kind of statement is made about the residual at x."""
+    """What kind of statement is made about the residual at x.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> da.ClaimKind("certificate") is da.ClaimKind.CERTIFICATE
+    True
+    """
 
     THEOREM_RMS = "theorem-rms"
     THEOREM_PROBABILITY = "theorem-probability"
@@ -41,6 +55,12 @@ class Claim:
     confidence : float or None, with this probability; None for a bound in root mean square
     theorem, assumptions : the result behind it, and what it rests on
     composite : bool, whether the residual is that of F(x) + g with g in G(x)
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> print(da.Claim(da.ClaimKind.CERTIFICATE, 0.1, 0.95))
+    |F(x)| <= 0.1 with confidence 0.95, by certificate
     """
 
     kind: ClaimKind

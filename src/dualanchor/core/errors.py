@@ -1,4 +1,14 @@
-"""Errors and the three parts of their messages: the rule, what was received, what to do."""
+"""Errors and the three parts of their messages: the rule, what was received, what to do.
+
+Examples
+--------
+>>> import dualanchor as da
+>>> try:
+...     da.plan(eps=-1.0, L=1.0, sigma=1.0, D=1.0)
+... except da.errors.ArgumentError as error:
+...     print(type(error).__name__)
+ArgumentError
+"""
 
 import difflib
 from collections.abc import Iterable, Mapping

@@ -11,7 +11,14 @@ from dualanchor.core.files import jsonable
 
 
 class Severity(Enum):
-    """How much a finding weighs: worth knowing, a reason for caution, or a contradiction to what theorems assume."""
+    """How much a finding weighs: worth knowing, a reason for caution, or a contradiction to what theorems assume.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> da.Finding.of("not-monotone", count=3, pairs=16, slope=-2.1).severity
+    <Severity.VIOLATION: 'violation'>
+    """
 
     NOTE = "note"
     WARNING = "warning"
@@ -38,6 +45,12 @@ class Finding:
     code : str, a word of `CODES`; the page "Findings" of the documentation has a section for each
     severity : Severity, by default that of the code
     values : dict, the numbers behind it, as plain JSON values; a non-finite number is None
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> print(da.Finding.of("more-samples", factor=4.0).code)
+    more-samples
     """
 
     code: str

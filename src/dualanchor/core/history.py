@@ -9,7 +9,15 @@ from dualanchor.core.types import Array, IntArray
 
 
 class Status(Enum):
-    """How a row of a run ended. The value is the sentence shown to the user."""
+    """How a row of a run ended. The value is the sentence shown to the user.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> result = da.solve(da.problems.affine(), da.SGDA(0.1), budget=50)
+    >>> result.status.name, result.status.ended_as_asked
+    ('BUDGET', True)
+    """
 
     RUNNING = "still running"
     HORIZON = "reached its horizon"
@@ -40,6 +48,12 @@ class History:
     Steps `k`, fresh samples `draws`, evaluations `evals`, and the true `residual`. Where F is not known, residuals are
     estimates or empty: on the way those of the run's own samples since the line before, of which there are `samples`
     (the norm of their mean, without the bias of noise). `stage` counts the stages of a method that has some.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> da.solve(da.problems.affine(dimension=4), da.SGDA(0.1), budget=50, record=10).history
+    History(11 points of 1 row, k = 0 to 50, ...)
     """
 
     row: IntArray

@@ -44,7 +44,14 @@ class State(SimpleNamespace):
 
 
 class Cost(NamedTuple):
-    """Fresh samples and operator evaluations of a step: ints, or arrays over (rows and) steps."""
+    """Fresh samples and operator evaluations of a step: ints, or arrays over (rows and) steps.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> da.SEG(0.5, batch_size=4).cost(0)
+    Cost(draws=8, evals=8)
+    """
 
     draws: Any
     evals: Any
@@ -55,6 +62,12 @@ class Estimator(Rowwise, ABC):
 
     A subclass is a frozen dataclass. `needs` names what it asks of the oracle: "replay" (one batch at two
     points), "full-pass" (all components of a finite sum).
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> isinstance(da.Minibatch(4), da.Estimator), sorted(da.PAGE(8, 2).needs)
+    (True, ['replay'])
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
@@ -85,6 +98,12 @@ class Method(Rowwise, ABC):
     an `estimator` and an elementwise `update(k, s, G)`; any other overrides `step` and `cost`.
 
     A step evaluates first and changes its state afterwards, so a step that raises has changed nothing.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> issubclass(da.DualOHM, da.Method), da.DualOHM(0.5, horizon=10).steps
+    (True, 9)
     """
 
     id: ClassVar[str]

@@ -24,6 +24,15 @@ class Batch:
     ----------
     size : int or array of int, what one evaluation of the batch costs, for all rows or per row
     data : object, private to the oracle that made it: component indices, positions in the streams
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> oracle = da.AdditiveNoise(lambda x: 2 * x, sigma=1.0, vectorized=True)
+    >>> batch = oracle.draw(da.Streams(0, np.arange(1), dimension=3), 8)
+    >>> one, two = (oracle.mean(np.full((1, 3), value), batch) for value in (1.0, 2.0))  # the same samples
+    >>> batch.size, (two - one).round(6).tolist()
+    (8, [[2.0, 2.0, 2.0]])
     """
 
     size: Counts
@@ -47,6 +56,18 @@ class Oracle(ABC):
     rowwise : bool
         Whether a row's value is the same to the last bit whatever the other rows are, in a newly allocated array.
     inner : Oracle or None, the oracle that a wrapper evaluates
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> class Shifted(da.Oracle):  # F(x) = x - 1, with standard normal noise
+    ...     def draw(self, streams, size):
+    ...         return da.Batch(size, streams.normals() / size**0.5)
+    ...
+    ...     def mean(self, x, batch):
+    ...         return x - 1 + batch.data
+    >>> bool(da.root(Shifted(), np.zeros(2), budget=2000).success)
+    True
     """
 
     knows_operator: bool = False

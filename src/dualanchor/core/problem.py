@@ -18,6 +18,12 @@ class Constants:
 
     F is 1/L-cocoercive, in expectation for one sample (Assumption 3.2), mu-strongly monotone and M-Lipschitz; the
     variance of one sample is at most sigma squared (Assumption 3.1); D is the (root mean square) distance to a root.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> da.Constants(L=5.0, sigma=1.5).L
+    5.0
     """
 
     L: float | None = None

@@ -51,6 +51,13 @@ class Result(Mapping[str, Any]):
     plan, certificate, calibration
         What the front doors planned, certified and found; None from `solve`. In a file plan and calibration are dicts.
     claim, findings : what may be claimed about the residual; what else to know, such as where samples went
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> result = da.solve(da.problems.affine(dimension=4), da.SGDA(0.1), budget=50)
+    >>> result.nfev == result["nfev"], result.x.shape, result.message
+    (True, (4,), 'stopped because the next step would exceed the budget')
     """
 
     x: Any

@@ -117,6 +117,12 @@ class Growing(Schedule):
     Parameters
     ----------
     c : float, rate; accuracy ε wants c = Θ(σ²/ε²)
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> da.Growing(0.5).size(np.arange(5), 6)
+    array([1, 1, 2, 2, 3])
     """
 
     c: Any

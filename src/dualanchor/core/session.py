@@ -33,6 +33,15 @@ class Session:
     checking : bool, whether each value is examined: real, finite at moderate points, and the point left unchanged
     seen : array (rows, 2), squared norm and batch size of the largest value examined since it was None
     trail : Trail or None, where means of fresh batches are added up
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> oracle = da.AdditiveNoise(lambda x: x, sigma=1.0, vectorized=True)
+    >>> F = da.Session(oracle, da.Streams(0, np.arange(1), dimension=3))
+    >>> G = F.fresh(np.ones((1, 3)), 16)
+    >>> F.draws, F.evals, G.shape
+    (16, 16, (1, 3))
     """
 
     __slots__ = ("checking", "draws", "evals", "oracle", "seen", "streams", "trail")

@@ -17,6 +17,13 @@ class Stage(NamedTuple):
     """A method, the state from which it continues, and how many of its steps are taken (None: until it ends itself).
 
     The method may be staged, too; its state is then what its own `begin` gives.
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> method = da.SGDA(0.1)
+    >>> da.Stage(method, method.init(np.zeros((1, 2))), 10).steps
+    10
     """
 
     method: Method
@@ -29,6 +36,12 @@ class Staged(Method):
 
     A subclass gives `begin`, `stage` and `choose`; the runner does the rest. Its hyper-parameters are single numbers:
     configurations that differ are run one by one.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> isinstance(da.RestartedDualOHM(0.5, horizons=(4, 8), batch_sizes=(1, 2)), da.Staged)
+    True
     """
 
     def begin(self, x0: Array) -> State:

@@ -59,6 +59,13 @@ class Streams:
     replications : array of int, one per row; rows with the same number read the same sequence
     purpose : Purpose, streams of different purposes are independent
     dimension, dtype : length and type of the NumPy vectors that `normals` gives: those of the iterates
+
+    Examples
+    --------
+    >>> import numpy as np, dualanchor as da
+    >>> two, one = da.Streams(7, np.array([0, 1])), da.Streams(7, np.array([1]))
+    >>> [bool(a.uniform() == b.uniform()) for a, b in zip(two.generators()[1:], one.generators())]
+    [True]
     """
 
     def __init__(

@@ -1,4 +1,13 @@
-"""Where a batch is computed: on this machine, by the ranks of an MPI job, or by the actors of a Ray cluster."""
+"""Where a batch is computed: on this machine, by the ranks of an MPI job, or by the actors of a Ray cluster.
+
+Examples
+--------
+>>> import numpy as np, dualanchor as da
+>>> with da.engines.Local(1) as engine:
+...     result = da.root(lambda x, n, rng: x - 1 + rng.normal(size=2) / n**0.5, np.zeros(2), budget=500, engine=engine)
+>>> result.x.shape
+(2,)
+"""
 
 import importlib
 from collections.abc import Iterator

@@ -21,6 +21,12 @@ class Minibatch(Estimator):
     Parameters
     ----------
     batch_size : int, Schedule or list of int; :math:`B_k` draws and evaluations in round k
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> da.Minibatch(8).cost(0, None, None)
+    Cost(draws=8, evals=8)
     """
 
     batch_size: Any = 1

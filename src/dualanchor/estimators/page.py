@@ -25,6 +25,13 @@ class PAGE(Estimator):
     ----------
     big_batch : int, :math:`|S_1|`
     small_batch : int, :math:`|S_2|`, each evaluated twice
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> page = da.PAGE(big_batch=16, small_batch=2)
+    >>> page.big_batch, page.small_batch
+    (16, 2)
     """
 
     big_batch: Any = 10

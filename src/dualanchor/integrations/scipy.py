@@ -1,4 +1,13 @@
-"""SciPy's `root` for functions with noise: the same call and the same kind of result, with a certificate."""
+"""SciPy's `root` for functions with noise: the same call and the same kind of result, with a certificate.
+
+Examples
+--------
+>>> import numpy as np, dualanchor as da
+>>> rng = np.random.default_rng(0)
+>>> result = da.scipy.root(lambda x: x - 1 + rng.normal(size=2), np.zeros(2))
+>>> bool(result.success)
+True
+"""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence

@@ -10,7 +10,14 @@ registry: Registry[Method] = Registry("method", __name__, Method)
 
 
 def list_methods() -> list[Entry]:
-    """All registered methods: id, title and class of each."""
+    """All registered methods: id, title and class of each.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> "dual-ohm" in [method.id for method in da.list_methods()]
+    True
+    """
     return registry.entries()
 
 

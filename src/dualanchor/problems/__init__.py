@@ -1,4 +1,11 @@
-"""Named problems, one file each. A file put here is found, listed, tested and documented."""
+"""Named problems, one file each. A file put here is found, listed, tested and documented.
+
+Examples
+--------
+>>> import dualanchor as da
+>>> da.problems.affine(dimension=4).dimension
+4
+"""
 
 from typing import Any
 
@@ -20,7 +27,14 @@ worst_case_nonexpansive = WorstCaseNonexpansive
 
 
 def list_problems() -> list[Entry]:
-    """All named problems: id, title and class of each."""
+    """All named problems: id, title and class of each.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> "affine" in [problem.id for problem in da.list_problems()]
+    True
+    """
     return registry.entries()
 
 

@@ -1,4 +1,11 @@
-"""Constraints and penalties: resolvents `prox(z, step)`, for one point or for rows of points."""
+"""Constraints and penalties: resolvents `prox(z, step)`, for one point or for rows of points.
+
+Examples
+--------
+>>> import numpy as np, dualanchor as da
+>>> da.prox.box(0.0, 1.0)(np.array([-1.0, 0.5, 2.0]), 1.0)
+array([0. , 0.5, 1. ])
+"""
 
 from dualanchor.prox.check import check_prox
 from dualanchor.prox.combine import from_function, l1, none, product

@@ -48,6 +48,16 @@ class Checkpoint:
 
     Whether a function has changed is seen by one sample at the start, free of charge (two of them where it is not known
     whether samples repeat), and by its code, unless the run has failed. `check_code=False` leaves the code out.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, dualanchor as da
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     saved = da.Checkpoint(pathlib.Path(folder) / "run.npz", seconds=60)
+    ...     first = da.solve(da.problems.affine(), da.SGDA(0.1), budget=50, checkpoint=saved)
+    ...     longer = da.solve(da.problems.affine(), da.SGDA(0.1), budget=80, checkpoint=saved)
+    >>> first.nit, longer.nit
+    (50, 80)
     """
 
     path: str | Path

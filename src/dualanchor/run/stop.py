@@ -70,7 +70,14 @@ class Rule(ABC):
 
 @dataclass(frozen=True)
 class Budget(Rule):
-    """Spend at most this many operator evaluations per row; the last step is the last one that fits."""
+    """Spend at most this many operator evaluations per row; the last step is the last one that fits.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> da.solve(da.problems.affine(), da.SEG(0.1), stop=da.Budget(101)).nfev
+    100
+    """
 
     evals: int
     status = Status.BUDGET
@@ -87,7 +94,14 @@ class Budget(Rule):
 
 @dataclass(frozen=True)
 class Draws(Rule):
-    """Spend at most this many fresh samples per row, however often each is evaluated."""
+    """Spend at most this many fresh samples per row, however often each is evaluated.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> da.solve(da.problems.affine(), da.SGDA(0.1), stop=da.Draws(50)).draws
+    50
+    """
 
     samples: int
     status = Status.BUDGET
@@ -104,7 +118,14 @@ class Draws(Rule):
 
 @dataclass(frozen=True)
 class Steps(Rule):
-    """Take this many steps."""
+    """Take this many steps.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> da.solve(da.problems.affine(), da.SGDA(0.1), stop=da.Steps(20) | da.WallTime(60.0)).nit
+    20
+    """
 
     count: int
     status = Status.STEPS
@@ -125,6 +146,13 @@ class Target(Rule):
 
     Needs a problem whose operator is known. That costs no budget, but a row that is stopped when its residual is small
     is not the iterate that a last-iterate theorem speaks of.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> result = da.solve(da.problems.affine(mu=0.5), da.SGDA(0.5), stop=da.Target(0.5) | da.Steps(1000))
+    >>> bool(result.residual <= 0.5)
+    True
     """
 
     eps: float
@@ -145,7 +173,14 @@ class Target(Rule):
 
 @dataclass(frozen=True)
 class WallTime(Rule):
-    """Stop after this number of seconds."""
+    """Stop after this number of seconds.
+
+    Examples
+    --------
+    >>> import dualanchor as da
+    >>> da.solve(da.problems.affine(), da.SGDA(0.1), stop=da.WallTime(60.0) | da.Steps(5)).nit
+    5
+    """
 
     seconds: float
     status = Status.WALL_TIME

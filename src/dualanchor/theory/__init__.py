@@ -1,4 +1,11 @@
-"""Theory as functions: numbers in, numbers out; and the step tables of linear methods."""
+"""Theory as functions: numbers in, numbers out; and the step tables of linear methods.
+
+Examples
+--------
+>>> import dualanchor as da
+>>> float(da.theory.weights.round_weights(4).sum())
+0.75
+"""
 
 from dualanchor.theory import bounds, complexity, confidence, schedules, step_tables, weights
 from dualanchor.theory.step_tables import step_table
