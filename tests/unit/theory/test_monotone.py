@@ -92,15 +92,19 @@ def cheapest(eps, known):
         for N in np.unique(np.ceil(shortest * np.geomspace(1.001, 40, 24)) + 1).astype(int):
             m = np.arange(N, 1, -1.0)
             weights = damping(m, setting.tau) / (m * (m - 1))
+            roots = np.sqrt(weights)
             room = left * (left - 2 * known.D / (setting.step_size * N)) / (2 * known.sigma**2)
             if room <= 0:
                 continue
-            low, high = 0.0, np.sqrt(weights).sum() / room
+            low, high = 0.0, roots.sum() / room
             for _ in range(20):
                 C = (low + high) / 2
-                fits = (weights / np.maximum(1, np.ceil(C * np.sqrt(weights)))).sum() <= room
+                sizes = np.maximum(1, np.ceil(C * roots))
+                fits = (weights / sizes).sum() <= room
                 low, high = (low, C) if fits else (C, high)
-            best = min(best, np.maximum(1, np.ceil(high * np.sqrt(weights))).sum())
+                if not fits and sizes.sum() >= best:  # larger ones cost even more
+                    break
+            best = min(best, np.maximum(1, np.ceil(high * roots)).sum())
     return best
 
 
