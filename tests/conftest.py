@@ -4,6 +4,7 @@ HYPOTHESIS_PROFILE=search looks for new examples, twenty times as many.
 """
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,3 +17,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--hostile-full", action="store_true", help="run the hostile tests with all their cases")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Statistical tests repeat code that others cover: counting its lines would double their time."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent / "statistics"):
+            item.add_marker("no_cover")
