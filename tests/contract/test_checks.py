@@ -98,6 +98,7 @@ def test_an_oracle_without_noise_passes(sample):
     da.check_oracle(da.Sampler(sample, replayable=True), [1.0, 2.0])
 
 
+@pytest.mark.slow
 def test_expected_failures_need_to_fail_and_to_exist():
     report = da.check_oracle(Single(), expected_failures={VARIANCE: "one coin for all"})
     assert f"{VARIANCE}: expected failure (one coin for all)" in str(report)
@@ -201,6 +202,7 @@ WRONG_METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", WRONG_METHODS)
 def test_every_check_rejects_a_wrong_method(check):
     with pytest.raises(CheckError) as caught:
@@ -287,6 +289,7 @@ WRONG_ORACLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", WRONG_ORACLES)
 def test_every_check_rejects_a_wrong_oracle(check):
     with pytest.raises(CheckError) as caught:

@@ -128,6 +128,7 @@ HYPER = {
 """What hypothesis draws for a hyper-parameter of this name."""
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.data())
 def test_no_row_spends_more_than_its_budget_and_none_stops_too_early(data):

@@ -27,6 +27,7 @@ def test_equals_its_literal_loop(case, change):
         assert (result.draws[replication], result.nfev[replication]) == (S.draws, S.evals)
 
 
+@pytest.mark.slow
 def test_every_way_through_auto_equals_its_literal_loop(monkeypatch):
     stages, stage = set(), Auto.stage
 

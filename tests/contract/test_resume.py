@@ -146,6 +146,7 @@ def test_resume_next_to_rows_that_have_diverged(case, copies, tmp_path):
         assert_same_result(whole, da.solve(case.problem, methods, checkpoint=copy, **options))
 
 
+@pytest.mark.slow
 @every_method
 def test_resume_many_times(case, tmp_path):
     """Every interval between two interruptions is short."""
@@ -160,6 +161,7 @@ def test_resume_many_times(case, tmp_path):
     assert_same_result(da.solve(case.problem, method, **options), ended)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failing_call", [1, 17])
 @every_method
 def test_resume_after_the_oracle_failed_and_was_fixed(case, failing_call, tmp_path):

@@ -419,6 +419,7 @@ def test_an_error_in_a_user_s_function_names_its_line(tmp_path, words):
     assert "above" not in said
 
 
+@pytest.mark.slow
 def test_studies_say_what_went_wrong_in_a_process(tmp_path):
     (tmp_path / "mine.py").write_text(RAISING)
     words = ("compare", f"{tmp_path / 'mine.py'}:raising", "--budget", 100, "--methods", "sgda,seg", "--jobs", 2)

@@ -179,6 +179,7 @@ def test_figure_example_writes_its_figure(tmp_path, monkeypatch):
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_skeletons_in_contributing_keep_the_contract():
     space = {"__name__": "skeleton"}
     for block in blocks("CONTRIBUTING.md"):

@@ -708,6 +708,7 @@ def test_pieces_of_a_comparison_run_on_other_backends(backend):
     assert repr(here) == repr(there)
 
 
+@pytest.mark.slow
 def test_the_command_line_has_engines(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(

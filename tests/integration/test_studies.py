@@ -300,6 +300,7 @@ def test_bad_input_of_the_commands(panel, tmp_path):
         load_panel(tmp_path)
 
 
+@pytest.mark.slow
 def test_report_is_rendered_anew_from_the_files(panel, tmp_path):
     out = tmp_path / "out"
     run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
@@ -361,6 +362,7 @@ class Own(da.problems.Affine):
     id = "own"
 
 
+@pytest.mark.slow
 def test_methods_and_problems_of_one_s_own_are_compared_and_stored_like_ours(tmp_path):
     methods = [Half, da.SGDA(0.5), Entry("twice", Half, {"step_size": [2.0]}), "seg"]
     settings = {"budget": 60, "seeds": 3, "tune_seeds": "same", "folder": tmp_path}

@@ -172,6 +172,7 @@ def theorem_m(N: int, delta: float, a: float, sizes: np.ndarray, order: int = 1)
     return ratio
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize("part", [1.0, 0.4])
 def test_theorem_m_is_never_exceeded(delta: float, part: float) -> None:
@@ -230,6 +231,7 @@ def test_wrong_versions_of_lemma_e_are_exceeded(wrong: Any) -> None:
         at_most(climb(lemma_e(0.3, 0.3, wrong), 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theta", [0.3, 0.5])
 def test_a_random_iterate_of_extragradient(theta: float) -> None:
     """Lemma E's identity with mu = 0, summed: 4/3 of it is `seg_samples` at theta = 1/2."""
@@ -271,6 +273,7 @@ def averaged(n: int, theta: float, sizes: tuple[float, float], of: int) -> Calla
     return ratio
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theta", [0.2, 0.6, 1.0])
 @pytest.mark.parametrize("sizes", [(1.0, 1.0), (1.0, 5.0), (5.0, 1.0)])
 def test_averaged_half_steps_are_never_above_their_bound(theta: float, sizes: tuple[float, float]) -> None:
@@ -327,6 +330,7 @@ def theorem_r(
     return ratio
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nu", "steps"), [((0.4, 0.8), (1, 1)), ((0.5, 2.0), (2, 1))])
 def test_theorem_r_is_never_exceeded(nu: tuple[float, float], steps: tuple[int, int]) -> None:
     ratio = theorem_r(nu, steps, sign_paths(2 * sum(steps)))
@@ -360,6 +364,7 @@ def hybrid(nu: tuple[float, float], N: int, signs: np.ndarray, counted: float = 
     return ratio
 
 
+@pytest.mark.slow
 def test_the_hybrid_is_never_exceeded_and_its_first_stage_counts() -> None:
     at_most(climb(hybrid((0.3, 0.6), 4, sign_paths(5)), 4, 24, 8), 0.3)
     with ABOVE:
@@ -418,6 +423,7 @@ def theorem_n(N: int, sizes: np.ndarray, bound: Any) -> Callable[[np.ndarray], n
     return ratio
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("N", range(2, 7))
 def test_theorem_n_is_never_exceeded(N: int) -> None:
     bound = lambda a, D, v: monotone.theorem_n(a, D, 1.0, 1 / v)  # noqa: E731

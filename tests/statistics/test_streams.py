@@ -57,6 +57,7 @@ def test_uniforms_are_uncorrelated_with_pairs_of_indices() -> None:
     assert largest_correlation(np.concatenate([uniforms, indices[:, ::2], indices[:, 1::2]]), lags=3) < 6.3
 
 
+@pytest.mark.slow
 def test_generators_are_uncorrelated() -> None:
     """First numbers of 500 successive generators: 8 purposes, 4 replications, lags 0 to 3, 3500 correlations.
 

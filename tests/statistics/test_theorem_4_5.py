@@ -17,6 +17,7 @@ import dualanchor as da
 from dualanchor.core.streams import Purpose
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("B", [1, 10])
 @pytest.mark.parametrize(
     ("name", "options", "N"),

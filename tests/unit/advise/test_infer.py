@@ -172,6 +172,7 @@ def test_evaluations_are_counted():
     assert da.infer(sample, [0.0, 0.0], samples=512).evals == count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["float32", "torch", "jax"])
 def test_other_arrays(library):
     start = np.zeros(2, np.float32)

@@ -68,6 +68,7 @@ def test_early_stopping_respects_the_horizon():
     assert value**0.5 <= 0.1
 
 
+@pytest.mark.slow
 def test_the_cheapest_result_is_chosen():
     far = {"L": 1.0, "D": 1000.0, "sigma": 0.5, "eps": 0.01}
     assert da.plan(mu=0.1, **far).theorem.id == "restarts"

@@ -5,6 +5,7 @@ import sys
 from functools import partial
 
 import numpy as np
+import pytest
 
 import dualanchor as da
 from dualanchor.core.code import code_digest
@@ -42,6 +43,7 @@ def digests(limit=1, step=2, hash_seed="0"):
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_it_is_the_same_in_every_process_and_follows_helpers_and_methods():
     first = digests()
     assert digests(hash_seed="123") == first

@@ -128,6 +128,7 @@ def test_findings_claim_and_certificate_come_back_from_a_file(tmp_path):
     assert repr(loaded) == repr(result)
 
 
+@pytest.mark.slow
 def test_plotting_needs_no_other_import():
     pytest.importorskip("matplotlib")
     code = (

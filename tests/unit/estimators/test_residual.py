@@ -25,6 +25,7 @@ def test_samples_are_counted():
     assert (F.draws, F.evals) == (640, 640)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0.0, 0.2, 3.0])
 def test_it_is_unbiased(level):
     """Mean over 4000 rows within 4.5 standard errors: false failure 7e-6.

@@ -103,6 +103,7 @@ def test_a_simulator_with_randomness_of_its_own_is_resumed(name, tmp_path):
         np.testing.assert_array_equal(root(Simulator(own), path, **keywords).x, result.x)
 
 
+@pytest.mark.slow
 def test_the_calibration_is_in_the_file_before_the_first_round(tmp_path):
     calibration, _ = calls_of()
     with pytest.raises(Killed):  # two samples more, which tell whether F has changed
@@ -122,6 +123,7 @@ def test_a_run_is_not_repeated_when_the_call_was_killed_in_its_certificate(tmp_p
     assert again.calls < total / 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keywords", [{}, {"reps": 3}, {"L": 1.0, "prox": da.prox.box(0, 3)}], ids=str)
 @pytest.mark.parametrize("checkpoint", [True, False])
 def test_ctrl_c_in_the_calibration_returns_x0(keywords, checkpoint, tmp_path):
@@ -161,6 +163,7 @@ def test_a_second_ctrl_c_in_the_calibration_ends_it_at_once():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 def test_the_calibration_shows_progress(monkeypatch):
     monkeypatch.setattr("dualanchor.run.observe._PROGRESS_SECONDS", -1.0)
     shown, (calibration, _) = [], calls_of()

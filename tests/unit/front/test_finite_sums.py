@@ -71,6 +71,7 @@ def test_an_eps_that_cannot_be_reached_is_said():
     assert result.nfev <= 10 * N
 
 
+@pytest.mark.slow
 def test_an_eps_below_rounding_ends_without_success():
     result = da.root(da.FiniteSum.rank_one(ROWS, targets=LABELS), np.zeros(6), eps=1e-30, max_samples=3000 * N)
     assert not result.success
@@ -125,6 +126,7 @@ def test_a_decreasing_sum_is_refused():
     assert result.status is da.Status.REFUSED
 
 
+@pytest.mark.slow
 def test_replications_and_resuming(tmp_path):
     result = da.root(oracle(), np.zeros(6), budget=30 * N, reps=3)
     assert result.success.all()
@@ -189,6 +191,7 @@ def test_with_a_prox():
     assert result.nfev == counted.evaluated <= 100 * N
 
 
+@pytest.mark.slow
 def test_on_an_engine():
     plain = da.FiniteSum.from_data((ROWS, LABELS), logistic)
     results = [da.root(plain, np.zeros(6), eps=1e-3, engine=Local(k, kind="threads")) for k in (1, 2)]

@@ -44,6 +44,7 @@ def test_a_game_is_solved_and_its_gap_bounded():
         assert one.contains(x)
 
 
+@pytest.mark.slow
 def test_replications_have_gaps_of_their_own(tmp_path):
     result = game(reps=3, budget=3000)
     assert result.gap.shape == (3,)
@@ -61,6 +62,7 @@ def test_an_accuracy_is_certified():
     assert result.gap is not None
 
 
+@pytest.mark.slow
 def test_a_killed_call_goes_on_where_it_was(tmp_path):
     calls = []
 
@@ -109,6 +111,7 @@ def test_units_do_not_matter(units):
     np.testing.assert_allclose(result.x / units, 0.3, atol=0.1)
 
 
+@pytest.mark.slow
 def test_bounds_are_a_box():
     def sample(x, n, rng):
         return x - np.array([[2.0, -1.0]]) + 0.1 * rng.normal(size=x.shape) / np.sqrt(n)
@@ -187,6 +190,7 @@ def test_a_prox_that_fails_on_the_way_is_named():
         da.inclusion(Counted(lambda x: x - 2), fails, np.zeros(3), budget=3000)
 
 
+@pytest.mark.slow
 def test_arrays_of_torch():
     torch = pytest.importorskip("torch")
 

@@ -241,6 +241,7 @@ def test_a_sigma_so_small_that_nobody_looked_is_contradicted_by_the_certificate(
     assert "sigma-too-small" in codes(result, "warning")
 
 
+@pytest.mark.slow
 def test_a_sigma_that_is_right_is_not_contradicted():
     """Of 40 runs, which would all have to be lucky if the noise of a certificate were judged too strictly."""
 
@@ -522,6 +523,7 @@ def test_a_method_without_a_title_runs_until_certified_under_the_name_of_its_cla
     assert (result.method["id"], result.method["title"]) == ("Untitled", "Untitled")
 
 
+@pytest.mark.slow
 def test_a_lipschitz_constant_is_enough_for_a_theorem():
     turn = Counted(lambda x: np.array([x[1], -x[0]]))
     known = {"M": 1.0, "sigma": 0.2, "D": 1.5}

@@ -106,6 +106,7 @@ def test_point_has_the_type_of_the_tensors(dtype):
     assert np.linalg.norm(np.concatenate([u, v]) - root) < 1
 
 
+@pytest.mark.slow
 def test_front_door_and_certificate():
     oracle = oracle_of_phi()
     result = da.root(oracle, oracle.x0, eps=0.2, L=2.5, sigma=2.0, D=4.0, seed=2)

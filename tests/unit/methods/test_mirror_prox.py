@@ -74,6 +74,7 @@ def test_states_keep_the_precision_of_the_start(dtype):
     assert {value.dtype for value in result.state.values()} == {np.dtype(dtype)}
 
 
+@pytest.mark.slow
 def test_check_method_passes_with_steps_found_on_the_way():
     expected = {"rows do not depend on their grouping": "there is no step size to change"}
     da.check_method(da.MirrorProx(prox=prox.box(-1, 2)), expected_failures=expected)

@@ -45,6 +45,7 @@ def run(oracle, x0, passes=100, **options):
     return da.solve(da.Problem(oracle, x0), da.SVRG(components=N, **options), budget=passes * N, record=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUMS)
 def test_finds_a_root_without_constants(name):
     oracle, d = SUMS[name]
@@ -63,6 +64,7 @@ def test_is_never_worse_than_the_start(name, passes):
     assert result.state["first"][0, 0] == pytest.approx(start, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("of_F", "of_x"), [(1e9, 1.0), (1e-9, 1.0), (1.0, 1e5), (1.0, 1e-5)])
 def test_units_of_F_and_x_do_not_matter(of_F, of_x):
     oracle, d = SUMS["logistic"]
@@ -98,6 +100,7 @@ def test_an_overflow_on_the_way_is_no_error():
     assert result.residual < np.linalg.norm(oracle.operator(np.zeros((1, d))))
 
 
+@pytest.mark.slow
 def test_what_it_does_is_its_literal_loop_with_trials():
     for name in SUMS:
         oracle, d = SUMS[name]

@@ -29,6 +29,7 @@ def folder(study, tmp_path_factory):
     return write_report(study, tmp_path_factory.mktemp("report")).parent
 
 
+@pytest.mark.slow
 def test_all_files_are_there_and_not_empty(folder, study):
     figures = {f"{name}.{kind}" for name in ("exp1", "own", "appendix") for kind in ("png", "svg")}
     assert {path.name for path in folder.iterdir()} == figures | {"results.json", "curves.csv", "report.html"}

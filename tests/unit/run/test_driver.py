@@ -75,6 +75,7 @@ def test_few_calls_lie_between_the_driver_and_a_sampler_of_root(request_, x0):
     assert max(map(len, seen)) <= FRAMES
 
 
+@pytest.mark.slow
 def test_plots_work_whatever_was_imported_first(tmp_path):
     script = """
 from dualanchor.run.solve import solve

@@ -35,6 +35,7 @@ def problem(sample):
 METHODS = [da.SGDA(0.1, 4), da.SEG(0.1, 4), "auto"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS, ids=["sgda", "seg", "auto"])
 @pytest.mark.parametrize("stepwise", [False, True])
 def test_ctrl_c_in_an_inner_run_ends_the_outer_run_before_the_step(method, stepwise, tmp_path):

@@ -59,6 +59,7 @@ def test_the_root_sum_is_below_its_logarithm():
         assert (root_sum(N, tau) <= np.log(N * tau / 3) + 2).all()
 
 
+@pytest.mark.slow
 def test_planned_bounds_are_those_of_theorem_m():
     for eps, known in random_cases(60, 1):
         made = regularised_for_accuracy(eps, known)
@@ -164,6 +165,7 @@ def test_a_stage_of_extragradient_steps_ends_where_it_should():
         assert stage.samples == stage.batch_size.size(k, None).sum()
 
 
+@pytest.mark.slow
 def test_recursive_and_hybrid_plans_keep_to_eps():
     for eps, known in random_cases(40, 5, -1.6):
         for plan in (recursive_for_accuracy, hybrid_for_accuracy):
@@ -183,6 +185,7 @@ def test_budgets_are_kept_and_larger_ones_are_better():
         assert sorted((one.bound for one in made), reverse=True) == [one.bound for one in made]
 
 
+@pytest.mark.slow
 def test_noise_that_grows_is_planned_for():
     made, sigma = growing_noise(lambda one: regularised_for_accuracy(0.3, one), UNIT, 0.5)
     needed = bounds.sigma_of_growing_noise(1.0, 0.5, 1.0, made.step_size, sizes_of(made.run))
@@ -230,6 +233,7 @@ def test_plans_without_noise_and_at_the_start():
     assert da.plan(budget=1, M=1.0, D=1.0, sigma=1.0).bound <= 1.0
 
 
+@pytest.mark.slow
 def test_budgets_and_workers_have_the_same_choice_as_accuracies():
     known = {"M": 2.0, "D": 3.0, "sigma": 0.5}
     plan = da.plan(eps=0.1, **known)

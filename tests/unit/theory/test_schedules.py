@@ -124,6 +124,7 @@ def test_constant_batches_for_a_budget_equal_brute_force():
         assert run.bound == pytest.approx(min(values.min(), 2 * D / a), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_tapered_batches_for_a_budget_stay_within_it_and_beat_constant_ones():
     rng = np.random.default_rng(5)
     for _ in range(100):
