@@ -369,9 +369,9 @@ class Points:
 
 
 REQUESTS: dict[str, dict[str, Any]] = {
-    "budget": {"budget": 1300, "L": 1.0},
+    "budget": {"budget": 700, "L": 1.0},
     "theorem": {"eps": 0.2, "L": 1.0, "sigma": 0.25, "D": 3.0},
-    "stages": {"eps": 0.2, "L": 1.0, "reps": 2},
+    "stages": {"eps": 0.3, "L": 1.0, "reps": 2},
     "high-probability": {"eps": 0.4, "L": 1.0, "sigma": 0.25, "D": 3.0, "confidence": 0.99},
 }
 

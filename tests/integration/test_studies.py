@@ -162,7 +162,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path):
     panel.write_text(
         SMALL.replace("budget = 60", "budget = 4000").replace("seeds_per_block = 2", "seeds_per_block = 1")
     )
-    words = [*COMMAND, "reproduce", str(panel), "--seeds", "8", "--jobs", "1", "--json", "--out"]
+    words = [*COMMAND, "reproduce", str(panel), "--seeds", "5", "--jobs", "1", "--json", "--out"]
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     process = subprocess.Popen([*words, str(killed)], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60

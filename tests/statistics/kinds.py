@@ -27,17 +27,17 @@ class Kind(NamedTuple):
     covariance: np.ndarray
 
 
-class ConstantOperator(da.Oracle):
-    """F is `value` everywhere; the noise of a sample is a function of a Gaussian vector, of all rows at once."""
+class GaussianTransform(da.Oracle):
+    """Samples F(x) + noise(z) with Gaussian vectors z, of all rows at once: quick with thousands of them."""
 
-    def __init__(self, value: np.ndarray, noise: Callable[[np.ndarray], np.ndarray]) -> None:
-        self._value, self._noise = value, noise
+    def __init__(self, F: Callable[[np.ndarray], np.ndarray], noise: Callable[[np.ndarray], np.ndarray]) -> None:
+        self._F, self._noise = F, noise
 
     def draw(self, streams: da.Streams, size: int) -> da.Batch:
         return da.Batch(size, sum(self._noise(streams.normals()) for _ in range(size)) / size)
 
     def mean(self, x: np.ndarray, batch: da.Batch) -> np.ndarray:
-        return self._value + batch.data + 0 * x
+        return self._F(x) + batch.data
 
 
 def _of_components(oracle: da.Oracle, values: np.ndarray) -> Kind:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from scipy.special import ndtr
-from tests.statistics.kinds import ConstantOperator
+from tests.statistics.kinds import GaussianTransform
 
 import dualanchor as da
 from dualanchor.core.streams import Purpose, Streams
@@ -65,7 +65,9 @@ def test_stopping_by_certificate_without_L(name):
 
 def stubborn(value, sigma, noise=None):
     """|F| is a hair above eps wherever one looks: every success is false."""
-    return ConstantOperator(np.asarray(value), lambda z: sigma * (z if noise is None else noise(z)))
+    if noise is None:
+        return da.AdditiveNoise(lambda x: value + 0 * x, sigma * value.size**0.5, vectorized=True)
+    return GaussianTransform(lambda x: value + 0 * x, lambda z: sigma * noise(z))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from scipy.special import ndtr
-from tests.statistics.kinds import ConstantOperator
+from tests.statistics.kinds import GaussianTransform
 
 from dualanchor import prox
 from dualanchor.advise.gap import gap_from_session
@@ -39,7 +39,9 @@ CASES = {
 def test_coverage(name, noise):
     """10 cases: false failure below 1e-5 in all."""
     one, x, mean = CASES[name]
-    session = Session(ConstantOperator(mean, NOISES[noise]), Streams(7, np.arange(REPS), Purpose.GAP, 4))
+    session = Session(
+        GaussianTransform(lambda x: mean + 0 * x, NOISES[noise]), Streams(7, np.arange(REPS), Purpose.GAP, 4)
+    )
     found = gap_from_session(session, np.tile(x, (REPS, 1)), one, 512, confidence=0.95)
     covered = np.mean(found.upper >= mean @ x + one.support(-mean))
     assert covered >= FEWEST
