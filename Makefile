@@ -21,7 +21,7 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup reproduce test check hostile bench bench-guard docs docs-check build-check clean distclean format \
+.PHONY: help setup reproduce test test-oldest check hostile bench bench-guard docs docs-check build-check clean distclean format \
         lint test-fast test-full doctest
 
 help:  ## list the targets
@@ -33,6 +33,12 @@ setup: $(STAMP)  ## make .venv with everything the tests need
 reproduce: $(RUN)  ## run the paper's panels and write the report
 	$(STEP) "Reproducing the paper's experiments"
 	@$(BIN)/dualanchor reproduce $(ARGS)
+
+test-oldest:  ## the fast tests with the oldest versions that pyproject.toml admits, in .venv-oldest
+	$(STEP) "Tests: the oldest NumPy, SciPy and others"
+	@$(PYTHON) -m venv .venv-oldest
+	@.venv-oldest/bin/python -m pip install -qq --constraint constraints-oldest.txt '.[all]' pytest pytest-xdist hypothesis
+	@PYTHONPATH=src .venv-oldest/bin/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal tests/unit tests/lemmas tests/contract
 
 test: lint test-full doctest docs-check build-check  ## everything that CI runs
 	$(STEP) "All checks passed"
@@ -77,7 +83,7 @@ clean:  ## remove what the other targets wrote, except .venv
 	find benchmarks docs examples src tests tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean  ## clean, and remove .venv
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-oldest
 
 # The parts of check and test.
 

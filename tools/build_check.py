@@ -12,7 +12,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 IN_WHEEL = ("dualanchor/__init__.py", "dualanchor/py.typed")
-IN_SDIST = ("LICENSE", "README.md", "pyproject.toml", "src/dualanchor/__init__.py", "tests/", "docs/index.md")
+IN_SDIST = (
+    "LICENSE",
+    "README.md",
+    "SECURITY.md",
+    "pyproject.toml",
+    "recipe/meta.yaml",
+    "src/dualanchor/__init__.py",
+    "tests/",
+    "docs/index.md",
+)
 GENERATED = ("docs/_build/", "docs/_generated/", "docs/gallery/")
 
 
@@ -58,6 +67,11 @@ def unpack(sdist: Path, target: Path) -> Path:
 def check(scratch: Path) -> None:
     sdist = build("sdist", ROOT, scratch / "sdist")
     wheel = build("wheel", ROOT, scratch / "wheel")
+
+    said = run(sys.executable, "-m", "twine", "--no-color", "check", "--strict", sdist, wheel, cwd=ROOT)
+    require(said.count("PASSED") == 2, "twine check --strict passes both")
+    run(sys.executable, "-m", "check_wheel_contents", "--no-config", wheel, cwd=ROOT)
+    require(True, "check-wheel-contents finds nothing")
 
     names = wheel_names(wheel)
     for name in IN_WHEEL:
