@@ -243,6 +243,11 @@ def _moments(F: Session, x: Array, groups: int, size: int) -> tuple[GroupMoments
 
 def group_means(F: Session, x: Array, groups: int, size: int) -> Array:
     """The means of groups of fresh samples at points (rows, d): (rows, groups, d)."""
+    if F.oracle.tables and size <= _most(x):
+        batches = [F.draw(size) for _ in range(groups)]
+        if (values := F.table([x], batches)) is None:
+            values = np.stack([arrays.to_host(F(x, batch)) for batch in batches])[None]
+        return arrays.like(values[0].swapaxes(0, 1), x)
     means = arrays.empty((len(x), groups, x.shape[1]), x)
     with np.errstate(over="ignore", invalid="ignore"):  # infinite samples, which the caller finds
         for k in range(groups):
@@ -251,14 +256,19 @@ def group_means(F: Session, x: Array, groups: int, size: int) -> Array:
 
 
 def _group_mean(F: Session, x: Array, size: int) -> Array:
-    """The mean of `size` samples, drawn in pieces so that an oracle that lists its samples lists few at a time."""
-    most = max(64, _PIECE // x.shape[1])
+    """The mean of `size` samples, drawn in pieces."""
+    most = _most(x)
     mean, done = arrays.zeros_like(x), 0
     while done < size:
         part = min(most, size - done)
         done += part
         mean += (part / done) * (F(x, F.draw(part)) - mean)
     return mean
+
+
+def _most(x: Array) -> int:
+    """Samples of one batch, so that an oracle that lists them lists few at a time."""
+    return max(64, _PIECE // x.shape[1])
 
 
 def _findings(

@@ -1,6 +1,6 @@
 """What a calibration does to an oracle: samples at x0, pairs of points, many directions at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf, sqrt
 from typing import Any, NamedTuple, TypeAlias
@@ -142,22 +142,19 @@ class Probe:
 
     def batches(self, count: int, size: int) -> Array:
         """Means of `size` samples at x0, as the oracle gives them: (count, d)."""
-        values = np.empty((count, self.dimension))
-        for value in values:
-            self._sample(self._start, self.F.draw(size), value)
-        return values
+        return self._samples([self._start], [self.F.draw(size) for _ in range(count)])[0]
 
     def beside_single(self, count: int, size: int) -> Array:
         """Single samples at x0 and means of `size`, each pair from one state of the generators: (2, count, d)."""
-        values = np.empty((2, count, self.dimension))
-        for single, mean in values.swapaxes(0, 1):
+        singles, means = [], []
+        for _ in range(count):
             position = self.F.streams.position
-            self._sample(self._start, self.F.draw(size), mean)
+            means.append(self.F.draw(size))
             after, draws = self.F.streams.position, self.F.draws
             self.F.streams.position = position
-            self._sample(self._start, self.F.draw(1), single)
+            singles.append(self.F.draw(1))
             self.F.streams.position, self.F.draws = after, draws  # the single sample is not a fresh one
-        return values
+        return np.concatenate([self._samples([self._start], batches) for batches in (singles, means)])
 
     def point(self, direction: Array, distance: float) -> tuple[Array, Array]:
         """A point in this direction as the oracle takes it, or one within the domain, and its offset from x0."""
@@ -182,12 +179,8 @@ class Probe:
         """A pair for each of the directions (p, d), with the same samples at x0 in all of them."""
         count = min(count, self.most)
         points = [self.point(direction, distance) for direction in directions]
-        at_x, at_y = np.empty((count, self.dimension)), np.empty((len(points), count, self.dimension))
-        for i in range(count):
-            batch = self.F.draw(1)
-            self._sample(self._start, batch, at_x[i])
-            for (there, _), values in zip(points, at_y, strict=True):
-                self._sample(there, batch if self.replayable else self.F.draw(1), values[i])
+        batches = [self.F.draw(1) for _ in range(count)]
+        at_x, *at_y = self._samples([self._start, *(there for there, _ in points)], batches)
         self.at_x0.add(at_x)
         return [self._compare(at_x, values, step) for (_, step), values in zip(points, at_y, strict=True)]
 
@@ -216,24 +209,19 @@ class Probe:
 
     def along(self, directions: Array, distance: float, batches: int, size: int) -> Directions:
         """Difference quotients along directions (p, d) on a few batches of one size."""
-        drawn, starts = [self.F.draw(size) for _ in range(batches)], np.empty((batches, self.dimension))
-        for batch, start in zip(drawn, starts, strict=True):
-            self._sample(self._start, batch, start)
+        drawn = [self.F.draw(size) for _ in range(batches)]
+        starts = self._samples([self._start], drawn)[0]
         random = len(directions) if self._project is None else 0
         empty = Directions(directions[:0], np.empty((batches, 0, self.dimension)), True, random, drawn, starts)
         return self.extend(empty, directions, distance)
 
     def extend(self, seen: Directions, directions: Array, distance: float) -> Directions:
         """The same with more directions, on the same batches where they can be had again."""
-        images, steps = np.empty((len(seen.batches), *directions.shape)), np.empty(directions.shape)
-        for j, direction in enumerate(directions):
-            there, step = self.point(direction, distance)
-            length = float(np.linalg.norm(step))
-            steps[j] = step / length
-            for batch, start, image in zip(seen.batches, seen.starts, images, strict=True):
-                fresh = batch if self.replayable else self.F.draw(int(batch.size))
-                self._sample(there, fresh, image[j])
-                image[j] = (image[j] - start) / length
+        theres, found = zip(*(self.point(direction, distance) for direction in directions), strict=True)
+        lengths = np.array([np.linalg.norm(step) for step in found])
+        steps = np.array(found) / lengths[:, None]
+        values = self._samples(theres, seen.batches, again=True)
+        images = ((values - seen.starts) / lengths[:, None, None]).swapaxes(0, 1)
         directions, images = np.concatenate([seen.directions, steps]), np.concatenate([seen.images, images], axis=1)
         agree = bool(np.ptp(images, axis=0).max(initial=0.0) <= self.alike * np.abs(images).max(initial=0.0))
         recurring = not np.ptp(seen.starts, axis=0).any() and self.at_x0.variance > 0  # one sample in all batches
@@ -245,6 +233,21 @@ class Probe:
             self._sample(self._start, batch, value)
         self.at_x0.add(values[:1])
         return bool(np.array_equal(*values))
+
+    def _samples(self, points: Sequence[Array], batches: list[Batch], again: bool = False) -> Array:
+        """Values at every point for every batch, (points, batches, d): fresh ones where they cannot be had again.
+
+        The batches are used for the first time, at the first point, unless `again` says otherwise.
+        """
+        values = self.F.table(points, batches) if self.replayable else None
+        if values is not None and np.abs(values).max().astype(float) <= _LARGEST / self.dimension**0.5:
+            return values[:, :, 0].astype(float)
+        values = np.empty((len(points), len(batches), self.dimension))
+        for j, batch in enumerate(batches):
+            for i, there in enumerate(points):
+                fresh = batch if self.replayable or (i == 0 and not again) else self.F.draw(int(batch.size))
+                self._sample(there, fresh, values[i, j])
+        return values
 
     def _sample(self, x: Array, batch: Batch, out: Array) -> None:
         value = self.F(x, batch)[0]

@@ -77,7 +77,7 @@ def copy(x: Array) -> Array:
     """An independent copy; a JAX array, which is read-only, is its own."""
     if isinstance(x, np.ndarray):
         return x.copy()
-    return x if _is_jax(x) else namespace(x).asarray(_detached(x), copy=True)
+    return x if is_jax(x) else namespace(x).asarray(_detached(x), copy=True)
 
 
 def user_copy(x: Array) -> Array:
@@ -198,7 +198,7 @@ def to_host(x: Any) -> Any:
     if _is_torch(x):
         x = x.detach()
         return x.to(getattr(sys.modules["torch"], numpy_dtype(x.dtype).name)).cpu().numpy()
-    if _is_jax(x):
+    if is_jax(x):
         return np.asarray(sys.modules["jax"].device_get(x), dtype=numpy_dtype(x.dtype))
     return x.get() if hasattr(x, "get") else np.asarray(x)
 
@@ -268,7 +268,8 @@ def _is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _is_jax(value: Any) -> bool:
+def is_jax(value: Any) -> bool:
+    """Whether a value is an array of JAX."""
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(value, jax.Array)
 
@@ -282,7 +283,7 @@ def _at(x: Any) -> Any:
     try:
         from array_api_extra import at
     except ImportError:
-        raise missing_extra("array-api-extra", "jax" if _is_jax(x) else "torch", "A run on other arrays") from None
+        raise missing_extra("array-api-extra", "jax" if is_jax(x) else "torch", "A run on other arrays") from None
     return at(x)
 
 

@@ -7,6 +7,7 @@ a value that can be evaluated at several points; `mean` evaluates it. Counting l
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
@@ -55,6 +56,8 @@ class Oracle(ABC):
     mixed_sizes : bool, whether `draw` takes one batch size per row; if not, the Session draws rows of one size together
     rowwise : bool
         Whether a row's value is the same to the last bit whatever the other rows are, in a newly allocated array.
+    traceable : bool, whether `draw` and `mean` can be traced by JAX, so that steps are compiled
+    tables : bool, whether `table` evaluates many batches in one call
     inner : Oracle or None, the oracle that a wrapper evaluates
 
     Examples
@@ -77,6 +80,8 @@ class Oracle(ABC):
     operator_price: float = 1.0
     mixed_sizes: bool = False
     rowwise: bool = False
+    traceable: bool = False
+    tables: bool = False
     inner: Oracle | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -91,6 +96,13 @@ class Oracle(ABC):
     @abstractmethod
     def mean(self, x: Array, batch: Batch) -> Array:
         """F_B(x) for each row, shaped like x."""
+
+    def table(self, points: Sequence[Array], batches: Sequence[Batch], outer: Oracle | None = None) -> Array | None:
+        """F_B(x) at every point (rows, d) for every batch, all of one size, on the host: (points, batches, rows, d).
+
+        By `outer`, which wraps this oracle, if given; None where one call for all would not be faster.
+        """
+        return self.inner.table(points, batches, outer or self) if self.inner is not None and self.tables else None
 
     def take(self, rows: Rows) -> Self:
         """The oracle of a selection of its rows."""
@@ -139,12 +151,14 @@ class Oracle(ABC):
 class WrappedOracle(Oracle):
     """An oracle that wraps another one: its batches and capabilities are those of `inner`, its values are its own."""
 
+    pure: bool = False  # whether `mean` does nothing but compute with those of `inner`
     inner: Oracle
 
     def __init__(self, inner: Oracle) -> None:
         self.inner = inner
         for name in ("knows_operator", "replayable", "components", "dimension", "operator_price", "mixed_sizes"):
             setattr(self, name, getattr(inner, name))
+        self.traceable = self.tables = self.pure and inner.traceable
 
     def draw(self, streams: Streams, size: Any) -> Batch:
         return self.inner.draw(streams, size)

@@ -1,5 +1,6 @@
 """The Session: the only way in which a method sees an oracle, and the only place where samples are counted."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,6 +112,16 @@ class Session:
             self.trail.add(value, size)
         return value
 
+    def table(self, points: Sequence[Array], batches: Sequence[Batch]) -> Array | None:
+        """`Oracle.table`, counted; None where each is to be evaluated by itself: so are values that are no numbers."""
+        if not self.oracle.tables or any(batch.size != batches[0].size for batch in batches):
+            return None
+        values = self.oracle.table(points, batches)
+        if values is None or not np.isfinite(values).all():
+            return None
+        self.evals = self.evals + len(points) * len(batches) * int(batches[0].size)
+        return values
+
     def at(self, rows: Rows) -> "Session":
         """A view of some of the rows (a mask); what it draws and evaluates is counted here."""
         return self if rows.all() else _Part(self, np.flatnonzero(rows))
@@ -187,6 +198,11 @@ class _Part(Session):
     def fresh(self, x: Array, size: Counts) -> Array:
         return self(x, self.draw(size))
 
+    def table(self, points: Sequence[Array], batches: Sequence[Batch]) -> Array | None:
+        before, values = self.evals, super().table(points, batches)
+        self._parent.evals = self._add(self._parent.evals, self.evals - before)
+        return values
+
     def _add(self, counts: Counts, amount: Counts) -> Counts:
         total = per_row(counts, self._parent.streams.rows).copy()
         total[self._rows] += amount
@@ -233,12 +249,21 @@ def _require_numbers(x: Array, value: Array, oracle: Oracle) -> None:
         return
     xp = arrays.namespace(x)
     extent = arrays.to_host(xp.maximum(xp.max(x, axis=1), -xp.min(x, axis=1)))
-    largest = min(1e12, np.finfo(arrays.numpy_dtype(x.dtype)).max ** 0.125)  # beyond, exp(x) and powers of x overflow
-    moderate = extent < largest
-    broken = arrays.to_host(xp.any(xp.isnan(value), axis=1)) & moderate
+    require_numbers(
+        arrays.to_host(xp.any(xp.isnan(value), axis=1)) & (extent < moderate(x.dtype)), arrays.row_norms(x), oracle
+    )
+
+
+def moderate(dtype: Any) -> float:
+    """How large coordinates may be without exp(x) and powers of x overflowing."""
+    return min(1e12, float(np.finfo(arrays.numpy_dtype(dtype)).max) ** 0.125)
+
+
+def require_numbers(broken: Array, norms: Array, oracle: Oracle) -> None:
+    """Raise if one of the rows is broken (a mask): NaN at a point of moderate norm."""
     if broken.any():
         oracle.trace_nan()
         row = int(np.flatnonzero(broken)[0])
         rule, remedy = "The oracle must return numbers at every finite point", "Fix the oracle for this point"
-        received = f"NaN for a point of norm {arrays.row_norms(x)[row]:.3g}"
+        received = f"NaN for a point of norm {norms[row]:.3g}"
         raise OracleError(rule, received, f"{remedy}, or start elsewhere", row)

@@ -52,5 +52,5 @@ class Minibatch(Estimator):
         size = self.batch_size  # the plain int is the common case
         if not isinstance(size, int):
             size = self.schedule.size(k, horizon)
-            size = size if isinstance(size, int) else np.asarray(size)[:, 0]
+            size = size[:, 0] if isinstance(size, np.ndarray) else size
         return F.fresh(s.x, size)

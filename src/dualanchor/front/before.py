@@ -1,6 +1,6 @@
 """What a call spends before its run: shown to progress, ended by Ctrl-C, and once only where there is a checkpoint."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -35,15 +35,25 @@ class _Watched(WrappedOracle):
 
     def __init__(self, inner: Oracle, observer: Observer, request: Request, samples: int) -> None:
         super().__init__(inner)
+        self.tables = inner.tables
         self._observer, self._request, self._samples = observer, request, samples
 
     def mean(self, x: Array, batch: Batch) -> Array:
         value = self.inner.mean(x, batch)
-        self._samples += int(np.max(batch.size))
+        self._show(int(np.max(batch.size)))
+        return value
+
+    def table(self, points: Sequence[Array], batches: Sequence[Batch], outer: Oracle | None = None) -> Array | None:
+        values = self.inner.table(points, batches)
+        if values is not None:
+            self._show(len(points) * len(batches) * int(batches[0].size))
+        return values
+
+    def _show(self, samples: int) -> None:
+        self._samples += samples
         self._observer.progress(self._progress)
         if self._observer.interrupted:
             raise InterruptedBeforeRun(self._samples)
-        return value
 
     def _progress(self) -> Progress:
         rows = self._request.reps

@@ -76,8 +76,18 @@ def sampled(door: str, sample: Any, x0: Any, args: Any, minus_identity: bool = F
         remedy = problem if isinstance(sample, Problem) else "Pass a function"
         name, form = f"{door}: sample", f"sample(x, n, rng{', *args' if args else ''})"
         check.function(sample, name, form, 3 + len(args), remedy)
-        sample = Sampler(sample, shape=layout.shapes[0], args=tuple(args), name=name)
+        keyed = _keyed(sample, start, layout, tuple(args), name)
+        sample = keyed or Sampler(sample, shape=layout.shapes[0], args=tuple(args), name=name)
     return FixedPoint(sample) if minus_identity else sample, layout, start
+
+
+def _keyed(sample: Any, start: Array, layout: Layout | None, args: tuple[Any, ...], name: str) -> Oracle | None:
+    """The oracle of a function that draws from a JAX key, if the start is an array of JAX."""
+    if not arrays.is_jax(start):
+        return None
+    from dualanchor.oracles.jax_sampler import keyed
+
+    return keyed(sample, start, form=layout, args=args, name=name)
 
 
 def _require_tuple(args: Any, door: str) -> None:
@@ -94,13 +104,33 @@ def saddle_sampled(sample_u: Any, sample_v: Any, x0: Any, args: Any) -> tuple[Or
         form = f"{name}(u, v, n, rng{', *args' if args else ''})"
         check.function(function, f"saddle: {name}", form, 4 + len(args))
 
-    def mean(x: Array, n: int, rng: Any) -> Array:
-        u, v = layout.split(x)
-        down = _flat(sample_u(u, v, n, rng, *args), layout.shapes[0], "saddle: sample_u", x)
-        up = _flat(sample_v(u, v, n, rng, *args), layout.shapes[1], "saddle: sample_v", x)
+    both = _Gradients(sample_u, sample_v, layout)
+    oracle = _keyed(both, start, None, tuple(args), "saddle: sample") or Sampler(both, args=tuple(args))
+    return oracle, layout, start
+
+
+@dataclass(frozen=True)
+class _Gradients:
+    """Samples of (gradient in u, minus gradient in v) as one function of flat points; equal if its functions are."""
+
+    sample_u: Any
+    sample_v: Any
+    layout: Layout
+
+    def __call__(self, x: Array, n: Any, rng: Any, *args: Any) -> Array:
+        (u, v), (first, second) = self.layout.split(x), _two_of(rng)
+        down = _flat(self.sample_u(u, v, n, first, *args), self.layout.shapes[0], "saddle: sample_u", x)
+        up = _flat(self.sample_v(u, v, n, second, *args), self.layout.shapes[1], "saddle: sample_v", x)
         return arrays.concatenate([down, -up])
 
-    return Sampler(mean), layout, start
+
+def _two_of(rng: Any) -> Any:
+    """A generator for both players, one after the other; of a JAX key, which gives the same each time, two."""
+    if not arrays.is_jax(rng):
+        return rng, rng
+    import jax
+
+    return jax.random.split(rng)
 
 
 def _flat(value: Any, shape: tuple[int, ...], owner: str, x: Array) -> Array:

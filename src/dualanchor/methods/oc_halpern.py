@@ -17,7 +17,7 @@ from dualanchor.theory.bounds import contraction
 
 def anchor_weight(k: Any, factor: Any) -> Any:
     r"""The anchor's weight :math:`1/\varphi_k`, :math:`\varphi_k = \sum_{i=0}^k \gamma^{-2i}`, gamma the factor."""
-    rate = np.maximum(-2 * np.log(factor), 1e-300)  # so small a rate gives 1/(k+1) to rounding
+    rate = np.maximum(-2 * np.log(factor), 1e-30)  # so small a rate gives 1/(k+1) to rounding
     return number(np.exp(-k * rate) * np.expm1(-rate) / np.expm1(-(k + 1) * rate))
 
 

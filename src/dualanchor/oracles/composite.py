@@ -16,6 +16,8 @@ _SHORT = 1e-8  # of the step: the resolvent with this step is nearly the project
 class FixedPoint(WrappedOracle):
     """F = I - T for an oracle of T."""
 
+    pure = True
+
     def mean(self, x: Array, batch: Batch) -> Array:
         return x - self.inner.mean(x, batch)
 
@@ -32,6 +34,8 @@ class FixedPoint(WrappedOracle):
 
 class Regularised(WrappedOracle):
     """F(x) + delta (x - centre), of which F is sampled; centre (d,)."""
+
+    pure = True
 
     def __init__(self, oracle: Oracle, delta: float, centre: Array) -> None:
         super().__init__(oracle)
@@ -77,6 +81,8 @@ class Composite(WrappedOracle):
     >>> constrained.primal(z), constrained.operator(z)
     (array([[1. , 0.5]]), array([[0., 0.]]))
     """
+
+    pure = True
 
     def __init__(self, oracle: Oracle, prox: Callable[[Array, Any], Any], step_size: float) -> None:
         if not isinstance(oracle, Oracle):

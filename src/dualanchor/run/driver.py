@@ -29,6 +29,7 @@ from dualanchor.run.rows import WINDOW, ActiveRows, Ended
 from dualanchor.run.stop import UNLIMITED, Budget, Outlook, Rule
 
 CHECK_INTERVAL = 128  # steps; where rows of fast samplers are checked does not depend on the clock
+COMPILED_INTERVAL = 1024  # the same for steps that JAX compiles
 _CHUNK_SECONDS = 0.25  # chunks that are expected to take longer are taken step by step
 _SNAPSHOT_SIZE = 1 << 21  # states with more numbers than this are checked after every step instead of copied
 
@@ -101,7 +102,8 @@ class Driver:
         checked = self._observer.stepwise or rows.k < rows.checked_until or not self._can_go_back(rows)
         sampled = not rows.session.oracle.knows_operator
         noted = sampled and rows.steps < WINDOW  # the first and the last samples are compared
-        chunk = 1 if checked or noted else CHECK_INTERVAL - rows.k % CHECK_INTERVAL
+        interval = COMPILED_INTERVAL if rows.session.oracle.traceable else CHECK_INTERVAL
+        chunk = 1 if checked or noted else interval - rows.k % interval
         coins = rows.tosses(chunk + WINDOW)
         outlook = Outlook(
             k=rows.steps,

@@ -101,6 +101,7 @@ class ActiveRows:
 
     def __post_init__(self) -> None:
         self._residual: tuple[int, Array | None] = (-1, None)
+        self._bounded: tuple[int, Array | None] = (-1, None)
 
     def take(self, rows: Rows) -> ActiveRows:
         """A selection of the rows (a mask) on their own."""
@@ -198,6 +199,8 @@ class ActiveRows:
 
     def advance(self, count: int, coins: Array | None) -> None:
         """Take `count` steps. If one raises, k is the step that failed and the state the one before it."""
+        if self.session.oracle.traceable and self._advance_compiled(count, coins):
+            return
         step, s, F, first, k = self.method.step, self.state, self.session, self.k, self.k
         F.trail = self.trail
         try:
@@ -213,6 +216,14 @@ class ActiveRows:
         finally:
             F.trail = None
         self.k = first + count
+
+    def _advance_compiled(self, count: int, coins: Array | None) -> bool:
+        from dualanchor.run import compiled  # needs JAX
+
+        done, bounded = compiled.advance(self.method, self.state, self.session, self.k, count, coins)
+        self.k += count if done else 0
+        self._bounded = (self.k, bounded)
+        return done
 
     def note_samples(self) -> None:
         """Note what a step at the beginning or near an end has seen of samples: means over the first and last ones."""
@@ -267,6 +278,9 @@ class ActiveRows:
 
     def bounded(self) -> Array:
         """Which rows have an iterate that is finite and can still be squared, and no NaN in the rest of their state."""
+        k, known = self._bounded
+        if known is not None and k == self.k:
+            return known
         bounded = np.isfinite(arrays.to_host(arrays.row_squares(self.state.x)))
         for name, value in vars(self.state).items():
             if name != "x" and arrays.has_nan(value):

@@ -1,0 +1,391 @@
+"""A user's sampler written in JAX: its randomness comes from a key, and runs on it are compiled. Imported on demand."""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dualanchor.core import arrays, check
+from dualanchor.core.errors import OracleError
+from dualanchor.core.oracle import Batch, Oracle
+from dualanchor.core.streams import Streams, per_row
+from dualanchor.core.types import Array
+
+_WORD = (1 << 32) - 1  # bits of a seed that JAX takes
+_LIBRARIES = (*(os.path.dirname(str(one.__file__)) for one in (jax, np)), os.path.dirname(os.path.dirname(__file__)))
+_FEW, _MANY, _HELD = 4, 32, 1 << 21  # values of a table that are computed together, and numbers in them
+_NONE = jax.tree.structure(())
+_NOT_CONCRETE = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
+
+
+class Varying(NamedTuple):
+    """A batch size that compiled code finds out when it runs; below 2**bits."""
+
+    value: Any
+    bits: int
+
+
+class Same:
+    """A value that equals nothing but itself, so that anything can be part of a key."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def hashed(value: Any) -> Any:
+    """The value, or what stands for it, as part of a key."""
+    try:
+        hash(value)
+    except TypeError:
+        return tuple(map(hashed, value)) if isinstance(value, (list, tuple)) else Same(value)
+    return value
+
+
+@dataclass(frozen=True)
+class Function:
+    """What of a sampler is compiled in: everything but the numbers in `args` and the noise. Points are flat, (d,)."""
+
+    sample: Any
+    name: str
+    form: Any  # with split(flat), the point as the user has it; None for flat points
+    places: Any  # the structure of args
+    fixed: tuple[Any, ...]  # its leaves, Same(None) in the place of those that are numbers
+    any_size: bool = False  # whether n may be a traced number
+
+    def one(self, x: Array, n: Any, source: Any, numbers: list[Any]) -> Array:
+        """The mean of n samples at one point (d,); errors are those of the user's function."""
+        given = iter(numbers)
+        args = self.places.unflatten([next(given) if type(leaf) is Same else leaf for leaf in self.fixed])
+        point = x if self.form is None else self.form.split(x)
+        try:
+            value = self.sample(point, n, source, *args)
+        except Exception as error:
+            raise self._error(error) from error
+        found, wanted = jax.tree.flatten(value), jax.tree.flatten(point)
+        if found[1] != wanted[1] and len(found[0]) != 1 == len(wanted[0]):
+            raise self._misshapen("None" if value is None else f"{found[1]}", f"{wanted[1]}")
+        parts = [self._part(*both, n) for both in zip(found[0], wanted[0], strict=True)]
+        return jnp.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def _part(self, value: Any, like: Array, n: Any) -> Array:
+        if isinstance(value, np.ndarray):  # it cannot depend on x
+            rule, remedy = f"{self.name} must return an array of the library of x", "Compute with jax.numpy"
+            raise OracleError(rule, f"ndarray for x of type {type(like).__name__}", remedy)
+        shape, dtype = jnp.shape(value), jnp.result_type(value)
+        if not jnp.issubdtype(dtype, jnp.floating) and not jnp.issubdtype(dtype, jnp.integer):
+            raise OracleError(f"{self.name} must return real numbers", f"dtype {dtype}", "Return a float array")
+        if isinstance(n, int) and shape == (n, *like.shape):
+            value = jnp.mean(value, axis=0)
+        elif shape != like.shape:
+            raise self._misshapen(f"shape {shape}", f"x of shape {like.shape} and n = {n}")
+        return jnp.asarray(value, like.dtype).reshape(-1)
+
+    def _misshapen(self, received: str, wanted: str) -> OracleError:
+        rule = f"{self.name} must return the mean of n samples, of the shape of x, or n samples"
+        return OracleError(rule, f"{received} for {wanted}", "Return the mean over the samples")
+
+    def _error(self, error: Exception) -> OracleError:
+        if isinstance(error, OracleError):
+            return error
+        received = f"{type(error).__name__} in {_line(error)}"
+        if wants_generator(error):
+            rule = f"{self.name} gets a JAX key as third argument, not a Generator"
+            remedy = "Draw with jax.random, for instance jax.random.normal(key, x.shape)"
+            return OracleError(rule, f"{received}: {error}", remedy)
+        if isinstance(error, _NOT_CONCRETE):
+            rule = f"{self.name} must be traceable by JAX, which compiles it: its values are not known then"
+            remedy = "Use jax.numpy and jax.lax there in place of NumPy, float(), int() and if"
+            return OracleError(rule, received, remedy)
+        remedy = f"Fix {self.name}; the error it raised is shown above"
+        return OracleError(f"{self.name} must not raise", f"{received}: {error}", remedy)
+
+    def rows(self, x: Array, n: Any, source: Any, position: Any, data: Any) -> Array:
+        """The means for all rows of x (rows, d), from row i of `source` at position i."""
+        if isinstance(n, Varying):
+            if not self.any_size:
+                return self._in_powers(x, n, source, position, data)
+            n = jnp.asarray(n.value, x.dtype)
+        numbers, noise = data
+
+        def one(x: Array, source: Any, position: Any) -> Array:
+            if noise is None:
+                return self.one(x, n, jax.random.fold_in(source, position), numbers)
+            return self.one(x, n, jax.tree.map(lambda leaf: leaf[source, position], noise), numbers)
+
+        if len(x) == 1:  # under vmap both branches of a cond are computed
+            return one(x[0], source[0], position[0])[None]
+        return jax.vmap(one)(x, source, position)
+
+    def _in_powers(self, x: Array, n: Varying, source: Any, position: Any, data: Any) -> Array:
+        """For a function that needs n as a shape: n samples as 1, 2, 4, .. of them, as the digits of n say."""
+        total = jnp.zeros_like(x)
+        for digit in range(n.bits):
+            size = 1 << digit
+            own = (
+                source
+                if data[1] is not None
+                else jax.vmap(lambda key, digit=digit: jax.random.fold_in(key, digit))(source)
+            )
+
+            def part(size: int = size, own: Any = own) -> Array:
+                return size * self.rows(x, size, own, position, data)
+
+            total += jax.lax.cond((n.value >> digit) & 1, part, lambda: jnp.zeros_like(x))
+        return total / n.value
+
+
+@partial(jax.jit, static_argnames=("function", "size"))
+def _means(function: Function, size: Any, x: Any, n: Any, source: Any, position: Any, data: Any) -> Any:
+    return function.rows(x, size if n is None else Varying(n, 0), source, position, data)
+
+
+class Around:
+    """An oracle around a sampler, without the numbers in the sampler's arguments; those of one kind are equal."""
+
+    def __init__(self, key: Any, oracle: Oracle) -> None:
+        self._key, self._oracle = key, rebuilt(oracle, sampler_of(oracle).with_data(None))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Around) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def with_data(self, data: Any) -> Oracle:
+        return rebuilt(self._oracle, sampler_of(self._oracle).with_data(data))
+
+
+@partial(jax.jit, static_argnames=("around", "size"))
+def _values(around: Around, size: Any, x: Any, n: Any, source: Any, rows: Any, position: Any, data: Any) -> Any:
+    drawn: Any = size if n is None else Varying(n, 0)
+    return around.with_data(data).mean(x, Batch(drawn, (source[rows], position)))
+
+
+@partial(jax.jit, static_argnames=("operator", "form"))
+def _true(operator: Any, form: Any, x: Any) -> Any:
+    return jax.vmap(lambda x: Function(lambda x, n, key: operator(x), "operator", form, _NONE, ()).one(x, 1, None, []))(
+        x
+    )
+
+
+def sampler_of(oracle: Oracle) -> JaxSampler:
+    """The sampler within an oracle that is traceable."""
+    while oracle.inner is not None:
+        oracle = oracle.inner
+    assert isinstance(oracle, JaxSampler)
+    return oracle
+
+
+def rebuilt(oracle: Oracle, sampler: JaxSampler) -> Oracle:
+    """The same oracle around another sampler."""
+    return sampler if oracle.inner is None else oracle.with_inner(rebuilt(oracle.inner, sampler))
+
+
+def key_of(oracle: Oracle) -> Any:
+    """What of an oracle is compiled in."""
+    if isinstance(oracle, JaxSampler):
+        return oracle.function
+    own = sorted((name, hashed(value)) for name, value in vars(oracle).items() if name != "inner")
+    assert oracle.inner is not None
+    return type(oracle), tuple(own), key_of(oracle.inner)
+
+
+class JaxSampler(Oracle):
+    """Samples of F from a function written in JAX: `sample(x, n, key, *args)`, the mean of n samples, or all of them.
+
+    Runs on it are compiled. The key of a batch is that of (seed, purpose, replication) folded with the number of the
+    batch, so the same samples can be had at another point.
+
+    Parameters
+    ----------
+    sample : callable
+        A pure function of JAX arrays. n is a traced number of x's dtype if the function takes one, and else an int.
+    x0 : array (d,), a point, by which the function is tried
+    form : object, optional; its `split(flat)` is the point as `sample` has it
+    args : tuple, passed on to `sample`; what is compiled does not depend on arrays and floats in it
+    noise : pytree of arrays, optional; what `sample` gets instead of keys, entry (replication, batch) of each array
+    operator : callable, optional; the true F(x) where it is known
+    name : str, what error messages call the function
+    """
+
+    traceable = tables = True
+
+    def __init__(
+        self, sample: Callable[..., Any], x0: Array, *, form: Any = None, args: tuple[Any, ...] = (), noise: Any = None,
+        operator: Callable[[Any], Any] | None = None, name: str = "JaxSampler: sample",
+    ) -> None:  # fmt: skip
+        check.function(sample, name, f"(x, n, key{', *args' if args else ''})", 3 + len(args))
+        leaves, places = jax.tree.flatten(tuple(args))
+        numbers = [isinstance(leaf, (jax.Array, np.ndarray, np.floating, float)) for leaf in leaves]
+        fixed = tuple(Same(None) if number else hashed(leaf) for leaf, number in zip(leaves, numbers, strict=True))
+        self.data = [_strong(leaf) for leaf, number in zip(leaves, numbers, strict=True) if number], noise
+        self.knows_operator, self._operator = operator is not None, operator
+        self.function = Function(sample, name, form, places, fixed)
+        self._require_pure(jnp.asarray(x0))
+        if self._takes_any_size(jnp.asarray(x0)):
+            self.function = Function(sample, name, form, places, fixed, True)
+
+    def with_data(self, data: Any) -> JaxSampler:
+        """The same sampler with other numbers in `args`, and other noise."""
+        other = copy(self)
+        other.data = data
+        return other
+
+    def source(self, streams: Any) -> Any:
+        """What the samples of each row come from, (rows,): a key, or the number of its noise."""
+        if isinstance(streams, TracedStreams):
+            return streams.source
+        if self.data[1] is not None:
+            return jnp.asarray(streams.replications)
+        return _keys(streams.seed, int(streams.purpose), streams.replications.tobytes())
+
+    def draw(self, streams: Streams, size: Any) -> Batch:
+        position = streams.position
+        streams.position = position + 1
+        return Batch(size, (self.source(streams), position))
+
+    def mean(self, x: Array, batch: Batch) -> Array:
+        size: Any
+        (source, position), size = batch.data, batch.size
+        if isinstance(x, jax.core.Tracer):
+            return self.function.rows(x, size, source, position, self.data)
+        position, n = np.asarray(per_row(position, len(x)), np.int32), None
+        if self.function.any_size:
+            size, n = None, np.asarray(size, x.dtype)
+        return _means(self.function, size, jnp.asarray(x), n, source, position, self.data)
+
+    def operator(self, x: Array) -> Array | None:
+        return None if self._operator is None else _true(self._operator, self.function.form, jnp.asarray(x))
+
+    def table(self, points: Sequence[Array], batches: Sequence[Batch], outer: Oracle | None = None) -> Array | None:
+        rows, d = points[0].shape
+        count = len(points) * len(batches) * rows
+        most = _FEW if count <= 2 * _FEW else _MANY  # two lengths: each is compiled
+        if count == 1 or most * d > _HELD:
+            return None
+        x = np.concatenate([arrays.to_host(point) for point in points])
+        positions = np.stack([per_row(batch.data[1], rows) for batch in batches]).astype(np.int32)
+        which = np.indices((len(points), len(batches), rows)).reshape(3, -1)
+        size: Any
+        oracle, size, n = outer or self, batches[0].size, None
+        if self.function.any_size:
+            size, n = None, np.asarray(size, x.dtype)
+        around, values = Around(key_of(oracle), oracle), np.empty((count, d), x.dtype)
+        for start in range(0, count, most):
+            some = which[:, start : start + most]
+            length = some.shape[1]
+            point, batch, row = np.pad(some, ((0, 0), (0, most - length)))
+            given = x[point * rows + row], n, batches[0].data[0], row, positions[batch, row], self.data
+            values[start : start + length] = np.asarray(_values(around, size, *given))[:length]
+        return values.reshape(len(points), len(batches), rows, d)
+
+    def is_noiseless(self, x: Array, streams: Any) -> bool:
+        """Whether a sample makes no use of its key."""
+        from jax.interpreters.partial_eval import dce_jaxpr
+
+        numbers, noise = self.data
+        if noise is not None:
+            return False
+        traced = jax.make_jaxpr(lambda key: self.function.one(jnp.asarray(x)[0], 2, key, numbers))(jax.random.key(0))
+        return not any(dce_jaxpr(traced.jaxpr, [True])[1])
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "args": len(self.function.fixed)}
+
+    def __repr__(self) -> str:
+        return f"JaxSampler({getattr(self.function.sample, '__name__', type(self.function.sample).__name__)})"
+
+    def _at(self, x: Array, n: Any) -> Any:
+        numbers, noise = self.data
+        source = jax.random.key(0) if noise is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[0, 0], noise)
+        return jax.make_jaxpr(lambda x, n, source: self.function.one(x, n, source, numbers), static_argnums=(1,))(
+            x, n, source
+        )
+
+    def _require_pure(self, x: Array) -> None:
+        first, again = (self._at(x, 2) for _ in range(2))
+        texts = [re.sub(r"0x[0-9a-f]+", "", str(one)) for one in (first, again)]
+        constants = zip(first.consts, again.consts, strict=True) if texts[0] == texts[1] else [(0, 1)]
+        if not all(one is other or np.array_equal(one, other) for one, other in constants):
+            rule = f"{self.function.name} must be a pure function: all randomness must come from the key"
+            received = "one that was different when it was traced again"
+            raise OracleError(rule, received, "Draw with jax.random from the key, not with NumPy or random")
+
+    def _takes_any_size(self, x: Array) -> bool:
+        numbers, noise = self.data
+        source = jax.random.key(0) if noise is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[0, 0], noise)
+        try:
+            jax.eval_shape(lambda n, source: self.function.one(x, n, source, numbers), jnp.ones([], x.dtype), source)
+        except Exception:  # of whatever kind: it is then called with ints
+            return False
+        return True
+
+
+class TracedStreams:
+    """The streams of all rows within compiled code: what samples come from, and the positions (rows,)."""
+
+    def __init__(self, source: Any, position: Any) -> None:
+        self.source, self.position = source, position
+
+
+@lru_cache(maxsize=64)
+def _keys(seed: int, purpose: int, replications: bytes) -> Any:
+    key = jax.random.key(seed & _WORD)
+    for shift in range(32, seed.bit_length(), 32):  # a seed of any length, a word at a time
+        key = jax.random.fold_in(key, seed >> shift & _WORD)
+    rows = jnp.asarray(np.frombuffer(replications, np.int64).astype(np.uint32))
+    return jax.vmap(partial(jax.random.fold_in, jax.random.fold_in(key, purpose)))(rows)
+
+
+def keyed(sample: Any, x0: Array, *, form: Any, args: tuple[Any, ...], name: str) -> JaxSampler | None:
+    """The oracle of a function that draws from a key; None for one that draws from a Generator of NumPy."""
+    try:
+        return JaxSampler(sample, x0, form=form, args=args, name=name)
+    except OracleError as error:
+        cause, x = error.__cause__, x0 if form is None else form.split(x0)
+        if cause is None or _runs(sample, x, jax.random.key(0), args):
+            raise
+        if wants_generator(cause) or _runs(sample, x, np.random.default_rng(0), args):
+            return None
+        raise
+
+
+def wants_generator(error: BaseException) -> bool:
+    """Whether an error is that of a function which took a key for a Generator."""
+    return isinstance(error, AttributeError) and error.name is not None and hasattr(np.random.Generator, error.name)
+
+
+def _strong(value: Any) -> Any:
+    """An array whose dtype does not give way to others: so what is compiled for it serves all of its kind."""
+    return jnp.asarray(value, value.dtype) if hasattr(value, "dtype") else value
+
+
+def _runs(sample: Any, x: Any, source: Any, args: tuple[Any, ...]) -> bool:
+    try:
+        sample(x, 1, source, *args)
+    except Exception:
+        return False
+    return True
+
+
+def _line(error: Exception) -> str:
+    """The line of the user's code that an error comes from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if not one.filename.startswith(_LIBRARIES)] or frames
+    return f"{os.path.basename(own[-1].filename)}, line {own[-1].lineno}: {own[-1].line}"

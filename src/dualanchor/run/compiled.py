@@ -1,0 +1,377 @@
+"""Steps of any method on a sampler written in JAX, compiled: many of them in one call. Imported on demand.
+
+`Method.step` is traced as it stands. The number of the step and the hyper-parameters are objects that compute like
+numbers; where the method asks about one (`if n % 16 == 0`), the step is traced once for each answer and
+`lax.cond` chooses. So what is compiled serves every step, and every method that differs in numbers only. A method that
+needs more than that of its numbers (an index, a shape, the value of an array) is not compiled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dualanchor.core.errors import OracleError
+from dualanchor.core.method import Method, State
+from dualanchor.core.oracle import Batch, Oracle
+from dualanchor.core.schedule import Constant, Paired, Schedule
+from dualanchor.core.session import Session, accepted, moderate, require_numbers
+from dualanchor.core.streams import per_row
+from dualanchor.core.types import Array
+from dualanchor.oracles.jax_sampler import Around, TracedStreams, Varying, hashed, key_of, sampler_of
+
+INTERVAL = 1024  # steps that are taken at once, at most
+
+
+class _NotKnown(BaseException):
+    """The method asks for something that is known only when the compiled code runs."""
+
+    def __init__(self, predicate: Any) -> None:
+        self.predicate = predicate
+
+
+class _OpenError(Exception):
+    """A hyper-parameter, by its name, cannot be left open."""
+
+
+def _value(number: Any) -> Any:
+    return number.value if isinstance(number, Number) else number
+
+
+def _computed(operation: Callable[[Any, Any], Any], reflected: bool = False, real: bool = False) -> Any:
+    def compute(self: Number, other: Any) -> Any:
+        value = 1.0 * self.value if real else self.value
+        return self.like(operation(_value(other), value) if reflected else operation(value, _value(other)))
+
+    return compute
+
+
+def _asked(question: Callable[[Any, Any], Any]) -> Any:
+    return lambda self, other: _Answer(question(self.value, _value(other)), self.answers)
+
+
+class Number:
+    """A number that is known only when the compiled code runs: that of the step, or a hyper-parameter."""
+
+    def __init__(self, value: Any, answers: Iterator[bool], name: str = "") -> None:
+        self.value, self.answers, self.name = value, answers, name
+
+    def __jax_array__(self) -> Any:
+        return self.value
+
+    def like(self, value: Any) -> Any:
+        """What was computed with it: a number again, or an array."""
+        return Number(value, self.answers) if jnp.ndim(value) == 0 else value
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if method != "__call__" or options:
+            return NotImplemented
+        return self.like(getattr(jnp, ufunc.__name__)(*map(_value, inputs)))
+
+    __add__ = __radd__ = _computed(operator.add)
+    __sub__, __rsub__ = _computed(operator.sub), _computed(operator.sub, reflected=True)
+    __mod__, __floordiv__ = _computed(operator.mod), _computed(operator.floordiv)
+    __mul__ = __rmul__ = _computed(operator.mul, real=True)  # whole numbers of 32 bits might overflow
+    __truediv__, __rtruediv__ = _computed(operator.truediv), _computed(operator.truediv, reflected=True)
+    __pow__, __rpow__ = _computed(operator.pow, real=True), _computed(operator.pow, reflected=True, real=True)
+    __lt__, __le__, __gt__, __ge__ = map(_asked, (operator.lt, operator.le, operator.gt, operator.ge))
+    __eq__, __ne__ = _asked(operator.eq), _asked(operator.ne)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __neg__(self) -> Any:
+        return self.like(-self.value)
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __index__(self) -> int:
+        raise _OpenError(self.name)
+
+    __int__ = __float__ = __index__
+
+
+class _Answer:
+    """Whether something holds for a Number: decided in advance, or the question that must be."""
+
+    def __init__(self, predicate: Any, answers: Iterator[bool]) -> None:
+        self._predicate, self._answers = predicate, answers
+
+    def __jax_array__(self) -> Any:
+        return self._predicate
+
+    def __bool__(self) -> bool:
+        for answer in self._answers:
+            return answer
+        raise _NotKnown(self._predicate)
+
+
+def _each_answer(run: Callable[[Iterator[bool]], Any], answers: tuple[bool, ...] = ()) -> Any:
+    """`run` with all answers that it asks for; compiled code chooses among them."""
+    try:
+        return run(iter(answers))
+    except _NotKnown as question:
+        predicate = question.predicate
+    branches = (partial(_each_answer, run, (*answers, answer)) for answer in (True, False))
+    return jax.lax.cond(predicate, *branches)
+
+
+class _Sizes(Schedule):
+    """Batch sizes that compiled code gets as an array, one for each step."""
+
+    def __init__(self, size: Any) -> None:
+        self._size = size
+
+    def size(self, k: Any, horizon: Any) -> Any:
+        return self._size
+
+
+class _Session(Session):
+    """A session within compiled code, for one step: it notes what it draws, and what it sees of the largest value."""
+
+    __slots__ = ("drawn", "failed", "largest", "norm")
+
+    def __init__(self, oracle: Oracle, streams: Any, x: Array) -> None:
+        super().__init__(oracle, streams)
+        self.drawn: list[Any] = []
+        self.largest, self.failed = jnp.full((len(x), 2), -1.0, x.dtype), jnp.zeros(len(x), bool)
+        self.norm = jnp.zeros(len(x), x.dtype)
+
+    def draw(self, size: Any) -> Batch:
+        if isinstance(size, Number):
+            if not sampler_of(self.oracle).function.any_size:
+                raise _OpenError(size.name)
+            size = Varying(size.value, 0)
+        self.drawn.append(size)
+        return self.oracle.draw(self.streams, size)
+
+    def __call__(self, x: Array, batch: Batch) -> Array:
+        value = accepted(x, self.oracle.mean(x, batch))
+        size = batch.size.value if isinstance(batch.size, Varying) else batch.size
+        squares = jnp.vecdot(value, value)
+        seen = jnp.stack([squares, jnp.full_like(squares, size)], axis=1)
+        self.largest = jnp.where(squares[:, None] > self.largest[:, :1], seen, self.largest)
+        # a NaN has a square that is none: what is infinite, or far out, the run calls divergence
+        failed = jnp.isnan(squares) & jnp.isnan(value).any(axis=1) & (jnp.abs(x).max(axis=1) < moderate(x.dtype))
+        self.norm = jnp.where(failed & ~self.failed, jnp.linalg.norm(x, axis=1), self.norm)
+        self.failed |= failed
+        return value
+
+    def fresh(self, x: Array, size: Any) -> Array:
+        return self(x, self.draw(size))
+
+    def at(self, rows: Any) -> Session:
+        if rows.all():
+            return self
+        raise _OpenError("rows")
+
+
+class Form(NamedTuple):
+    """A method without its numbers: its class, and for each parameter a value, or what is left open."""
+
+    cls: type[Method]
+    parameters: tuple[tuple[str, Any], ...]
+
+
+_NUMBER, _BATCHES = "a number", "batch sizes"
+
+
+def _form(method: Method, any_size: bool, known: frozenset[str], numbers: list[Any]) -> Form:
+    """The form of a method; the numbers that are left open are added to `numbers`."""
+    parameters = []
+    for field in dataclasses.fields(method):  # type: ignore[arg-type]
+        name, value = field.name, getattr(method, field.name)
+        sizes = isinstance(value, (list, tuple, Schedule)) and not isinstance(value, (Constant, Paired))
+        if isinstance(value, Method):
+            value = _form(value, any_size, known, numbers)
+        elif name == "batch_size" and (sizes or (any_size and isinstance(value, int))):
+            value = (_BATCHES,)
+        elif type(value) in (int, float) and name not in known and "" not in known and name != "batch_size":
+            numbers.append(value)
+            value = (_NUMBER,)
+        parameters.append((name, hashed(value)))
+    return Form(type(method), tuple(parameters))
+
+
+def _method(form: Form, numbers: Iterator[Any], sizes: Any, answers: Iterator[bool]) -> Method:
+    """The method of a form with traced numbers."""
+    method = object.__new__(form.cls)
+    for name, value in form.parameters:
+        if isinstance(value, Form):
+            value = _method(value, numbers, sizes, answers)
+        elif value == (_NUMBER,):
+            value = Number(next(numbers), answers, name)
+        elif value == (_BATCHES,):
+            value = _Sizes(sizes)
+        object.__setattr__(method, name, value)
+    vars(method)["steps"] = None  # the driver knows how many there are
+    return method
+
+
+class Numbers(NamedTuple):
+    """What compiled steps depend on besides the state: all of it may change without compiling anew."""
+
+    first: Any  # the steps: first, .., last - 1
+    last: Any
+    source: Any  # where the samples of each row come from
+    position: Any  # (rows,), of the first step
+    data: Any  # arguments of the sampler
+    numbers: list[Any]  # hyper-parameters
+    sizes: Any  # batch sizes of the steps; empty if none is asked for
+
+
+class Program:
+    """Steps of the methods of one form on the oracles of one kind, compiled.
+
+    `coin` is that of every step, for all rows. `draws` is the number of batches in a step, of which `open_draws` have
+    sizes that are given from outside.
+    """
+
+    def __init__(self, form: Form, around: Around, coin: bool | None, bits: int) -> None:
+        self._form, self._around, self._coin, self._bits = form, around, coin, bits
+        self.draws, self.open_draws = 0, 0
+        self.run = jax.jit(self._run)
+
+    def probe(self, state: dict[str, Any], given: Numbers) -> None:
+        """Trace a step, to see whether it can be compiled and how many batches it draws."""
+        found = set[tuple[int, int]]()
+        jax.eval_shape(lambda state, given: self._step(given.first, state, given, found), state, given)
+        (self.draws, self.open_draws), *others = found
+        if others or self.open_draws not in (0, self.draws):
+            raise _OpenError("")
+
+    def _step(self, k: Any, state: dict[str, Any], given: Numbers, found: Any = None) -> Any:
+        oracle = self._around.with_data(given.data)
+        sizes = given.sizes[k - given.first] if len(given.sizes) else 0
+        position = given.position + (k - given.first) * self.draws
+
+        def one(answers: Iterator[bool]) -> Any:
+            size = Varying(sizes, self._bits)
+            method = _method(self._form, iter(given.numbers), size, answers)
+            s, x = State(**state), state["x"]
+            F = _Session(oracle, TracedStreams(given.source, position), x)
+            coin = None if self._coin is None else np.full(len(x), self._coin)
+            method.step(Number(k, answers), s, F, coin)  # type: ignore[arg-type]
+            if found is not None:
+                found.add((len(F.drawn), sum(drawn is size for drawn in F.drawn)))
+            after = {name: jnp.asarray(value, state[name].dtype) for name, value in vars(s).items()}
+            return after, (F.largest, F.failed, F.norm)
+
+        return _each_answer(one)
+
+    def _run(self, state: dict[str, Any], given: Numbers) -> Any:
+        x = state["x"]
+        seen = jnp.zeros((len(x), 2), x.dtype), jnp.zeros(len(x), bool), jnp.zeros(len(x), x.dtype)
+        state, seen = jax.lax.fori_loop(
+            given.first, given.last, lambda k, now: self._step(k, now[0], given), (state, seen)
+        )
+        bounded = jnp.isfinite(jnp.vecdot(state["x"], state["x"]))
+        for name, value in state.items():
+            if name != "x":
+                bounded &= ~jnp.isnan(value.reshape(len(bounded), -1)).any(axis=1)
+        return state, bounded, seen
+
+
+_PROGRAMS: dict[Any, Program] = {}
+_KNOWN: dict[Any, frozenset[str] | None] = {}
+_MOST_PROGRAMS = 256
+
+
+def advance(method: Method, s: State, F: Session, first: int, count: int, coins: Array | None) -> tuple[bool, Any]:
+    """Take steps first, .., first + count - 1 in compiled code, in place; whether it could, and which rows are bounded.
+
+    The rows that are bounded: as in `ActiveRows.bounded`, or None if that is not known.
+    """
+    ends = [count] if coins is None else [*(1 + np.flatnonzero(np.diff(coins[:, :count]).any(axis=0))), count]
+    bounded, begin = None, 0
+    for end in ends:  # of steps with the same coins
+        coin = None if coins is None else coins[:, begin]
+        if coin is None or coin.all() or not coin.any():
+            bounded = _advance(method, s, F, first + begin, end - begin, None if coin is None else bool(coin[0]))
+            if bounded is None:
+                return False, None
+        else:
+            for k in range(first + begin, first + end):
+                method.step(k, s, F, coin)
+            bounded = None
+        begin = end
+    return True, bounded
+
+
+def _advance(method: Method, s: State, F: Session, first: int, count: int, coin: bool | None) -> Array | None:
+    state, rows, sampler = vars(s), len(s.x), sampler_of(F.oracle)
+    if any(isinstance(value, np.ndarray) for value in state.values()):
+        return None
+    cost = method.cost(np.arange(first, first + count), s, None if coin is None else np.full(count, coin))
+    draws, evals = (np.broadcast_to(np.asarray(one), (count,)) for one in cost)
+    given = Numbers(
+        first, first + count, sampler.source(F.streams), np.asarray(per_row(F.streams.position, rows), np.int32),
+        sampler.data, [], np.zeros(INTERVAL, np.int32),
+    )  # fmt: skip
+    found = _program(method, F.oracle, coin, state, given)
+    if found is None:
+        return None
+    program, numbers = found
+    sizes = np.zeros(0, np.int32)
+    if program.open_draws:
+        sizes = np.zeros(INTERVAL, np.int32)
+        sizes[:count] = draws // program.draws
+    state, bounded, seen = program.run(state, given._replace(numbers=numbers, sizes=sizes))
+    if F.checking:
+        largest, failed, norms = (np.asarray(one) for one in seen)
+        require_numbers(failed, norms, F.oracle)
+        if not F.oracle.knows_operator:
+            F.seen = largest.astype(float)
+    vars(s).update(state)
+    F.draws, F.evals = F.draws + int(draws.sum()), F.evals + int(evals.sum())
+    F.streams.position = F.streams.position + count * program.draws
+    return np.asarray(bounded)
+
+
+def _program(method: Method, oracle: Oracle, coin: bool | None, state: dict[str, Any], given: Numbers) -> Any:
+    """The program for a method, and its numbers; None if it cannot be compiled."""
+    key, function = key_of(oracle), sampler_of(oracle).function
+    kind = _kind(method), key, coin
+    known: frozenset[str] | None = _KNOWN.get(kind, frozenset())
+    while known is not None:
+        numbers = list[Any]()
+        form = _form(method, function.any_size, known, numbers)
+        bits = 0 if function.any_size else _bits(method, given)
+        if (program := _PROGRAMS.get((form, key, coin, bits))) is not None:
+            return program, numbers
+        program = Program(form, Around(key, oracle), coin, bits)
+        try:
+            program.probe(state, given._replace(numbers=numbers))
+        except OracleError:
+            raise
+        except _OpenError as unknown:
+            name = str(unknown.args[0])
+            known = None if "" in known or name in known else known | {name}
+        except Exception:  # it looks at its numbers in another way
+            known = None if "" in known else known | {""}
+        else:
+            _KNOWN[kind] = known
+            while len(_PROGRAMS) >= _MOST_PROGRAMS:
+                _PROGRAMS.pop(next(iter(_PROGRAMS)))
+            _PROGRAMS[form, key, coin, bits] = program
+            return program, numbers
+    _KNOWN[kind] = None
+    return None
+
+
+def _kind(method: Method) -> Any:
+    """The class of a method, and of a method within it."""
+    inner = [value for value in vars(method).values() if isinstance(value, Method)]
+    return type(method), tuple(map(_kind, inner))
+
+
+def _bits(method: Method, given: Numbers) -> int:
+    """Binary digits of the largest batch, of all steps where they are known, rounded up: each number is compiled."""
+    last = given.last if method.steps is None else max(given.last, method.steps)
+    return -(-int(np.max(method.cost(np.arange(last)).draws)).bit_length() // 6) * 6

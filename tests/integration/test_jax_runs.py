@@ -1,0 +1,225 @@
+"""Runs on samplers written in JAX: compiled, and the same as in NumPy."""
+
+import numpy as np
+import pytest
+
+import dualanchor as da
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+from dualanchor.oracles.jax_sampler import JaxSampler  # noqa: E402
+from dualanchor.run import compiled  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+A, B = np.array([[1.0, 0.5], [-0.5, 1.0]]), np.array([1.0, 2.0])
+ROOT = np.linalg.solve(A, B)
+NOISE = np.random.default_rng(0).normal(size=(2, 30_000, 2))
+CONSTANTS = da.Constants(L=1.25, M=1.2, mu=1.0, sigma=1.5, D=3.0)
+FULL_PASS = ("svrg", "halpern-vr-finite")
+NOT_COMPILED = {
+    "RAINDoubleLoop": "looks up its epoch by the number of the step",
+    "PulledExtragradient": "has two schedules of batch sizes",
+}
+
+
+class Written(da.Oracle):
+    """The samples that `written` gives in JAX, in NumPy: noise that is written out, one vector for each batch."""
+
+    def draw(self, streams, size):
+        streams.position = (position := streams.position) + 1
+        return da.Batch(size, (streams.replications, position))
+
+    def mean(self, x, batch):
+        values = x @ A.T - B + NOISE[batch.data] / np.sqrt(batch.size)
+        return values.astype(x.dtype)
+
+
+def written(x, n, noise):
+    return jnp.asarray(A, x.dtype) @ x - jnp.asarray(B, x.dtype) + noise.astype(x.dtype) / jnp.sqrt(n)
+
+
+def gaussian(x, n, key):
+    return jnp.asarray(A, x.dtype) @ x - jnp.asarray(B, x.dtype) + jax.random.normal(key, x.shape) / jnp.sqrt(n)
+
+
+def listed(x, n, key):
+    """Needs n as a shape."""
+    return jnp.asarray(A, x.dtype) @ x - jnp.asarray(B, x.dtype) + jax.random.normal(key, (n, 2))
+
+
+@pytest.mark.parametrize("entry", [one for one in da.list_methods() if one.id not in FULL_PASS], ids=lambda one: one.id)
+@pytest.mark.parametrize(("x64", "tolerance"), [(True, 1e-12), (False, 1e-5)], ids=["double", "single"])
+def test_every_method_computes_the_same_as_in_numpy(entry, x64, tolerance):
+    dtype = np.float64 if x64 else np.float32
+    options = {"budget": 2000, "check": False, "reps": 2}
+    expected = da.solve(da.Problem(Written(), np.zeros(2, dtype), constants=CONSTANTS), entry.id, **options)
+    with jax.enable_x64(x64):
+        x0 = jnp.zeros(2, dtype)
+        found = da.solve(
+            da.Problem(JaxSampler(written, x0, noise=jnp.asarray(NOISE)), x0, constants=CONSTANTS), entry.id, **options
+        )
+        assert isinstance(found.x, jax.Array)
+        assert found.x.dtype == dtype
+    np.testing.assert_allclose(found.x, expected.x, rtol=0, atol=tolerance)
+    for name in ("nit", "nfev", "draws", "status"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    refused = {kind[0][0].__name__ for kind, known in compiled._KNOWN.items() if known is None}
+    assert refused <= set(NOT_COMPILED)
+
+
+DOORS = {
+    "budget": {"budget": 20_000, "L": 1.25},
+    "no constants": {"budget": 8_000},
+    "monotone": {"budget": 5_000, "M": 1.2},
+    "certified": {"eps": 0.1},
+    "theorem": {"eps": 0.3, "L": 1.25, "sigma": 1.5, "D": 3.0},
+}
+
+
+@pytest.mark.parametrize("options", DOORS.values(), ids=DOORS)
+def test_a_front_door_gives_what_it_gives_in_numpy(options):
+    """Points, budgets, certificates and findings, given the same noise."""
+    expected = da.root(Written(), np.zeros(2), **options)
+    with jax.enable_x64(True):
+        x0 = jnp.zeros(2)
+        found = da.root(JaxSampler(written, x0, noise=jnp.asarray(NOISE)), x0, **options)
+    np.testing.assert_allclose(found.x, expected.x, rtol=0, atol=1e-10)
+    for name in ("nit", "nfev", "draws", "status", "success", "message"):
+        assert getattr(found, name) == getattr(expected, name), name
+    assert [one.code for one in found.findings] == [one.code for one in expected.findings]
+    assert found.certificate.upper == pytest.approx(expected.certificate.upper, rel=1e-9)
+
+
+@pytest.mark.parametrize("sample", [gaussian, listed])
+def test_a_front_door_takes_a_sampler_with_a_key(sample):
+    """Same law as in NumPy: means of 40 runs of each agree within five standard errors.
+
+    A correct library fails for one seed in 900,000 (two coordinates). A bias of 12 standard errors of the difference,
+    about a third of the error of a single run, is found with a probability above 0.999.
+    """
+
+    def in_numpy(x, n, rng):
+        return A @ x - B + rng.normal(size=(n, 2))
+
+    options = {"budget": 4_000, "L": 1.25, "reps": 40}
+    found, expected = da.root(sample, jnp.zeros(2), **options), da.root(in_numpy, np.zeros(2), **options)
+    assert isinstance(found.x, jax.Array)
+    assert found.success.all()
+    np.testing.assert_array_equal(found.nfev, expected.nfev)
+    x, y = np.asarray(found.x, float), expected.x
+    error = np.sqrt((x.var(axis=0) + y.var(axis=0)) / 40)
+    assert (np.abs(x.mean(axis=0) - y.mean(axis=0)) < 5 * error).all()
+    assert (x.std(axis=0) / y.std(axis=0) > 0.5).all()
+    assert (x.std(axis=0) / y.std(axis=0) < 2).all()
+    assert (np.linalg.norm(A @ x.T - B[:, None], axis=0) <= found.certificate.upper).mean() > 0.8
+
+
+def test_steps_are_compiled_once_for_all_calls():
+    """Whatever the seed, the step size that calibration finds, and the budget: nothing is compiled again."""
+
+    def sample(x, n, key, shift):
+        return x - shift + jax.random.normal(key, x.shape) / jnp.sqrt(n)
+
+    da.root(sample, jnp.zeros(3), args=(jnp.ones(3),), budget=20_000, L=1.0)
+    programs = len(compiled._PROGRAMS)
+    sizes = [program.run._cache_size() for program in compiled._PROGRAMS.values()]
+    for seed, budget, value in ((1, 20_000, 1.0), (2, 21_000, 2.0)):
+        result = da.root(sample, jnp.zeros(3), args=(jnp.full(3, value),), budget=budget, seed=seed)
+        np.testing.assert_allclose(result.x, value, atol=0.2)
+    assert len(compiled._PROGRAMS) <= programs + 1  # Dual-OHM, where a run comes to that
+    assert [program.run._cache_size() for program in compiled._PROGRAMS.values()][: len(sizes)] == sizes
+
+
+def test_results_depend_on_the_seed_alone():
+    """Not on where a run is looked at: a callback has every step taken by itself."""
+    options = {"budget": 1_000, "L": 1.25, "seed": 3}
+    whole = da.root(gaussian, jnp.zeros(2), **options)
+    stepwise = da.root(gaussian, jnp.zeros(2), callback=lambda x: None, **options)
+    np.testing.assert_array_equal(whole.x, stepwise.x)
+    assert np.abs(da.root(gaussian, jnp.zeros(2), **options | {"seed": 4}).x - whole.x).max() > 0
+
+
+def test_other_doors_and_shapes():
+    result = da.fixed_point(
+        lambda x, n, key: 1 + 0.5 * (x - 1) + 0.1 * jax.random.normal(key, x.shape) / jnp.sqrt(n),
+        jnp.zeros((2, 2)),
+        budget=3_000,
+    )
+    assert result.x.shape == (2, 2)
+    np.testing.assert_allclose(result.x, 1.0, atol=0.1)
+
+    def grad_u(u, v, n, key):
+        return u + v + jax.random.normal(key, u.shape) / jnp.sqrt(n)
+
+    def grad_v(u, v, n, key):
+        return u - v + jax.random.normal(key, u.shape) / jnp.sqrt(n)
+
+    u, v = da.saddle(grad_u, grad_v, (jnp.ones(2), jnp.ones(2)), budget=20_000, L=2.0).x
+    assert isinstance(u, jax.Array)
+    assert max(np.abs(u).max(), np.abs(v).max()) < 0.15
+    box = da.inclusion(gaussian, da.prox.box(0, 1), jnp.zeros(2), budget=5_000, L=1.25)
+    np.testing.assert_allclose(box.x, [0.5, 1.0], atol=0.15)
+
+
+def test_divergence_is_a_status_and_nan_an_error():
+    diverging = da.solve(
+        da.Problem(JaxSampler(lambda x, n, key: -x, jnp.ones(2)), jnp.ones(2)), da.SGDA(1.0), stop=da.Steps(3000)
+    )
+    exact = da.solve(
+        da.Problem(da.Sampler(lambda x, n, rng: -x), np.ones(2, np.float32)), da.SGDA(1.0), stop=da.Steps(3000)
+    )
+    assert (diverging.status, diverging.nit) == (exact.status, exact.nit)
+    assert diverging.status is da.Status.DIVERGED
+
+    def undefined(x, n, key):
+        return jnp.sqrt(x) + 0.1
+
+    with pytest.raises(da.errors.OracleError, match="NaN for a point of norm") as raised:
+        da.solve(da.Problem(JaxSampler(undefined, jnp.ones(2)), jnp.ones(2)), da.SGDA(0.1), stop=da.Steps(500))
+    assert 5 < raised.value.iteration < 20
+    assert raised.value.result.nit == raised.value.iteration
+
+
+def test_a_generator_is_still_taken():
+    def sample(x, n, rng):
+        return x - 1 + jnp.asarray(rng.normal(size=2) / np.sqrt(n), x.dtype)
+
+    result = da.root(sample, jnp.zeros(2), budget=300, L=1.0)
+    np.testing.assert_allclose(result.x, 1.0, atol=0.5)
+
+
+def branches(x, n, key):
+    if x[0] > 0:
+        return x + jax.random.normal(key, x.shape)
+    return x
+
+
+def on_the_host(x, n, key):
+    noise = jax.random.normal(key, x.shape)
+    return x + np.sin(noise)
+
+
+def impure(x, n, key):
+    return x + jnp.asarray(np.random.default_rng().normal(size=2), x.dtype)
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        (branches, r"root: sample must be traceable .* in test_jax_runs.py, line \d+: if x\[0\] > 0:"),
+        (on_the_host, r"root: sample must be traceable .* in test_jax_runs.py, line \d+: return x \+ np.sin\(noise\)"),
+        (impure, "root: sample must be a pure function: all randomness must come from the key"),
+        (
+            lambda x, n, key: x[:1],
+            r"root: sample must return the mean of n samples.* Got shape \(1,\) for x of shape \(2,\)",
+        ),
+        (lambda x, n, key: None, "root: sample must return the mean of n samples"),
+        (lambda x, n, key: x + 1j, "root: sample must return real numbers. Got dtype complex"),
+        (lambda x, n, key: jax.random.normal(n, (2,)), "root: sample must not raise"),
+    ],
+)
+def test_a_sampler_that_cannot_be_compiled_is_named(sample, message):
+    with pytest.raises(da.errors.OracleError, match=message):
+        da.root(sample, jnp.zeros(2), budget=1_000)
