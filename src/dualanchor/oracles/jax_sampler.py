@@ -115,6 +115,10 @@ class Function:
         remedy = f"Fix {self.name}; the error it raised is shown above"
         return OracleError(f"{self.name} must not raise", f"{received}: {error}", remedy)
 
+    def is_outside(self, error: OracleError) -> bool:
+        """Whether something around the function cannot be traced, such as a prox: it is then called step by step."""
+        return isinstance(error.__cause__, _NOT_CONCRETE) and not error.parts[0].startswith(self.name)
+
     def rows(self, x: Array, n: Any, source: Any, position: Any, data: Any) -> Array:
         """The means for all rows of x (rows, d), from row i of `source` at position i."""
         if isinstance(n, Varying):
@@ -292,7 +296,12 @@ class JaxSampler(Oracle):
             length = some.shape[1]
             point, batch, row = np.pad(some, ((0, 0), (0, most - length)))
             given = x[point * rows + row], n, batches[0].data[0], row, positions[batch, row], self.data
-            values[start : start + length] = np.asarray(_values(around, size, *given))[:length]
+            try:
+                values[start : start + length] = np.asarray(_values(around, size, *given))[:length]
+            except OracleError as error:
+                if self.function.is_outside(error):
+                    return None
+                raise
         return values.reshape(len(points), len(batches), rows, d)
 
     def is_noiseless(self, x: Array, streams: Any) -> bool:

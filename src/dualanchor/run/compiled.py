@@ -348,8 +348,10 @@ def _program(method: Method, oracle: Oracle, coin: bool | None, state: dict[str,
         program = Program(form, Around(key, oracle), coin, bits)
         try:
             program.probe(state, given._replace(numbers=numbers))
-        except OracleError:
-            raise
+        except OracleError as error:
+            if not function.is_outside(error):
+                raise
+            known = None
         except _OpenError as unknown:
             name = str(unknown.args[0])
             known = None if "" in known or name in known else known | {name}
