@@ -328,7 +328,7 @@ class TestCallback:
     @pytest.mark.slow
     def test_several_stages_can_be_watched(self):
         seen = []
-        result = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.15, L=1.0, callback=lambda x: seen.append(x))
+        result = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.3, L=1.0, callback=lambda x: seen.append(x))
         assert result.success
         assert len(seen) > 1
 
