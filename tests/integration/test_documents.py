@@ -173,9 +173,10 @@ def test_readme_starts_with_the_first_example():
 
 
 @pytest.mark.slow
-def test_figure_example_writes_its_figure(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["anchor_and_dual_anchor", "result_plots"])
+def test_figure_examples_write_their_figures(name, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["example", str(tmp_path / "figure.png")])
-    runpy.run_path(str(ROOT / "examples/anchor_and_dual_anchor.py"))
+    runpy.run_path(str(ROOT / f"examples/{name}.py"))
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 

@@ -46,8 +46,9 @@ class History:
     """One line per row of the run (configuration-major) and recorded step, in columns.
 
     Steps `k`, fresh samples `draws`, evaluations `evals`, and the true `residual`. Where F is not known, residuals are
-    estimates or empty: on the way those of the run's own samples since the line before, of which there are `samples`
-    (the norm of their mean, without the bias of noise). `stage` counts the stages of a method that has some.
+    empty or estimated: on the way by the run's own samples since the line before, a mean over `rounds` squares, each
+    of the mean of `samples`. They are those of the iterates or, of methods that average, of F at the mean of the points
+    sampled. Without a front door noise is part of them. `stage` counts the stages of a method that has some.
 
     Examples
     --------
@@ -61,7 +62,8 @@ class History:
     draws: IntArray
     evals: IntArray
     residual: Array
-    samples: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    samples: Array = field(default_factory=lambda: np.empty(0))
+    rounds: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     stage: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __len__(self) -> int:

@@ -24,7 +24,7 @@ from dualanchor.core.types import Array
 __all__ = ["History", "Result", "Status", "jsonable", "to_json"]
 
 _FORMAT = "dualanchor-result-1"
-_KINDS = {"success": "b", "residual": "f"}  # of dtypes; the others are counts
+_KINDS = {"success": "b", "residual": "f", "samples": "f"}  # of dtypes; the others are counts
 _RECORDS = ("plan", "certificate", "calibration", "claim", "findings")
 
 
@@ -226,7 +226,7 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
     fields["state"] = {name[6:]: array for name, array in arrays.items() if name.startswith("state/")}
     fields["history"] = history = History(**{name[8:]: arrays[name] for name in arrays if name.startswith("history/")})
     for name, column in vars(history).items():
-        if column.size or name not in ("residual", "samples", "stage"):
+        if column.size or name not in ("residual", "samples", "rounds", "stage"):
             least = None if name == "residual" else 0
             check.array(column, f"history/{name}", _KINDS.get(name, "iu"), (history.row.size,), least)
     if (history.row >= len(statuses)).any():

@@ -98,7 +98,7 @@ class Session:
         if self.checking or type(size) is not int:
             value = self(x, self.draw(size))
             if self.trail is not None and type(size) is int:
-                self.trail.add(value, size)
+                self.trail.add(x, value, size)
             return value
         oracle = self.oracle
         try:
@@ -109,7 +109,7 @@ class Session:
         if not (type(value) is type(x) is np.ndarray and value.dtype is x.dtype and value.shape == x.shape):
             value = accepted(x, value)
         if self.trail is not None:
-            self.trail.add(value, size)
+            self.trail.add(x, value, size)
         return value
 
     def table(self, points: Sequence[Array], batches: Sequence[Batch]) -> Array | None:

@@ -1,65 +1,89 @@
 """What a run's own samples say about the residual on its way."""
 
-from typing import Self
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
 from dualanchor.core import arrays
 from dualanchor.core.types import Array, Rows
 
+if TYPE_CHECKING:
+    from dualanchor.core.method import State
+
 LARGEST = 1 << 16  # numbers in the points of all rows; beyond, one more pass over them would cost too much
 
 
-class Trail:
-    """Sums of the samples since the last estimate, in two halves whose inner product has no bias from noise.
+class Seen(NamedTuple):
+    """Squares (rows,) of what was seen: without noise those of residuals, with noise sigma^2/samples larger.
 
-    `halves` are two arrays (rows, d), `counts` the number of samples in each, the same for all rows.
+    They are means over `rounds` independent squares. NaN and 0 where nothing was seen.
     """
 
-    __slots__ = ("counts", "halves")
+    squares: Array
+    samples: float
+    rounds: int
 
-    def __init__(self, halves: tuple[Array, Array], counts: list[int]) -> None:
-        self.halves, self.counts = halves, counts
+
+class Trail:
+    """Sums over the batch means of a run since the last line of its history.
+
+    Of a method that samples at its iterate, mean squares are of interest. One that samples elsewhere returns some mean
+    of those points; then it is the square of the mean, that of F at the mean of the points where F is affine.
+
+    `total` (rows, d) is the sum of samples, `squares` (rows, d) that of the squares of batch means; `counts` has the sum
+    of 1/size, the number of batches, of samples, and of batches at the iterate, the `x` of `state`. The sizes of
+    batches are the same for all rows.
+    """
+
+    __slots__ = ("counts", "squares", "state", "total")
+
+    def __init__(self, total: Array, squares: Array, counts: list[float]) -> None:
+        self.total, self.squares, self.counts = total, squares, counts
+        self.state: State | None = None
 
     @classmethod
-    def along(cls, x: Array) -> "Trail | None":
+    def along(cls, x: Array) -> Trail | None:
         """An empty one for points x (rows, d); None where it would be slow."""
-        if arrays.is_foreign(x) or x.size > LARGEST:
-            return None
-        return cls((np.zeros(x.shape), np.zeros(x.shape)), [0, 0])
+        slow = arrays.is_foreign(x) or x.size > LARGEST
+        return None if slow else cls(np.zeros(x.shape), np.zeros(x.shape), [0.0, 0.0, 0.0, 0.0])
 
-    def add(self, value: Array, size: int) -> None:
-        """Add the means (rows, d) of `size` samples, to the half with fewer."""
-        half = self.counts[0] > self.counts[1]
-        self.halves[half][...] += value if size == 1 else size * value
-        self.counts[half] += size
+    def add(self, x: Array, value: Array, size: int) -> None:
+        """Add means (rows, d) of `size` samples at x."""
+        self.total += value if size == 1 else size * value
+        self.squares += value * value
+        counts = self.counts
+        counts[0] += 1 / size
+        counts[1] += 1
+        counts[2] += size
+        counts[3] += self.state is not None and x is self.state.x
 
-    def estimate(self) -> tuple[Array, int]:
-        """The norm of the mean sample (rows,) without the bias of noise, NaN if there are too few; how many samples."""
-        (first, second), (m, n) = self.halves, self.counts
-        if not m or not n:
-            return np.full(len(first), np.nan), 0
+    def seen(self) -> Seen:
+        """What was seen since the last `clear`."""
+        inverse, batches, samples, at_iterate = self.counts
         with np.errstate(invalid="ignore", over="ignore"):
-            return np.sqrt(np.maximum(0.0, np.einsum("ij,ij->i", first / m, second / n))), m + n
+            if not batches:
+                return Seen(np.full(len(self.total), np.nan), 0.0, 0)
+            if at_iterate:
+                return Seen(self.squares.sum(axis=1) / batches, batches / inverse, int(batches))
+            return Seen(np.einsum("ij,ij->i", self.total, self.total) / samples**2, samples, 1)
 
     def clear(self) -> None:
         """Begin anew."""
-        self.counts = [0, 0]
-        for half in self.halves:
-            half[...] = 0.0
+        self.total[...], self.squares[...], self.counts = 0.0, 0.0, [0.0, 0.0, 0.0, 0.0]
 
     def take(self, rows: Rows) -> Self:
         """The sums of a selection of the rows; a copy."""
-        first, second = self.halves
-        return type(self)((first[rows].copy(), second[rows].copy()), list(self.counts))
+        return type(self)(self.total[rows].copy(), self.squares[rows].copy(), list(self.counts))
 
     def packed(self) -> Array:
-        """Everything in one array (rows, 2, d + 1), for a checkpoint."""
-        counts = np.broadcast_to(np.array(self.counts, float)[:, None], (len(self.halves[0]), 2, 1))
-        return np.concatenate([np.stack(self.halves, axis=1), counts], axis=2)
+        """Everything in one array (rows, 2 d + 4), for a checkpoint: sums, squares, counts."""
+        counts = np.broadcast_to(self.counts, (len(self.total), 4))
+        return np.concatenate([self.total, self.squares, counts], axis=1)
 
     @classmethod
     def unpacked(cls, packed: Array) -> Self:
         """What `packed` has written."""
-        counts = packed[0, :, -1].astype(int).tolist()
-        return cls((packed[:, 0, :-1].copy(), packed[:, 1, :-1].copy()), counts)
+        total, squares = np.split(packed[:, :-4], 2, axis=1)
+        return cls(total.copy(), squares.copy(), packed[0, -4:].tolist())

@@ -1,6 +1,7 @@
 """What samples say about constants that were given, about x0, and about eps."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -54,16 +55,22 @@ def has_fallen(here: Certificate, start: Certificate, fitted: int = 0) -> Array:
 def estimated_history(result: Result, start: Certificate, end: Certificate) -> History:
     """The estimates on the way of each row, with those of certificates at x0 and at its end."""
     way, count = result.history, np.size(end.residual)
-    nit, draws, nfev, residual, samples = (
+    sigma = start.sigma if end.is_exact else end.sigma
+    nit, draws, nfev, residual, samples, noise = (
         np.broadcast_to(np.ravel(one), (count,))
-        for one in (result.nit, result.draws, result.nfev, end.residual, end.samples)
+        for one in (result.nit, result.draws, result.nfev, end.residual, end.samples, sigma)
     )
+    if way.residual.size and way.samples.size:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            squares = way.residual**2 - noise[way.row] ** 2 / way.samples
+        way = replace(way, residual=np.sqrt(np.maximum(squares, 0.0)))
     last = np.zeros(count, int) if not way.stage.size else np.array([way.of(row).stage.max() for row in range(count)])
     inner = np.zeros(len(way), bool) if not way.residual.size else (way.k > 0) & (way.k < nit[way.row])
     inner &= np.isfinite(way.residual) if way.residual.size else False
     zero, rows = np.zeros(count, int), np.arange(count)
-    first = (rows, zero, zero, zero, np.full(count, start.residual), zero + start.samples, zero)
-    final = (rows, nit, draws, nfev, residual, samples, last)
+    at_start = (np.full(count, float(value)) for value in (start.residual, start.samples))
+    first = (rows, zero, zero, zero, *at_start, zero + 1, zero)
+    final = (rows, nit, draws, nfev, residual, samples.astype(float), zero + 1, last)
     middle = [column[inner] if column.size else column for column in vars(way).values()]
     columns = [np.concatenate(parts) for parts in zip(first, middle, final, strict=True)]
     order = np.lexsort((columns[1], columns[0]))

@@ -106,7 +106,7 @@ def plot_result(result: Result, ax: Any = None) -> Any:
     """Plot residuals against operator evaluations, one curve per configuration, stages and the certificate.
 
     A curve of true residuals is the mean over replications, with the 5th to 95th percentile band. Estimates by the
-    run's own samples have a band of two standard errors of their mean. All is drawn into `ax`, matplotlib axes, or into
+    run's own samples have a band of two standard errors. All is drawn into `ax`, matplotlib axes, or into
     a new figure.
     """
     history = result.history
@@ -130,6 +130,7 @@ def plot_result(result: Result, ax: Any = None) -> Any:
         _add_certificate(ax, result)
     ax.set_yscale("log", nonpositive="mask")
     ax.set(xlabel="operator evaluations", ylabel="residual ‖F(x)‖", title=result.problem["name"])
+    ax.locator_params(axis="x", nbins=6)
     ax.legend()
     ax.grid(True, which="major", alpha=0.3)
     return ax
@@ -155,9 +156,13 @@ def _add_estimates(ax: Any, result: Result, row: int) -> None:
     label = "estimates on the way" if len(own) > 2 else "estimates on fresh samples"
     ax.plot(own.evals, own.residual, "C0.-", linewidth=1, label="" if row else label)
     if (sigma := _noise(result)) is not None:
-        inner = own.samples > 0
-        reach = 2 * sigma / np.sqrt(own.samples[inner])
-        low, high = np.maximum(own.residual[inner] - reach, 0.0), own.residual[inner] + reach
+        inner = (own.samples > 0) & np.isfinite(own.residual)
+        squares, variance = own.residual[inner] ** 2, sigma**2 / own.samples[inner]
+        # of one square at most, if noise is normal; then of sigma^2, which was subtracted
+        error = (np.sqrt(2) * variance + 2 * np.sqrt(squares * variance)) / np.sqrt(own.rounds[inner])
+        if result.certificate is not None and not result.certificate.is_exact:
+            error = np.hypot(error, variance * np.sqrt(2 / np.min(result.certificate.samples)))
+        low, high = np.sqrt(np.maximum(squares - 2 * error, 0.0)), np.sqrt(squares + 2 * error)
         floor = 0.1 * np.min(high, initial=np.inf)  # a logarithmic axis has no 0
         ax.fill_between(own.evals[inner], np.maximum(low, floor), high, color="C0", alpha=0.15, linewidth=0)
         ax.collections[-1].set_label("" if row else "two standard errors")

@@ -285,12 +285,13 @@ class Driver:
     def _record(self, rows: ActiveRows) -> None:
         if rows.certifies:
             return  # recorded where it is observed, at the ends of stages
-        residual, samples = rows.residual(), 0
+        residual, seen = rows.residual(), (0.0, 0)
         if rows.trail is not None:
-            residual, samples = rows.trail.estimate()
+            squares, samples, rounds = rows.trail.seen()
+            residual, seen = np.sqrt(squares), (samples, rounds)
             rows.trail.clear()
         counts = (rows.session.draws, rows.session.evals)
-        self.recorder.add(rows.rows, rows.steps, *counts, residual, samples, rows.stage)
+        self.recorder.add(rows.rows, rows.steps, *counts, residual, seen, rows.stage)
         rows.recorded = rows.steps
 
     def _report(self) -> None:

@@ -12,7 +12,7 @@ from dualanchor.core.types import Array, IntArray
 
 DEFAULT_POINTS = 64
 WAY_POINTS = 24  # of estimates by the run's own samples
-_COLUMNS = ("row", "k", "draws", "evals", "residual", "samples", "stage")
+_COLUMNS = ("row", "k", "draws", "evals", "residual", "samples", "rounds", "stage")
 
 
 class Recorder:
@@ -54,24 +54,32 @@ class Recorder:
         return self.next_after(k - 1) == k
 
     def add(
-        self, rows: IntArray, k: Any, draws: Any, evals: Any, residual: Array | None, samples: int = 0, stage: int = 0
+        self,
+        rows: IntArray,
+        k: Any,
+        draws: Any,
+        evals: Any,
+        residual: Array | None,
+        seen: tuple[float, int] = (0.0, 0),
+        stage: int = 0,
     ) -> None:
         """Write one line for each of the rows."""
         residual = np.full(rows.shape, np.nan) if residual is None else residual
-        for name, value in zip(_COLUMNS, (rows, k, draws, evals, residual, samples, stage), strict=True):
+        for name, value in zip(_COLUMNS, (rows, k, draws, evals, residual, *seen, stage), strict=True):
             self._lines[name].append(np.full(rows.shape, value))
 
     def history(self) -> History:
         """Everything so far, row by row."""
+        kinds: dict[str, Any] = {"residual": float, "samples": float}
         columns = {
-            name: np.concatenate(lines) if lines else np.empty(0, float if name == "residual" else np.int64)
+            name: np.concatenate(lines) if lines else np.empty(0, kinds.get(name, np.int64))
             for name, lines in self._lines.items()
         }
         order = np.lexsort((columns["k"], columns["row"]))
         if np.isnan(columns["residual"]).all():  # none is known
             columns["residual"] = np.empty(0)
-        for name in ("samples", "stage"):
-            columns[name] = columns[name] if self.from_samples else np.empty(0, np.int64)
+        for name in ("samples", "rounds", "stage") if not self.from_samples else ():
+            columns[name] = columns[name][:0]
         return History(**{name: value[order] if value.size else value for name, value in columns.items()})
 
     def restore(self, history: History) -> None:
@@ -79,7 +87,9 @@ class Recorder:
         columns = vars(history) | {
             "residual": history.residual if history.residual.size else np.full(len(history), np.nan)
         }
-        whole = {name: column if column.size else np.zeros(len(history), np.int64) for name, column in columns.items()}
+        whole = {
+            name: column if column.size else np.zeros(len(history), column.dtype) for name, column in columns.items()
+        }
         self._lines = {name: [whole[name]] for name in _COLUMNS}
 
 

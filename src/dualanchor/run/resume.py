@@ -68,12 +68,13 @@ def restore(run: Driver, header: dict[str, Any], saved: dict[str, Array]) -> Non
 def _restore_history(run: Driver, history: History, recorded: Array) -> None:
     """What was recorded; not the last line of rows that go on, if it is there only because they had been stopped."""
     counts = [history.row, history.k, history.draws, history.evals]
-    counts += [one for one in (history.samples, history.stage) if one.size]
+    counts += [one for one in (history.rounds, history.stage) if one.size]
     fine = all(one.shape == (len(history),) and _are_counts(one) for one in counts)
     _require(fine and (history.row < recorded.size).all(), "a history that is not one of these rows")
     residual = history.residual
-    fine = residual.shape in ((0,), (len(history),)) and residual.dtype.kind == "f"
-    _require(fine and not (residual < 0).any(), "a history whose residuals are not numbers")
+    for column in (residual, history.samples):
+        fine = column.shape in ((0,), (len(history),)) and column.dtype.kind == "f"
+        _require(fine and not (column < 0).any(), "a history whose residuals are not numbers")
     kept = history.k <= recorded[history.row]
     columns = {name: value[kept] if value.size else value for name, value in vars(history).items()}
     run.recorder.restore(History(**columns))
@@ -129,8 +130,8 @@ def _active(starts: list[ActiveRows], prefix: str, group: dict[str, Any], saved:
     if rows.trail is not None:
         trail, shape = saved[f"{prefix}trail"], rows.trail.packed().shape
         _require(trail.shape == shape and trail.dtype == float, "sums of samples of another shape")
-        sizes = trail[:, :, -1]
-        _require((sizes == sizes[:1]).all() and (sizes >= 0).all() and (sizes < _MOST).all(), "a negative count")
+        sums = trail[:, -4:]
+        _require((sums == sums[:1]).all() and (sums >= 0).all(), "a negative count")
         rows.trail = Trail.unpacked(trail)
     remaining = rows.remaining()
     _require(remaining is None or np.min(remaining) >= 0, f"k = {rows.k} beyond the end")

@@ -202,7 +202,8 @@ class ActiveRows:
         if self.session.oracle.traceable and self._advance_compiled(count, coins):
             return
         step, s, F, first, k = self.method.step, self.state, self.session, self.k, self.k
-        F.trail = self.trail
+        if self.trail is not None:
+            F.trail, self.trail.state = self.trail, s
         try:
             if coins is None:
                 for k in range(first, first + count):

@@ -75,7 +75,7 @@ def solve(
         Another start, of shape (d,) or (reps, d). The run works with its library, dtype and device.
     record : int, "all", "samples" or list of int, optional
         At how many points, or at which steps, true residuals are recorded; default 64 points, 0 for none. "samples":
-        where F is not known, 24 estimates on the way, by the run's own samples.
+        where F is not known, 24 estimates on the way, by the run's own samples and with their noise.
     check : bool
         Whether to insist on the step sizes that the method's theorem admits.
     callback : callable, optional

@@ -79,6 +79,9 @@ def test_a_record_is_not_changed_by_its_changes():
         method.horizon = 5
 
 
+OLD_POWERS = np.__version__ < "2"  # powers of arrays may differ from those of numbers in the last bit
+
+
 def column(*values):
     return np.array(values)[:, None].view(Column)
 
@@ -93,7 +96,7 @@ def test_a_column_gives_way_like_a_number():
             lambda a, x: x / a,
             lambda a, x: x - a,
             lambda a, x: (1 - a) * x + a / (a + 2) * x,
-            lambda a, x: (1 + a) ** -2.0 * x,
+            *([] if OLD_POWERS else [lambda a, x: (1 + a) ** -2.0 * x]),
         ):
             together = apply(column(*numbers), x)
             assert together.dtype == dtype

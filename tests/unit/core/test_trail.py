@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
+from dualanchor.core.method import State
 from dualanchor.core.trail import LARGEST, Trail
 
 A = np.array([[1.0, 2.0], [-2.0, 1.0]])
@@ -13,42 +14,49 @@ def sample(x, n, rng):
     return (A @ x).ravel() - [5.0, 0.0] + rng.normal(size=(n, 2)).mean(axis=0)
 
 
-def test_estimates_have_no_bias_from_noise():
-    # The mean of 2,000 products has a standard error of 0.016: false failures 1 in 10,000. |mean|^2 is 0.2 too large.
-    rng, truth = np.random.default_rng(1), np.array([0.6, 0.8])
-    products = []
-    for _ in range(2000):
-        trail = Trail.along(np.zeros((1, 2)))
-        for size in (1, 2, 1, 3, 3):
-            trail.add(truth + rng.normal(size=(1, 2)) / np.sqrt(size), size)
-        (first, second), (m, n) = trail.halves, trail.counts
-        assert m + n == 10
-        products.append(float((first / m * second / n).sum()))
-    assert np.mean(products) == pytest.approx(1.0, abs=0.06)
+def filled(rows=1, sizes=(1, 2, 1, 3, 3), seed=0, at_iterate=True):
+    """Means of standard normal noise around (0.6, 0.8), sampled at the iterate or elsewhere."""
+    rng, trail = np.random.default_rng(seed), Trail.along(np.zeros((rows, 2)))
+    x = np.zeros((rows, 2))
+    trail.state = State(x=x if at_iterate else x.copy())
+    for size in sizes:
+        trail.add(x, [0.6, 0.8] + rng.normal(size=(rows, 2)) / np.sqrt(size), size)
+    return trail
 
 
-def test_without_two_halves_there_is_no_estimate():
-    trail = Trail.along(np.zeros((3, 2)))
-    trail.add(np.ones((3, 2)), 4)
-    residual, samples = trail.estimate()
-    assert np.isnan(residual).all()
-    assert residual.shape == (3,)
-    assert samples == 0
-    trail.add(np.ones((3, 2)), 4)
-    residual, samples = trail.estimate()
-    np.testing.assert_allclose(residual, np.sqrt(2))
-    assert samples == 8
+@pytest.mark.parametrize("at_iterate", [True, False])
+def test_squares_are_those_of_residuals_and_of_noise(at_iterate):
+    # sigma^2 = 2 and |F|^2 = 1. The mean over 20,000 rows has a standard error of at most 0.012; without the noise it
+    # would be 0.2 (for the mean) or 1.1 too large. False failures: less than 1 in 10,000.
+    squares, samples, rounds = filled(20_000, at_iterate=at_iterate).seen()
+    assert np.mean(squares) - 2 / samples == pytest.approx(1.0, abs=0.05)
+    assert (samples, rounds) == ((pytest.approx(5 / (2 + 1 / 2 + 2 / 3)), 5) if at_iterate else (10, 1))
+
+
+def test_methods_that_turn_do_not_look_better_than_they_are():
+    trail, x = Trail.along(np.zeros((1, 2))), np.zeros((1, 2))
+    trail.state = State(x=x)
+    for value in ([1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]):  # of mean 0
+        trail.add(x, np.array([value]), 1)
+    assert trail.seen().squares.tolist() == [1.0]
+
+
+def test_nothing_seen():
+    squares, samples, rounds = filled(3, sizes=()).seen()
+    assert np.isnan(squares).all()
+    assert squares.shape == (3,)
+    assert samples == rounds == 0
+    trail = filled(3)
     trail.clear()
-    assert trail.counts == [0, 0]
+    assert trail.seen().rounds == 0
 
 
 def test_packed_and_back():
-    trail = Trail.along(np.zeros((3, 2)))
-    for value in np.random.default_rng(0).normal(size=(5, 3, 2)):
-        trail.add(value, 2)
+    trail = filled(3)
     again = Trail.unpacked(trail.packed())
     assert again.counts == trail.counts
-    np.testing.assert_array_equal(again.halves, trail.halves)
+    np.testing.assert_array_equal(again.total, trail.total)
+    np.testing.assert_array_equal(again.squares, trail.squares)
     assert Trail.along(np.zeros((1, LARGEST + 1))) is None
 
 
@@ -58,10 +66,22 @@ def test_a_budget_run_has_estimates_on_its_way():
     assert len(history) > 20
     assert history.residual[0] == pytest.approx(5.0, rel=0.1)
     assert history.residual[-1] == result.certificate.residual
-    assert history.samples[1:-1].sum() > 3000
+    assert (history.rounds >= 1).all()
     assert (np.diff(history.stage) >= 0).all()
-    reach = 3 * result.certificate.sigma / np.sqrt(history.samples[4:-1])
-    assert (history.residual[4:-1] < 0.2 + reach).all()  # it has long arrived
+    assert (history.residual[4:-1] < 1.0).all()  # it has long arrived
+
+
+def test_estimates_are_near_the_true_residuals():
+    rows = 20  # the mean over rows; iterates of Dual-OHM turn and are far from the root until the end
+    method = da.DualOHM(0.2, horizon=100, batch_size=16)
+    known = da.AdditiveNoise(lambda x: x @ A.T - [5.0, 0.0], np.sqrt(2), vectorized=True)
+    truth = da.solve(da.Problem(known, np.zeros(2)), method, reps=rows, seed=1, record="all").history
+    found = da.root(sample, np.zeros(2), budget=3000, method=method, reps=rows, seed=1).history
+    for k in np.unique(found.k)[2:-1]:
+        before = np.unique(found.k)[np.flatnonzero(np.unique(found.k) == k) - 1]
+        between = truth.residual[(truth.k >= before) & (truth.k < k)]
+        seen = np.mean(found.residual[found.k == k] ** 2)
+        assert seen == pytest.approx(np.mean(between**2), abs=0.15, rel=0.25)
 
 
 def test_they_change_nothing_else():
@@ -98,5 +118,5 @@ def test_resumed_runs_have_the_same_way(tmp_path):
 def test_saved_results_keep_it(tmp_path):
     result = da.root(sample, np.zeros(2), budget=1000, seed=1, reps=2)
     loaded = da.Result.load(result.save(tmp_path / "result.npz"))
-    np.testing.assert_array_equal(loaded.history.samples, result.history.samples)
-    np.testing.assert_array_equal(loaded.history.stage, result.history.stage)
+    for name, column in result.history.columns().items():
+        np.testing.assert_array_equal(getattr(loaded.history, name), column, err_msg=name)
