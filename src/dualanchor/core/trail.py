@@ -32,8 +32,8 @@ class Trail:
     Of a method that samples at its iterate, mean squares are of interest. One that samples elsewhere returns some mean
     of those points; then it is the square of the mean, that of F at the mean of the points where F is affine.
 
-    `total` (rows, d) is the sum of samples, `squares` (rows, d) that of the squares of batch means; `counts` has the sum
-    of 1/size, the number of batches, of samples, and of batches at the iterate, the `x` of `state`. The sizes of
+    `total` (rows, d) is the sum of samples, `squares` (rows, d) that of the squares of batch means; `counts` has the
+    sum of 1/size, the number of batches, of samples, and of batches at the iterate, the `x` of `state`. The sizes of
     batches are the same for all rows.
     """
 
