@@ -231,3 +231,17 @@ def impure(x, n, key):
 def test_a_sampler_that_cannot_be_compiled_is_named(sample, message):
     with pytest.raises(da.errors.OracleError, match=message):
         da.root(sample, jnp.zeros(2), budget=1_000)
+
+
+def test_bad_starts_and_seeds():
+    for dtype in (jnp.float16, jnp.bfloat16):
+        with pytest.raises(TypeError, match=r"root: a start in JAX must be in single or double .* Got dtype b?float16"):
+            da.root(gaussian, jnp.zeros(2, dtype), budget=1_000)
+    with jax.enable_x64(True):
+        mixed = jnp.zeros(2), jnp.zeros(2, jnp.float32)
+        with pytest.raises(
+            TypeError, match=r"saddle: the start must be of one dtype. Got float64 and float32. Convert"
+        ):
+            da.saddle(lambda u, v, n, key: u + v, lambda u, v, n, key: u - v, mixed, budget=1_000)
+    with pytest.raises(TypeError, match="root: seed must be an integer"):
+        da.root(gaussian, jnp.zeros(2), budget=1_000, seed=jax.random.key(0))

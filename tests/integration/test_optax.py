@@ -525,6 +525,19 @@ def test_bad_input_gets_a_clear_answer(changes, error, message):
         ours.solve_jit(**options)
 
 
+@pytest.mark.parametrize("method", ["auto", "averaged", da.SEG(0.2, 3)], ids=str)
+def test_any_method_can_be_compiled(method):
+    result = ours.solve_jit(
+        gaussian, np.zeros(3), method, budget=3000, reps=2, constants=da.Constants(L=6.0), operator=true_operator
+    )
+    assert result.x.shape == (2, 3)
+    assert (result.nfev <= 3000).all()
+    assert (result.residual < 0.3 * np.linalg.norm(B)).all()
+    assert len(result.history) > 2
+    with pytest.raises(ValueError, match="step_size and horizon belong to Dual-OHM"):
+        ours.solve_jit(gaussian, np.zeros(3), method, horizon=3)
+
+
 # -- documents --------------------------------------------------------------------------------------------------
 
 

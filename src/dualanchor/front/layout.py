@@ -37,6 +37,9 @@ class Layout:
         if not all(arrays.alike(part, parts[0]) for part in parts):
             kinds = " and ".join(type(part).__name__ for part in parts)
             raise ArgumentTypeError(f"{owner}: the start must be of one library", kinds, "Convert one of them")
+        if len({str(part.dtype) for part in parts}) > 1:
+            kinds = " and ".join(str(part.dtype) for part in parts)
+            raise ArgumentTypeError(f"{owner}: the start must be of one dtype", kinds, "Convert one of them")
         flat = arrays.concatenate([part.reshape(-1) for part in parts])
         return cls(tuple(tuple(part.shape) for part in parts), blocks is not None), flat
 
@@ -85,6 +88,9 @@ def _keyed(sample: Any, start: Array, layout: Layout | None, args: tuple[Any, ..
     """The oracle of a function that draws from a JAX key, if the start is an array of JAX."""
     if not arrays.is_jax(start):
         return None
+    if start.dtype.itemsize < 4:
+        rule = f"{name.partition(':')[0]}: a start in JAX must be in single or double precision"
+        raise ArgumentTypeError(rule, f"dtype {start.dtype}", "Pass x0.astype(jnp.float32)")
     from dualanchor.oracles.jax_sampler import keyed
 
     return keyed(sample, start, form=layout, args=args, name=name)

@@ -9,9 +9,7 @@ needs more than that of its numbers (an index, a shape, the value of an array) i
 from __future__ import annotations
 
 import dataclasses
-import operator
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -25,101 +23,11 @@ from dualanchor.core.schedule import Constant, Paired, Schedule
 from dualanchor.core.session import Session, accepted, moderate, require_numbers
 from dualanchor.core.streams import per_row
 from dualanchor.core.types import Array
-from dualanchor.oracles.jax_sampler import Around, TracedStreams, Varying, hashed, key_of, sampler_of
+from dualanchor.oracles.jax_function import Varying, hashed
+from dualanchor.oracles.jax_sampler import Around, TracedStreams, key_of, sampler_of
+from dualanchor.run.traced import Number, OpenError, each_answer
 
 INTERVAL = 1024  # steps that are taken at once, at most
-
-
-class _NotKnown(BaseException):
-    """The method asks for something that is known only when the compiled code runs."""
-
-    def __init__(self, predicate: Any) -> None:
-        self.predicate = predicate
-
-
-class _OpenError(Exception):
-    """A hyper-parameter, by its name, cannot be left open."""
-
-
-def _value(number: Any) -> Any:
-    return number.value if isinstance(number, Number) else number
-
-
-def _computed(operation: Callable[[Any, Any], Any], reflected: bool = False, real: bool = False) -> Any:
-    def compute(self: Number, other: Any) -> Any:
-        value = 1.0 * self.value if real else self.value
-        return self.like(operation(_value(other), value) if reflected else operation(value, _value(other)))
-
-    return compute
-
-
-def _asked(question: Callable[[Any, Any], Any]) -> Any:
-    return lambda self, other: _Answer(question(self.value, _value(other)), self.answers)
-
-
-class Number:
-    """A number that is known only when the compiled code runs: that of the step, or a hyper-parameter."""
-
-    def __init__(self, value: Any, answers: Iterator[bool], name: str = "") -> None:
-        self.value, self.answers, self.name = value, answers, name
-
-    def __jax_array__(self) -> Any:
-        return self.value
-
-    def like(self, value: Any) -> Any:
-        """What was computed with it: a number again, or an array."""
-        return Number(value, self.answers) if jnp.ndim(value) == 0 else value
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        if method != "__call__" or options:
-            return NotImplemented
-        return self.like(getattr(jnp, ufunc.__name__)(*map(_value, inputs)))
-
-    __add__ = __radd__ = _computed(operator.add)
-    __sub__, __rsub__ = _computed(operator.sub), _computed(operator.sub, reflected=True)
-    __mod__, __floordiv__ = _computed(operator.mod), _computed(operator.floordiv)
-    __mul__ = __rmul__ = _computed(operator.mul, real=True)  # whole numbers of 32 bits might overflow
-    __truediv__, __rtruediv__ = _computed(operator.truediv), _computed(operator.truediv, reflected=True)
-    __pow__, __rpow__ = _computed(operator.pow, real=True), _computed(operator.pow, reflected=True, real=True)
-    __lt__, __le__, __gt__, __ge__ = map(_asked, (operator.lt, operator.le, operator.gt, operator.ge))
-    __eq__, __ne__ = _asked(operator.eq), _asked(operator.ne)
-    __hash__ = None  # type: ignore[assignment]
-
-    def __neg__(self) -> Any:
-        return self.like(-self.value)
-
-    def __bool__(self) -> bool:
-        return bool(self != 0)
-
-    def __index__(self) -> int:
-        raise _OpenError(self.name)
-
-    __int__ = __float__ = __index__
-
-
-class _Answer:
-    """Whether something holds for a Number: decided in advance, or the question that must be."""
-
-    def __init__(self, predicate: Any, answers: Iterator[bool]) -> None:
-        self._predicate, self._answers = predicate, answers
-
-    def __jax_array__(self) -> Any:
-        return self._predicate
-
-    def __bool__(self) -> bool:
-        for answer in self._answers:
-            return answer
-        raise _NotKnown(self._predicate)
-
-
-def _each_answer(run: Callable[[Iterator[bool]], Any], answers: tuple[bool, ...] = ()) -> Any:
-    """`run` with all answers that it asks for; compiled code chooses among them."""
-    try:
-        return run(iter(answers))
-    except _NotKnown as question:
-        predicate = question.predicate
-    branches = (partial(_each_answer, run, (*answers, answer)) for answer in (True, False))
-    return jax.lax.cond(predicate, *branches)
 
 
 class _Sizes(Schedule):
@@ -146,7 +54,7 @@ class _Session(Session):
     def draw(self, size: Any) -> Batch:
         if isinstance(size, Number):
             if not sampler_of(self.oracle).function.any_size:
-                raise _OpenError(size.name)
+                raise OpenError(size.name)
             size = Varying(size.value, 0)
         self.drawn.append(size)
         return self.oracle.draw(self.streams, size)
@@ -169,7 +77,7 @@ class _Session(Session):
     def at(self, rows: Any) -> Session:
         if rows.all():
             return self
-        raise _OpenError("rows")
+        raise OpenError("rows")
 
 
 class Form(NamedTuple):
@@ -244,7 +152,7 @@ class Program:
         jax.eval_shape(lambda state, given: self._step(given.first, state, given, found), state, given)
         (self.draws, self.open_draws), *others = found
         if others or self.open_draws not in (0, self.draws):
-            raise _OpenError("")
+            raise OpenError("")
 
     def _step(self, k: Any, state: dict[str, Any], given: Numbers, found: Any = None) -> Any:
         oracle = self._around.with_data(given.data)
@@ -263,7 +171,7 @@ class Program:
             after = {name: jnp.asarray(value, state[name].dtype) for name, value in vars(s).items()}
             return after, (F.largest, F.failed, F.norm)
 
-        return _each_answer(one)
+        return each_answer(one)
 
     def _run(self, state: dict[str, Any], given: Numbers) -> Any:
         x = state["x"]
@@ -352,7 +260,7 @@ def _program(method: Method, oracle: Oracle, coin: bool | None, state: dict[str,
             if not function.is_outside(error):
                 raise
             known = None
-        except _OpenError as unknown:
+        except OpenError as unknown:
             name = str(unknown.args[0])
             known = None if "" in known or name in known else known | {name}
         except Exception:  # it looks at its numbers in another way

@@ -12,15 +12,18 @@ import numpy as np
 from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
 from dualanchor.core.finding import Finding
-from dualanchor.core.method import State
-from dualanchor.core.problem import as_point, as_reals
+from dualanchor.core.method import Method, State
+from dualanchor.core.problem import Constants, Problem, as_point, as_reals
 from dualanchor.core.result import History, Result, Status, jsonable
 from dualanchor.core.schedule import BatchSize, Constant, as_schedule
+from dualanchor.front.layout import Layout
 from dualanchor.integrations.jax.transformations import updated
 from dualanchor.methods.dual_ohm import DualOHM
+from dualanchor.oracles.jax_sampler import JaxSampler
 from dualanchor.run.outcome import assemble
 from dualanchor.run.record import DEFAULT_POINTS
 from dualanchor.run.rows import Ended
+from dualanchor.run.solve import solve
 
 _WORD = (1 << 32) - 1  # bits of a seed that JAX takes
 
@@ -28,17 +31,20 @@ _WORD = (1 << 32) - 1  # bits of a seed that JAX takes
 def solve_jit(
     sample: Callable[[Any, Any, Any], Any],
     x0: Any,
+    method: Method | str | None = None,
     *,
-    step_size: float,
-    horizon: int,
+    step_size: float | None = None,
+    horizon: int | None = None,
     batch_size: BatchSize = 1,
+    budget: int | None = None,
+    constants: Constants | None = None,
     seed: int = 0,
     reps: int = 1,
     noise: Any = None,
     operator: Callable[[Any], Any] | None = None,
     record: int = DEFAULT_POINTS,
 ) -> Result:
-    """Run Dual-OHM on a sampler written in JAX, the whole loop compiled.
+    """Run a method on a sampler written in JAX, compiled: Dual-OHM as a whole, others by many steps at a time.
 
     Parameters
     ----------
@@ -47,7 +53,11 @@ def solve_jit(
         size n is a Python int. With a schedule it is a traced number of x's dtype, which cannot be used as a shape:
         such a sampler draws means of n samples at once, like Gaussian noise divided by the root of n.
     x0 : array or Result, the start, of any shape, or a run whose end it is, with one replication or as many
+    method : Method or str, optional
+        Any method, with a `budget` and `constants` if it needs them: its steps are compiled, stage by stage where it
+        has stages, and the run is that of `solve`. By default `DualOHM` with the next three.
     step_size, horizon, batch_size : as in `DualOHM`
+    budget, constants : as in `solve` and `Problem`, with a `method`
     seed : int, step k of replication r gets the key of (seed, r, k)
     reps : int, independent replications, computed side by side by `jax.vmap`
     noise : pytree of arrays, optional
@@ -82,18 +92,23 @@ def solve_jit(
         check.function(operator, "solve_jit: operator", "F(x)", 1)
     seed = check.count(seed, "solve_jit: seed", 0, most=inf)
     reps, record = check.count(reps, "solve_jit: reps"), check.count(record, "solve_jit: record", 0)
-    method = DualOHM(step_size, horizon, batch_size)
-    steps = method.horizon - 1
     start = jnp.asarray(_starts(x0, reps))
+    if method is not None:
+        if step_size is not None or horizon is not None:
+            rule = "solve_jit: step_size and horizon belong to Dual-OHM, where no method is given"
+            raise ArgumentError(rule, "both and a method", "Pass them to the method, as SGDA(step_size=0.1)")
+        return _solved(sample, start, method, budget, constants, seed, reps, noise, operator, record)
+    dual = DualOHM(step_size, horizon, batch_size)
+    steps = dual.horizon - 1
     point, shape = start.shape[1:], () if reps == 1 else (reps,)
     axes = (*shape, steps)
     for found in map(np.shape, jax.tree.leaves(noise)):
         if found[: len(axes)] != axes:
             rule = f"solve_jit: noise must have the leading axes {axes}, one entry for each step"
             raise ArgumentError(rule, f"shape {found}", "Pass reps and horizon to match")
-    schedule = as_schedule(batch_size, "solve_jit", method.horizon)
+    schedule = as_schedule(batch_size, "solve_jit", dual.horizon)
     n = schedule.value if isinstance(schedule, Constant) else None
-    sizes = np.broadcast_to(np.asarray(schedule.size(np.arange(steps), method.horizon)), (steps,))
+    sizes = np.broadcast_to(np.asarray(schedule.size(np.arange(steps), dual.horizon)), (steps,))
     draws = np.concatenate([[0], np.cumsum(sizes)])
     points = np.linspace(0, steps, record + 1) if operator and record else np.array([steps])
     points = np.unique(points.round().astype(int))
@@ -107,7 +122,7 @@ def solve_jit(
     varying = jnp.asarray(sizes, start.dtype) if n is None else None
 
     def run(checked: bool) -> list[Any]:
-        fixed = Fixed(sample, operator, DualOHM(method.step_size, method.horizon), n, checked)
+        fixed = Fixed(sample, operator, DualOHM(dual.step_size, dual.horizon), n, checked)
         return [np.array(one) for one in _run(jnp.array(start), keys, noise, varying, jnp.asarray(points), fixed)]
 
     ends = run(checked=False)
@@ -132,7 +147,7 @@ def solve_jit(
     last = None if operator is None else curve[:, -1]
     ended = Ended(np.arange(reps), s, k, draws[k], draws[k], status, last)
     problem = {"name": getattr(sample, "__name__", "sample"), "dimension": int(np.prod(point))}
-    about = {"problem": problem, "method": jsonable(method.describe()), "seed": seed}
+    about = {"problem": problem, "method": jsonable(dual.describe()), "seed": seed}
     diverged = np.array([one is Status.DIVERGED for one in status])
     s.x[diverged] = np.asarray(start).reshape(reps, -1)[diverged]
     result = assemble([ended], curve[:, 0] if operator and record else None, history, shape, about, None)
@@ -142,6 +157,22 @@ def solve_jit(
         where = {"step": k[row], "replication": row, "norm": np.linalg.norm(s.x[row])}
         findings += (Finding.of("nan-from-sample", **where, others=np.count_nonzero(failed) - 1),)
     return replace(result, x=result.x.reshape(shape + point), findings=findings)
+
+
+def _solved(
+    sample: Any, start: Any, method: Any, budget: Any, constants: Any, seed: int, reps: int, noise: Any, operator: Any,
+    record: int,
+) -> Result:  # fmt: skip
+    """The run of `solve`, each point in the shape of the start."""
+    layout, _ = Layout.of(start[0], "solve_jit")
+    if noise is not None and reps == 1:
+        noise = jax.tree.map(lambda one: jnp.asarray(one)[None], noise)
+    flat = start.reshape(reps, -1)
+    oracle = JaxSampler(sample, flat[0], form=layout, noise=noise, operator=operator, name="solve_jit: sample")
+    name = getattr(sample, "__name__", "sample")
+    problem = Problem(oracle, flat[0], constants=constants, name=name)
+    result = solve(problem, method, budget=budget, seed=seed, reps=reps, x0=flat, record=record)
+    return replace(result, x=layout.split(result.x))
 
 
 class Fixed(NamedTuple):

@@ -1,0 +1,114 @@
+"""Derivatives of a root or a fixed point by the implicit function theorem."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jax.scipy.sparse.linalg import gmres
+
+from dualanchor.core import check
+from dualanchor.core.errors import ArgumentError
+from dualanchor.core.result import Result
+
+_gmres: Any = gmres
+_SOLVED = 1e-4  # relative residual of the linear system behind a gradient, at most
+
+
+def implicit_root(
+    operator: Callable[[Any, Any], Any], solve: Callable[[Any], Any], *, tolerance: float = 1e-3
+) -> Callable[[Any], Any]:
+    r"""The root x of F(x, theta) = 0 as a function of theta that JAX differentiates.
+
+    By the implicit function theorem :math:`dx/d\theta = -(\partial F/\partial x)^{-1}\,\partial F/\partial\theta`, at
+    the root: nothing is kept of the way to it. One linear system with the transposed derivative for each gradient, by
+    GMRES. The error of x passes on to the gradient.
+
+    Parameters
+    ----------
+    operator : callable
+        F(x, theta), differentiable: the true operator, or samples with a fixed key, many enough that their mean is
+        near it.
+    solve : callable
+        The root for a theta, as a `Result` or as it is: `lambda theta: da.root(sample, x0, args=(theta,), budget=...)`.
+        It gets numbers, not traced values, unless the function returned is called under `jit`; it then must be
+        traceable, which the front doors are not.
+    tolerance : float
+        The norm of F(x, theta) must be at most this, otherwise an error is raised. Under `jit`, where none can be,
+        gradients are NaN instead.
+
+    Returns
+    -------
+    callable, theta -> x; theta and x are arrays or pytrees of them
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from dualanchor.integrations.jax import implicit_root
+    >>> root = implicit_root(lambda x, theta: x**3 - theta, lambda theta: jnp.cbrt(theta))
+    >>> float(jax.grad(root)(8.0))  # 1/(3 x²)
+    0.0833333358168602
+    """
+    check.function(operator, "implicit_root: operator", "F(x, theta)", 2)
+    check.function(solve, "implicit_root: solve", "solve(theta)", 1)
+    most = check.number(tolerance, "implicit_root: tolerance", positive=True)
+
+    def plain(theta: Any) -> Any:
+        return _checked(operator, _solution(solve, theta), theta, most)[0]
+
+    def forward(theta: Any) -> tuple[Any, Any]:
+        x, good = _checked(operator, _solution(solve, theta), theta, most)
+        return x, (x, theta, good)
+
+    def backward(saved: Any, cotangent: Any) -> tuple[Any]:
+        x, theta, good = saved
+        transposed: Any = jax.vjp(lambda x: operator(x, theta), x)[1]
+        wanted, unflat = ravel_pytree(cotangent)
+
+        def product(w: Any) -> Any:
+            return ravel_pytree(transposed(unflat(w))[0])[0]
+
+        w, _ = _gmres(product, wanted, tol=_SOLVED / 100, atol=0.0, restart=min(50, wanted.size))
+        error = jnp.linalg.norm(product(w) - wanted)
+        if not _is_traced(error) and not error <= _SOLVED * jnp.linalg.norm(wanted):
+            rule = "implicit_root: the derivative of F in x must be invertible at the root"
+            received = f"a linear system solved to a relative residual of {error / jnp.linalg.norm(wanted):.3g}"
+            raise ArgumentError(rule, received, "Add a small multiple of x to F, or start from an isolated root")
+        _, pulled = jax.vjp(lambda theta: operator(x, theta), theta)
+        found = pulled(unflat(jnp.where(good & (error <= _SOLVED * jnp.linalg.norm(wanted)), -w, jnp.nan)))[0]
+        return (found,)
+
+    root: Any = jax.custom_vjp(plain)
+    root.defvjp(forward, backward)
+    return root
+
+
+def implicit_fixed_point(
+    mapping: Callable[[Any, Any], Any], solve: Callable[[Any], Any], *, tolerance: float = 1e-3
+) -> Callable[[Any], Any]:
+    """The fixed point x = T(x, theta) as a function of theta that JAX differentiates; see `implicit_root`."""
+    check.function(mapping, "implicit_fixed_point: mapping", "T(x, theta)", 2)
+
+    def operator(x: Any, theta: Any) -> Any:
+        return jax.tree.map(jnp.subtract, x, mapping(x, theta))
+
+    return implicit_root(operator, solve, tolerance=tolerance)
+
+
+def _solution(solve: Callable[[Any], Any], theta: Any) -> Any:
+    found = solve(theta)
+    return jax.tree.map(jnp.asarray, found.x if isinstance(found, Result) else found)
+
+
+def _checked(operator: Any, x: Any, theta: Any, most: float) -> tuple[Any, Any]:
+    """x, and whether it is near enough to a root; raises if not, where that is known."""
+    residual = jnp.linalg.norm(ravel_pytree(operator(x, theta))[0])
+    if not _is_traced(residual) and not residual <= most:
+        rule = f"implicit_root: the residual at the root must be at most {most:g}, or its derivative means nothing"
+        raise ArgumentError(rule, f"a norm of {residual:.3g}", "Solve more accurately, or pass a larger tolerance")
+    return x, residual <= most
+
+
+def _is_traced(value: Any) -> bool:
+    return isinstance(value, jax.core.Tracer)
