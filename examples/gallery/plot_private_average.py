@@ -75,7 +75,7 @@ def rms(points):
 
 
 def tuned(rho):
-    grid = [(R, step, mean) for R in (3, 10, 30, 100) for step in (0.5, 1.0, 2.0) for mean in (False, True)]
+    grid = [(R, step, mean) for R in (3, 10, 30, 100, 300) for step in (0.5, 1.0, 2.0) for mean in (False, True)]
     return min(grid, key=lambda one: rms([noisy_gradient(1000 + seed, rho, *one) for seed in range(5)]))
 
 

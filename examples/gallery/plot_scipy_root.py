@@ -142,7 +142,7 @@ plt.show()
 # As it comes, SciPy reports success at the start: differences of 1e-8 are nothing but noise, so the slopes seem to be
 # huge, the steps are tiny, and it concludes that x has converged. It says nothing about the residual.
 #
-# **Where it loses.** Without noise SciPy's methods need some twenty calls, and they are what one should use. An
+# **Where it loses.** Without noise SciPy's methods need some forty calls, and they are what one should use. An
 # averaged Robbins-Monro iteration with the best of five steps ends somewhat lower than `da.scipy.root`, which finds
 # its own step and spends a part of its days on saying how good the result is: the certificate is five times the
 # truth.

@@ -20,8 +20,8 @@ which is in every textbook and most packages.
 # A city
 # ------
 # 24 crossings and 76 one-way roads, the size of the classic example of Sioux Falls. The network is our own, because
-# the data of the original may not be shipped. Roads are loaded to some 1.5 times their capacity, and times grow by
-# the usual fourth power.
+# it is not clear whether the data of the original may be passed on. Roads are loaded to some 1.5 times their
+# capacity, and times grow by the usual fourth power.
 import os
 import time
 
@@ -36,7 +36,7 @@ import dualanchor as da
 
 SMALL = os.environ.get("DUALANCHOR_GALLERY") == "small"
 SEEDS = range(2 if SMALL else 5)
-BUDGETS = (200, 400) if SMALL else (500, 1000, 2000)
+BUDGETS = (100, 200) if SMALL else (500, 1000, 2000)
 
 rng = np.random.default_rng(24)
 grid = np.arange(24).reshape(4, 6)
@@ -99,7 +99,7 @@ def sample(v, n, rng):
     return v - np.mean([day(v, rng) for _ in range(n)], axis=0)
 
 
-equilibrium = da.root(sample, empty, budget=2000 if SMALL else 10_000, certificate=False, seed=1000).x
+equilibrium = da.root(sample, empty, budget=1000 if SMALL else 10_000, certificate=False, seed=1000).x
 
 
 def error(v):  # in percent of the flow
@@ -184,5 +184,5 @@ plt.show()
 # **Where it loses.** Every eigenvalue of the Jacobian is at least 1, which is all that the textbook's steps 1/k need:
 # they are a strong competitor without any tuning. The library ends below them because it averages, and busy roads
 # have large eigenvalues, where steps of 1/k are too noisy. Averaged iterates with a tuned step are better still: the
-# library spends a fifth of its days on calibration and on the certificate, and has to find its step. The certificate
-# is three times the truth, and the textbook's method has none.
+# library spends a sixth of its days on calibration and on the certificate, and has to find its step. The certificate
+# is three to four times the truth, and the textbook's method has none.
