@@ -241,9 +241,9 @@ def _moments(F: Session, x: Array, groups: int, size: int) -> tuple[GroupMoments
     return GroupMoments(groups, *(np.concatenate(values) for values in zip(*parts, strict=True))), finite
 
 
-def group_means(F: Session, x: Array, groups: int, size: int) -> Array:
-    """The means of groups of fresh samples at points (rows, d): (rows, groups, d)."""
-    if F.oracle.tables and size <= _most(x):
+def group_means(F: Session, x: Array, groups: int, size: int, beside: Array | None = None) -> Array:
+    """The means of groups of fresh samples at points (rows, d), less those `beside`: (rows, groups, d)."""
+    if F.oracle.tables and size <= _most(x) and beside is None:
         batches = [F.draw(size) for _ in range(groups)]
         if (values := F.table([x], batches)) is None:
             values = np.stack([arrays.to_host(F(x, batch)) for batch in batches])[None]
@@ -251,18 +251,20 @@ def group_means(F: Session, x: Array, groups: int, size: int) -> Array:
     means = arrays.empty((len(x), groups, x.shape[1]), x)
     with np.errstate(over="ignore", invalid="ignore"):  # infinite samples, which the caller finds
         for k in range(groups):
-            means = arrays.put(means, np.s_[:, k], _group_mean(F, x, size))
+            means = arrays.put(means, np.s_[:, k], _group_mean(F, x, size, beside))
     return means
 
 
-def _group_mean(F: Session, x: Array, size: int) -> Array:
+def _group_mean(F: Session, x: Array, size: int, beside: Array | None) -> Array:
     """The mean of `size` samples, drawn in pieces."""
     most = _most(x)
     mean, done = arrays.zeros_like(x), 0
     while done < size:
         part = min(most, size - done)
         done += part
-        mean += (part / done) * (F(x, F.draw(part)) - mean)
+        batch = F.draw(part)
+        value = F(x, batch) if beside is None else F(x, batch) - F(beside, batch)
+        mean += (part / done) * (value - mean)
     return mean
 
 

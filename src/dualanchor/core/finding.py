@@ -225,6 +225,8 @@ _ROUTES: Texts = {
     "route-guarantee": "a guarantee within the budget; the smallest proved bound: {theorem}",
     "route-budget": "a budget and no guarantee asked for: averaging, or Dual-OHM where averaging is seen to be biased",
     "route-certified": _route_certified,
+    "expected-samples": "about {expected:,} samples expected, at most {most:,}",
+    "route-certified-first": "before that, stages that may be certified sooner, within {samples:,} samples",
     "route-method": "the method asked for",
     "route-passes": "a finite sum, and room for {passes:,} passes over its {components:,} components: SVRG, with exact "
     "residuals after each epoch",

@@ -320,7 +320,7 @@ class Evidence:
         lower = np.zeros(result.shape) if certificate is None else np.asarray(certificate.lower)
         if violations(self.findings):
             return False, lower <= bound
-        if not all(one in (Status.HORIZON, Status.STEPS) for one in np.atleast_1d(result.status)):
+        if not all(one in (Status.HORIZON, Status.STEPS, Status.TARGET) for one in np.atleast_1d(result.status)):
             self.add("run-cut-short")
         elif certificate is not None:
             sigma, given = float(np.median(certificate.sigma)), plan.inputs.get("sigma")

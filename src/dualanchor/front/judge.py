@@ -71,7 +71,7 @@ def estimated_history(result: Result, start: Certificate, end: Certificate) -> H
     at_start = (np.full(count, float(value)) for value in (start.residual, start.samples))
     first = (rows, zero, zero, zero, *at_start, zero + 1, zero)
     final = (rows, nit, draws, nfev, residual, samples.astype(float), zero + 1, last)
-    middle = [column[inner] if column.size else column for column in vars(way).values()]
+    middle = [column[inner] if column.size else np.zeros(inner.sum(), column.dtype) for column in vars(way).values()]
     columns = [np.concatenate(parts) for parts in zip(first, middle, final, strict=True)]
     order = np.lexsort((columns[1], columns[0]))
     return History(*(column[order] for column in columns))

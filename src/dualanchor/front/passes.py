@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,11 +25,16 @@ _EPOCH_ON_ENGINE = 64  # steps, at least, for as long as every shard of an engin
 _ROUNDING = 1e-5  # of eps: sums in another order differ in their last digits
 
 
-def pays_for_passes(route: Route) -> bool:
-    """Whether what may be spent pays for several passes, and the operator can be evaluated twice on a batch."""
+def pays_for_passes(route: Route, samples: float = inf) -> bool:
+    """Whether samples within the limit pay for several passes, and the operator can be evaluated twice on a batch."""
     n, composite = route.oracle.components, route.composite
     suited = composite is None or (composite.method is None and composite.plan is None)
-    return n is not None and route.oracle.replayable is not False and suited and route.request.limit >= LEAST_PASSES * n
+    return (
+        n is not None
+        and route.oracle.replayable is not False
+        and suited
+        and min(samples, route.request.limit) >= LEAST_PASSES * n
+    )
 
 
 def solve_by_passes(route: Route) -> Result:

@@ -19,12 +19,12 @@ from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.result import Result, Status
 from dualanchor.core.streams import Purpose
 from dualanchor.core.types import Array
+from dualanchor.front.certified import PILOT, certified_before_plan, may_be_certified_before, until_certified
 from dualanchor.front.default import default_method
 from dualanchor.front.evidence import CompositeInfo, Evidence, Refused
 from dualanchor.front.judge import certified_claim
 from dualanchor.front.passes import pays_for_passes, solve_by_passes, two_passes_at_most
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share
-from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE, UntilCertified, certificate_of, findings_of
 from dualanchor.methods import make
 from dualanchor.methods.svrg import SVRG
 from dualanchor.run.checkpoint import digest_of
@@ -63,11 +63,11 @@ class Route:
             if request.guarantee:
                 rule = "with eps, a guarantee needs L or M, sigma and D"
                 raise request.error(rule, f"no {', '.join(request.missing)}", "Pass them, or leave guarantee out")
-            return self._until_certified(reason="constants-missing", names=request.missing)
+            return until_certified(self, reason="constants-missing", names=request.missing)
         if not request.wants_theorem:
-            return self._until_certified(reason="no-theorem-wanted")
+            return until_certified(self, reason="no-theorem-wanted")
         if request.sigma == 0 and request.confidence is None and not request.guarantee:
-            return self._until_certified(reason="no-noise")
+            return until_certified(self, reason="no-noise")
         return self._planned() if request.confidence is None else self._with_probability()
 
     def _planned(self, **options: Any) -> Result:
@@ -83,19 +83,25 @@ class Route:
                 remedy = f"Within that the bound is {bound:.4g}: ask for no less, or allow more"
                 raise request.error(rule, f"max_samples = {request.limit:,}", remedy)
             return self._too_many_samples(total)
-        if (early := self._before_plan(chosen.samples, last)) is not None:
+        if not (options or request.guarantee) and pays_for_passes(self, chosen.samples):
+            return solve_by_passes(self)
+        first = may_be_certified_before(self, chosen, last) and not options
+        pilot = min(pilot_share(chosen.samples), PILOT) if first else pilot_share(chosen.samples)
+        if (early := self._before_plan(chosen.samples, last, pilot)) is not None:
             return early
         known = f"L = M^2/mu = {request.L:.4g}" if request.L_from_M else "L"
         if request.merely_monotone or (self.composite is not None and self.composite.plan is not None):
             known = "M"
         self.evidence.add("route-theorem", known=known, theorem=chosen.theorem.title)
         claim = Claim(ClaimKind.THEOREM_RMS, chosen.bound, None, chosen.theorem, chosen.assumptions)
+        if first:
+            return certified_before_plan(self, last, chosen, claim)
         return self.evidence.conclude(self._run_plan(chosen), last, chosen, claim)
 
-    def _before_plan(self, samples: int, last: int) -> Result | None:
+    def _before_plan(self, samples: int, last: int, pilot: int) -> Result | None:
         """Calibrate; the result if that shows that x0 is good enough already, or that no run can help."""
         request, evidence = self.request, self.evidence
-        evidence.calibrate(pilot_share(samples))
+        evidence.calibrate(pilot)
         assert request.eps is not None
         affordable = evidence.evals + samples + 2 * last <= request.limit
         if evidence.start is None or evidence.start.residual > request.eps / 2 or not last or not affordable:
@@ -132,7 +138,7 @@ class Route:
         if self.request.guarantee:
             rule = f"a guarantee takes {samples:,} samples for eps = {self.request.eps:g}"
             raise self.request.error(rule, f"max_samples = {self.request.limit:,}", "Allow more, or a larger eps")
-        return self._until_certified(reason="too-many-samples", samples=samples)
+        return until_certified(self, reason="too-many-samples", samples=samples)
 
     def _with_probability(self) -> Result:
         """The accuracy with high probability: independent runs, the best of them chosen on fresh samples."""
@@ -152,7 +158,7 @@ class Route:
         last = self._certificate_beside(chosen)
         if (total := cost + pilot_share(cost) + last) > request.limit:
             return self._too_many_samples(total)
-        if (early := self._before_plan(cost, last)) is not None:
+        if (early := self._before_plan(cost, last, pilot_share(cost))) is not None:
             return early
         assumptions = (*chosen.assumptions, *(() if single else ("sub-Gaussian noise",)))
         claim = Claim(ClaimKind.THEOREM_PROBABILITY, request.eps, request.level, chosen.theorem, assumptions)
@@ -228,47 +234,16 @@ class Route:
             return request.method if name is None else make(name, self._problem(), samples, {})
 
         if request.eps is not None and (name is not None or request.method.horizon is None):
-            return self._until_certified(method, reason="method-given")
+            return until_certified(self, method, reason="method-given")
         last = self._reserved(request.limit)
         self.evidence.calibrate(calibration_share(request.limit))
-        self._try_replay(method, request.limit - last - self.evidence.evals)
+        self.try_replay(method, request.limit - last - self.evidence.evals)
         spend = request.limit - last - self.evidence.evals
         self.evidence.add("route-method")
         result = self.run(method(spend), budget=spend)
         if request.eps is not None:  # of which a tenth of max_samples may be far too much
             last = min(last, max(256, int(np.max(result.nfev))))
         return self.evidence.conclude(result, last)
-
-    def _until_certified(self, method: Callable[[int], Method] | None = None, **why: Any) -> Result:
-        """Stages, and a certificate after each, until one is good enough."""
-        if method is None and pays_for_passes(self):
-            return solve_by_passes(self)
-        request, evidence = self.request, self.evidence
-        unknown = request.L is None and request.M is None
-        least = SHORTEST_STAGE + MIN_PILOT_SAMPLES + (MIN_PILOT_SAMPLES if unknown else 0)
-        if request.limit < least:
-            raise request.error(f"max_samples must pay for a first certificate, {least}", request.limit, "Allow more")
-        pilot = 4 * FIRST_STAGE if request.L is None else FIRST_STAGE
-        pilot = min(pilot, request.limit // 8 // MIN_PILOT_SAMPLES * MIN_PILOT_SAMPLES)
-        evidence.calibrate(pilot, needed=unknown and method is None)
-        if method is not None:
-            self._try_replay(method, FIRST_STAGE)
-        evidence.add("route-certified", **why)
-        assert request.eps is not None
-        limit = request.limit - evidence.evals
-        make, start = method or default_method(self.request, self.evidence), evidence.fallback
-        stages = UntilCertified(
-            make, request.eps, request.level, limit, lambda rows: arrays.tile(start, rows), request.sigma
-        )
-        result = self.run(stages, budget=limit, record=0)
-        reached = np.asarray(result.status == Status.TARGET)
-        findings = (*result.findings, *findings_of(result, request.eps))
-        if Status.DIVERGED in np.atleast_1d(result.status):  # of the point that was left
-            result = replace(result, residual=None, residual_kind=None)
-        result = replace(result, success=reached if result.shape else bool(reached), findings=findings)
-        certificate = certificate_of(result, request.level)
-        claim = certified_claim(certificate, request.eps, request.level)
-        return evidence.finish(result, certificate, None, claim)
 
     def _plan(self, **target: Any) -> Plan:
         known, composite = self._constants(), self.composite
@@ -294,7 +269,7 @@ class Route:
             D = hypot(request.D, self.composite.noise_shift * sigma)  # of z0, not x0
         return Constants(L=request.L, mu=request.mu, M=request.M, sigma=sigma, D=D)
 
-    def _try_replay(self, method: Callable[[int], Method], remaining: int) -> None:
+    def try_replay(self, method: Callable[[int], Method], remaining: int) -> None:
         """Draw one sample twice, and pay for it, where a method needs to know whether that works."""
         if "replay" in method(remaining).needs and self.oracle.replayable is None:
             if remaining < 3:
@@ -326,7 +301,7 @@ class Route:
         return two_passes_at_most(self.oracle, certificate_share(samples)) if self.request.certificate else 0
 
     def _certificate_beside(self, chosen: Plan) -> int:
-        share = max(256, chosen.samples // 10)
+        share = max(256, chosen.samples // 20)
         return two_passes_at_most(self.oracle, share) if self.request.certificate else 0
 
 

@@ -48,22 +48,29 @@ class _FullPass(Method):
 
 
 @dataclass(frozen=True)
-class _Epoch(Method):
-    """Steps with the same batch at z and at the snapshot w; a row that goes too far stays at w with step 0."""
+class Epoch(Method):
+    """Steps with the same batch at z and at the snapshot w; a row that goes too far stays at w with step 0.
+
+    `total` is the sum of the iterates from step `tail` on; `value` is F(w), or an estimate of it.
+    """
 
     batch_size: int
+    tail: int = 0
     step_size: Any = 1.0
 
     def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
         return Cost(self.batch_size, 2 * self.batch_size)
 
-    def begin(self, memory: State) -> State:
-        sums = dict.fromkeys(("squares", "products", "distances"), arrays.zeros_like(memory.step))
-        names = {"x": memory.x, "snapshot": memory.x, "value": memory.value, "step": memory.step}
+    @staticmethod
+    def begin(x: Array, snapshot: Array, value: Array, step: Array) -> State:
+        """The state of an epoch from x, of shape (rows, d), with steps of shape (rows, 1)."""
+        sums = dict.fromkeys(("squares", "products", "distances"), arrays.zeros_like(step))
+        names = {"x": x, "snapshot": snapshot, "value": value, "step": step}
+        moved, size = (arrays.row_squares(one)[:, None] ** 0.5 for one in (x - snapshot, value))
         return State(
             **{name: arrays.copy(value) for name, value in names.items()},
-            total=arrays.zeros_like(memory.x),
-            reach=2 * memory.step * memory.size,
+            total=arrays.zeros_like(x),
+            reach=2 * step * size + moved,
             **sums,
         )
 
@@ -79,7 +86,7 @@ class _Epoch(Method):
         s.products = s.products + xp.where(seen, arrays.row_products(change, away)[:, None], 0 * s.step)
         s.distances = s.distances + xp.where(seen, arrays.row_squares(away)[:, None], 0 * s.step)
         s.x, s.step = xp.where(near, z, s.snapshot), xp.where(near, s.step, 0 * s.step)
-        s.total = s.total + s.x
+        s.total = s.total + s.x if k >= self.tail else s.total
 
 
 @dataclass(frozen=True)
@@ -164,8 +171,8 @@ class SVRG(Staged):
             x = memory.x if number == _EXACT else memory.last if number == _LAST else memory.mean
             state = State(x=arrays.copy(x), value=arrays.zeros_like(x))
             return Stage(_FullPass(self.components, number == _EXACT), state, 1)
-        epoch = _Epoch(self._batch)
-        return Stage(epoch, epoch.begin(memory), number - _EPOCH if number > _EPOCH else _TRIAL)
+        state = Epoch.begin(memory.x, memory.x, memory.value, memory.step)
+        return Stage(Epoch(self._batch), state, number - _EPOCH if number > _EPOCH else _TRIAL)
 
     def choose(self, number: int, memory: State, s: State, F: Session) -> IntArray:
         xp = arrays.namespace(memory.x)
@@ -179,12 +186,12 @@ class SVRG(Staged):
                 return self._unless_ended(memory, np.full(len(s.x), _FIRST_TRIAL))
             return self._next_epoch(memory, F)
         if number in (_FIRST_TRIAL, _SECOND_TRIAL):
-            trial = _fit(s, memory, memory.steps)
+            trial = step_from(s, memory.step, memory.steps)
             memory.step = trial / 100 if number == _FIRST_TRIAL else trial
             return np.full(len(s.x), _SECOND_TRIAL) if number == _FIRST_TRIAL else self._next_epoch(memory, F)
         if number > _EPOCH:
             memory.last, memory.mean = s.x, s.total / (number - _EPOCH)
-            memory.fit = _fit(s, memory, number - _EPOCH)
+            memory.fit = step_from(s, memory.step, number - _EPOCH)
             given_up = s.step == 0
             memory.step = xp.where(given_up, xp.minimum(memory.step / 4, memory.fit), memory.step)
             return np.where(arrays.to_host(given_up)[:, 0], self._next_epoch(memory, F), _LAST)
@@ -241,12 +248,12 @@ class SVRG(Staged):
         return {"step_size": step, "components": problem.components, "budget": budget}
 
 
-def _fit(s: State, memory: State, steps: Any) -> Array:
-    """The step that the differences of an epoch suggest for one of so many steps, (rows, 1)."""
+def step_from(s: State, used: Array, steps: Any) -> Array:
+    """The step that the differences of an epoch with the step `used` suggest for one of so many steps, (rows, 1)."""
     xp, one = arrays.namespace(s.x), 0 * s.step + 1
     moved, changed = s.distances > 0, s.squares > 0
     squares = xp.where(changed, s.squares, one)
     pulled = s.products / (3 * squares)
     turned = (xp.where(moved, s.distances, one) / (steps * squares)) ** 0.5
-    found = xp.where(changed, xp.maximum(pulled, turned), 1000 * memory.step)
-    return xp.where(moved, found, memory.step / 100)
+    found = xp.where(changed, xp.maximum(pulled, turned), 1000 * used)
+    return xp.where(moved, found, used / 100)

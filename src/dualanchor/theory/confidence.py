@@ -111,6 +111,51 @@ def upper_by_both(m: GroupMoments, delta: float) -> Array:
     return np.asarray(smaller + _RARE * (2 * c**2 + 1) / (6 * m.groups) * m.outlier)
 
 
+class Deviation(NamedTuple):
+    """How far the mean of K group means may lie from what it estimates: what its covariance C says, and rare samples.
+
+    For each leading index tr C, the root of tr C^2, and the distance of the outermost group mean beyond where that of
+    normal ones is expected, over K.
+    """
+
+    trace: Array
+    root: Array
+    rare: Array
+
+    def radius(self, groups: int, delta: float) -> Array:
+        r"""A bound on the norm of the deviation, asymptotic in the size of the groups; fails with probability delta.
+
+        Its square is taken for :math:`a\chi^2_\nu` with the same mean and variance as that of a normal vector,
+        :math:`a = \mathrm{tr}\,C^2/\mathrm{tr}\,C`, :math:`\nu = (\mathrm{tr}\,C)^2/\mathrm{tr}\,C^2`. Few groups and
+        rare samples are allowed for as in `upper_by_both`.
+        """
+        few = student(groups, delta / 2) / student(1 << 30, delta / 2)
+        rare = _RARE * (2 * student(groups, delta) ** 2 + 1) / 6 * self.rare
+        return np.asarray(few * _chi_square_root(self.trace, self.root, delta) + rare)
+
+
+def deviation(means: Array) -> Deviation:
+    """That of the mean of K >= 2 group means of shape (..., K, d)."""
+    groups, m, xp = means.shape[-2], group_moments(means), namespace(means)
+    away = means - xp.mean(means, axis=-2, keepdims=True)
+    farthest = np.sqrt(to_host(xp.max(xp.sum(away * away, axis=-1), axis=-1)).astype(np.float64))
+    expected = _chi_square_root(m.trace, np.sqrt(m.squares), 1 / groups)
+    rare = np.maximum(farthest - expected, 0.0) / groups
+    return Deviation(m.trace / groups, np.sqrt(m.squares) / groups, rare)
+
+
+def _chi_square_root(trace: Array, root: Array, delta: float) -> Array:
+    """The quantile 1 - delta of the norm of a normal vector with these traces of its covariance."""
+    from scipy.special import gammainccinv
+
+    noisy = trace > 0
+    a, nu = (
+        np.where(noisy, root, 1.0) ** 2 / np.where(noisy, trace, 1.0),
+        np.where(noisy, trace / np.where(noisy, root, 1.0), 1.0) ** 2,
+    )
+    return np.where(noisy, np.sqrt(2 * a * gammainccinv(nu / 2, delta)), 0.0)
+
+
 def upper_any_distribution(m: GroupMoments, variance: float, delta: float) -> Array:
     r""":math:`\|\bar g\| + D` for group means of any distribution with a variance of at most v in each direction.
 

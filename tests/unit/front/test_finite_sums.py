@@ -175,9 +175,13 @@ def test_stages_of_a_method_are_certified_exactly():
 
 
 def test_plans_are_certified_exactly():
-    result = da.root(oracle(), np.zeros(6), eps=0.3, L=30.0, sigma=3.0, D=4.0)
+    known = {"eps": 0.3, "L": 30.0, "sigma": 3.0, "D": 4.0}
+    result = da.root(oracle(), np.zeros(6), **known, guarantee=True)
     assert result.claim.by_theorem
     assert result.certificate.is_exact
+    shorter = da.root(oracle(), np.zeros(6), **known)
+    assert shorter.method["id"] == "svrg"
+    assert shorter.nfev < result.nfev
 
 
 def test_with_a_prox():

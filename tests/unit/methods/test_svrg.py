@@ -124,5 +124,5 @@ def test_a_batch_that_is_not_the_same_at_both_points_is_noticed(monkeypatch):
         s.x = s.x - s.step * (s.value + change)
         s.total = s.total + s.x
 
-    monkeypatch.setattr("dualanchor.methods.svrg._Epoch.step", step)
+    monkeypatch.setattr("dualanchor.methods.svrg.Epoch.step", step)
     assert run(oracle, np.zeros(d)).residual > 1e3 * exact
