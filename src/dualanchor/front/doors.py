@@ -49,9 +49,9 @@ def root(
     bounds : pair, list of pairs or scipy.optimize.Bounds, optional
         The constraint lower <= x <= upper as a prox: one pair for all coordinates, or one for each; None for no bound.
     eps : float
-        The residual to reach; exactly one of `eps` and `budget`. With L (or M), sigma and D it is reached in root mean
-        square, by a theorem; without them, the run stops at the first point whose upper confidence bound is at most
-        eps.
+        The residual to reach; exactly one of `eps` and `budget`. The run stops at the first point whose upper confidence
+        bound is at most eps. With L (or M), sigma and D a theorem's plan follows where that takes more than a seventh
+        of it, and with `guarantee` nothing else: eps is then reached in root mean square.
     budget : int
         Or: samples that may be spent in all, on calibrating, solving and certifying.
     max_samples : int, optional
@@ -70,7 +70,7 @@ def root(
     confidence : float, optional
         Of the certificate, 0.95 by default. With `eps` and known constants, the probability with which eps is to hold.
     guarantee : bool, optional
-        Whether a budget is to be spent by a theorem (tapered Dual-OHM, restarts) rather than by what works best.
+        Whether a theorem is to stand behind the result (tapered Dual-OHM, restarts), rather than a certificate alone.
     batch : int, optional
         Samples of a round, at least: for samplers that take their time per call rather than per sample, such as those
         on tensors. By default few, so that there are many rounds. Batches of a theorem become multiples of it.
