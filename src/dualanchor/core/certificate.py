@@ -42,8 +42,8 @@ class Certificate:
     samples, groups : int, samples at each point (an array where they differ), and into how many groups they were cut
     rule, assumed_sigma, assumed_kurtosis
         How the bound was made, as named in `certify`, and which noise it assumes at most, None where it does not. The
-        rule "exact" is a pass over all components of a finite sum, with `lower` = `upper` = `residual`; "paired" is that
-        of points which a front door has corrected, with the residual expected there and no lower bound.
+        rule "exact" is a pass over all components of a finite sum, with `lower` = `upper` = `residual`; "paired" is
+        that of points which a front door has corrected, with the residual expected there and no lower bound.
     findings : tuple of Finding, what the bound rests on and what to watch
     composite : bool, whether the residual is that of F(x) + g with g in G(x)
 

@@ -49,9 +49,9 @@ def root(
     bounds : pair, list of pairs or scipy.optimize.Bounds, optional
         The constraint lower <= x <= upper as a prox: one pair for all coordinates, or one for each; None for no bound.
     eps : float
-        The residual to reach; exactly one of `eps` and `budget`. The run stops at the first point whose upper confidence
-        bound is at most eps. With L (or M), sigma and D a theorem's plan follows where that takes more than a seventh
-        of it, and with `guarantee` nothing else: eps is then reached in root mean square.
+        The residual to reach; exactly one of `eps` and `budget`. The run stops at the first point whose upper
+        confidence bound is at most eps. With L (or M), sigma and D a theorem's plan follows where that takes more than
+        a seventh of it, and with `guarantee` nothing else: eps is then reached in root mean square.
     budget : int
         Or: samples that may be spent in all, on calibrating, solving and certifying.
     max_samples : int, optional
