@@ -43,10 +43,8 @@ def until_certified(route: Route, method: Callable[[int], Method] | None = None,
     evidence.calibrate(pilot, needed=unknown and method is None)
     if method is not None:
         route.try_replay(method, FIRST_STAGE)
-    evidence.add("route-certified", **why)
+    evidence.add("route-certified", **why, **({} if method else {"expected": _expected(route), "most": request.limit}))
     limit = request.limit - evidence.evals
-    if method is None:
-        evidence.add("expected-samples", expected=_expected(route), most=request.limit)
     stages = _stages(route, method or default_method(request, evidence), limit, corrected=method is None)
     return _judged(route, route.run(stages, budget=limit, record=0))
 
@@ -62,9 +60,8 @@ def certified_before_plan(route: Route, last: int, chosen: Plan, claim: Claim) -
     """Try to certify eps with a small part of what a plan takes; follow the plan where that fails."""
     evidence = route.evidence
     samples = int(_BESIDE * chosen.samples) - evidence.evals - last
-    evidence.add("route-certified-first", samples=samples)
     most = evidence.evals + samples + chosen.samples + last
-    evidence.add("expected-samples", expected=min(_expected(route), most), most=most)
+    evidence.add("route-certified-first", samples=samples, expected=min(_expected(route), most), most=most)
     stages = _stages(route, default_method(route.request, evidence), samples, chosen)
     result = route.run(stages, budget=samples + chosen.samples, record=0)
     planned = result.state["planned"].astype(bool)
