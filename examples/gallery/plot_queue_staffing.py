@@ -34,7 +34,7 @@ import dualanchor as da
 
 SMALL = os.environ.get("DUALANCHOR_GALLERY") == "small"
 SEEDS = range(2 if SMALL else 5)
-BUDGETS = (100, 200) if SMALL else (300, 600, 1200)  # simulated shifts
+BUDGETS = (150, 250) if SMALL else (300, 600, 1200)  # simulated shifts
 X0 = np.log([8.0, 8.0, 8.0])
 
 

@@ -36,7 +36,7 @@ import dualanchor as da
 
 SMALL = os.environ.get("DUALANCHOR_GALLERY") == "small"
 SEEDS = range(2 if SMALL else 5)
-BUDGETS = (100, 200) if SMALL else (500, 1000, 2000)
+BUDGETS = (150, 250) if SMALL else (500, 1000, 2000)
 
 rng = np.random.default_rng(24)
 grid = np.arange(24).reshape(4, 6)
