@@ -150,7 +150,7 @@ price = INTERCEPT - slope.mean() * UP * q_true.sum()
 print(f"\ncertificates that hold: {(ours.certificate >= ours.truth).sum()} of {len(ours)}")
 print(f"mean price at the equilibrium: {price:.1f} EUR/MWh; units that stay out: {(q_true < 1).sum()}")
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", width_ratios=[1.5, 1])
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained", width_ratios=[1.5, 1])
 order = np.argsort(-q_true)
 left.bar(range(units), capacity[order], color="grey", alpha=0.3, label="capacity")
 left.bar(range(units), result.x[order], color="C0", label="offer found")
@@ -162,7 +162,7 @@ for i, (method, part) in enumerate(frame.groupby("method", sort=False)):
 right.set(
     xlabel="residual (EUR/MWh)", ylabel="relative error of offers", title=f"{BUDGET:,} scenarios, {len(SEEDS)} seeds"
 )
-right.legend(fontsize=7)
+figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
 plt.show()
 
 # %%
