@@ -547,9 +547,10 @@ def test_the_blocks_of_a_saddle_point_are_of_one_library(other: Library) -> None
         da.saddle(gradient, gradient, (other.array(START), START), budget=100)
 
 
-def test_a_prox_of_this_library_works_with_numpy(other: Library) -> None:
-    with pytest.raises(da.errors.ArgumentTypeError, match="works with NumPy arrays"):
-        da.inclusion(lambda x, n, rng: x, da.prox.box(0, 1), other.array(START), budget=100, L=1.0)
+def test_a_prox_of_this_library_takes_arrays_of_any(other: Library) -> None:
+    found = da.inclusion(lambda x, n, rng: x - 2, da.prox.box(0, 1), other.array(START), budget=400, L=1.0).x
+    assert arrays.alike(found, other.array(START))
+    np.testing.assert_allclose(arrays.to_host(found), 1, rtol=1e-6)
 
 
 def test_tensors_without_the_packages_of_the_extra_name_it(monkeypatch: pytest.MonkeyPatch) -> None:

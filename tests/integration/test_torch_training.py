@@ -345,7 +345,7 @@ def test_a_learning_rate_from_a_look_at_batches():
         for x, _ in few
     ]
     largest = max(torch.linalg.matrix_norm(one, 2).item() for one in hessians)
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(1 / largest, rel=0.1)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.5 / largest, rel=0.1)
     assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
     assert torch.equal(torch.random.get_rng_state(), random)
     train(model, optimizer, batches, epochs)

@@ -12,6 +12,7 @@ from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result
 from dualanchor.core.types import Array
 from dualanchor.engines import Engine, attach, opened
+from dualanchor.front.autograd import differentiated
 from dualanchor.front.before import InterruptedBeforeRun, result_at_start, with_saver
 from dualanchor.front.composite import solve_composite
 from dualanchor.front.constraints import flat_prox
@@ -42,8 +43,9 @@ def root(
     sample : callable or Oracle
         `sample(x, n, rng, *args)` returns n independent samples of F at x, `(n, *shape)`, or their mean, with all
         randomness from `rng`.
-    x0 : array
-        The start, of any shape; the result has the same, and is of the same library (NumPy, PyTorch, JAX, CuPy).
+    x0 : array, dict or list of arrays, or torch.nn.Module
+        The start, of any shape; the result has the same, and is of the same library (NumPy, PyTorch, JAX, CuPy). Trees
+        of arrays reach `sample` as such, a module as the dict of its parameters.
     args : tuple, passed on to `sample`
     prox : callable, optional: solve 0 in F(x) + G(x) instead; see `inclusion`
     bounds : pair, list of pairs or scipy.optimize.Bounds, optional
@@ -133,7 +135,7 @@ def fixed_point(
 
 
 def saddle(
-    sample_u: Sample, sample_v: Sample, x0: Any, *, args: Sequence[Any] = (),
+    sample_u: Sample, sample_v: Sample | Any, x0: Any = None, *, args: Sequence[Any] = (),
     prox_u: Callable[..., Any] | None = None, prox_v: Callable[..., Any] | None = None, bounds: Any = None,
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
@@ -147,6 +149,8 @@ def saddle(
 
     `sample_u(u, v, n, rng, *args)` returns the mean of n samples of the gradient in u, `sample_v` of the gradient in v
     of the same function, the one that v maximises: not minus it. Both get the same generator, one after the other.
+    Or, with tensors of PyTorch, `saddle(phi, (u0, v0))`: `phi(u, v, n, rng, *args)` is the mean of n samples of the
+    function itself, with all randomness from `rng`, a `torch.Generator`, and one backward pass has both gradients.
     `x0` and `x` are tuples (u, v). Keywords as in `root`, for F = (gradient in u, minus gradient in v); `prox_u` and
     `prox_v` are constraints or penalties of each player, `bounds` a tuple (bounds of u, bounds of v). For two bounded
     sets, such as simplices, and without L, `result.gap` bounds what both could gain by deviating.
@@ -163,8 +167,13 @@ def saddle(
     >>> bool(np.abs(u).max() < 0.1 and np.abs(v).max() < 0.1)
     True
     """
-    operator = saddle_sampled(sample_u, sample_v, x0, args)
-    return _solved(Request.of("saddle", locals()), operator, bounds, prox_u=prox_u, prox_v=prox_v)
+    request = Request.of("saddle", locals())
+    operator = (
+        saddle_sampled(sample_u, sample_v, x0, args)
+        if x0 is not None
+        else differentiated(sample_u, sample_v, tuple(args))
+    )
+    return _solved(request, operator, bounds, prox_u=prox_u, prox_v=prox_v)
 
 
 def inclusion(

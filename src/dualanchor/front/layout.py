@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
 
@@ -15,39 +14,52 @@ from dualanchor.core.oracle import Oracle, require_dimension
 from dualanchor.core.problem import Problem, as_reals
 from dualanchor.core.result import Result
 from dualanchor.core.types import Array
+from dualanchor.front.tree import Tree, pieces, tree_of
 from dualanchor.oracles.composite import FixedPoint
 from dualanchor.oracles.sampler import Sampler
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How one array, or several blocks, lie in a flat vector."""
+    """How one array, or several blocks, lie in a flat vector; a block that is a tree of arrays has (size,) as shape."""
 
     shapes: tuple[tuple[int, ...], ...]
     blocks: bool
+    trees: tuple[Tree | None, ...]
 
     @classmethod
     def of(cls, x0: Any, owner: str, blocks: int | None = None) -> tuple[Layout, Array]:
-        """The layout of a start and its flat form; with `blocks`, a tuple of that many arrays is expected."""
+        """The layout of a start and its flat form; with `blocks`, a tuple of that many starts is expected."""
         x0 = x0.x if isinstance(x0, Result) else x0
         if blocks is not None and (not isinstance(x0, (tuple, list)) or len(x0) != blocks):
             rule = f"{owner}: the start must be a tuple of {blocks} arrays"
             raise ArgumentTypeError(rule, repr(x0)[:80], "Pass (u0, v0)")
-        parts = [_numbers(part, owner) for part in (x0 if blocks is not None else [x0])]
+        shapes, trees, parts = [], [], []
+        taken_apart = [tree_of(block, owner) for block in (x0 if blocks is not None else [x0])]
+        given = [leaf for _, found in taken_apart for leaf in found if arrays.is_foreign(leaf)]
+        devices = dict.fromkeys(str(leaf.device) for leaf in given)
+        if len(devices) > 1:
+            rule, remedy = f"{owner}: the start must be on one device", "Move all of it to one of them"
+            raise ArgumentError(rule, " and ".join(devices), remedy)
+        for skeleton, found in taken_apart:
+            leaves = [_numbers(leaf, owner) for leaf in found]
+            tree = None if skeleton is None else Tree(skeleton, tuple(tuple(leaf.shape) for leaf in leaves))
+            shapes.append(tuple(leaves[0].shape) if tree is None else (sum(map(prod, tree.shapes)),))
+            trees.append(tree)
+            parts += leaves
         if not all(arrays.alike(part, parts[0]) for part in parts):
-            kinds = " and ".join(type(part).__name__ for part in parts)
+            kinds = " and ".join(dict.fromkeys(type(part).__name__ for part in parts))
             raise ArgumentTypeError(f"{owner}: the start must be of one library", kinds, "Convert one of them")
         if len({str(part.dtype) for part in parts}) > 1:
             kinds = " and ".join(str(part.dtype) for part in parts)
             raise ArgumentTypeError(f"{owner}: the start must be of one dtype", kinds, "Convert one of them")
         flat = arrays.concatenate([part.reshape(-1) for part in parts])
-        return cls(tuple(tuple(part.shape) for part in parts), blocks is not None), flat
+        return cls(tuple(shapes), blocks is not None, tuple(trees)), flat
 
     def split(self, flat: Array) -> Any:
         """The array or the tuple of blocks that a flat vector (or (reps, d)) stands for."""
-        ends = accumulate((prod(shape) for shape in self.shapes), initial=0)
-        pieces = zip(pairwise(ends), self.shapes, strict=True)
-        blocks = tuple(flat[..., a:b].reshape((*flat.shape[:-1], *shape))[()] for (a, b), shape in pieces)
+        each = zip(pieces(flat, self.shapes), self.trees, strict=True)
+        blocks = tuple(one if tree is None else tree.build(one) for one, tree in each)
         return blocks if self.blocks else blocks[0]
 
 
@@ -80,6 +92,8 @@ def sampled(door: str, sample: Any, x0: Any, args: Any, minus_identity: bool = F
         name, form = f"{door}: sample", f"sample(x, n, rng{', *args' if args else ''})"
         check.function(sample, name, form, 3 + len(args), remedy)
         keyed = _keyed(sample, start, layout, tuple(args), name)
+        if keyed is None and (tree := layout.trees[0]) is not None:
+            keyed = Sampler(_OfTree(sample, tree, name), args=tuple(args), name=name)
         sample = keyed or Sampler(sample, shape=layout.shapes[0], args=tuple(args), name=name)
     return FixedPoint(sample) if minus_identity else sample, layout, start
 
@@ -93,7 +107,21 @@ def _keyed(sample: Any, start: Array, layout: Layout | None, args: tuple[Any, ..
         raise ArgumentTypeError(rule, f"dtype {start.dtype}", "Pass x0.astype(jnp.float32)")
     from dualanchor.oracles.jax_sampler import keyed
 
+    if layout is not None and (tree := layout.trees[0]) is not None:
+        sample, layout = _OfTree(sample, tree, name), None
     return keyed(sample, start, form=layout, args=args, name=name)
+
+
+@dataclass(frozen=True)
+class _OfTree:
+    """A user's function of a tree as one of flat points; equal if its function is."""
+
+    sample: Any
+    tree: Tree
+    name: str
+
+    def __call__(self, x: Array, n: Any, rng: Any, *args: Any) -> Array:
+        return self.tree.flatten(self.sample(self.tree.build(x), n, rng, *args), n, self.name, x)
 
 
 def _require_tuple(args: Any, door: str) -> None:
@@ -125,8 +153,8 @@ class _Gradients:
 
     def __call__(self, x: Array, n: Any, rng: Any, *args: Any) -> Array:
         (u, v), (first, second) = self.layout.split(x), _two_of(rng)
-        down = _flat(self.sample_u(u, v, n, first, *args), self.layout.shapes[0], "saddle: sample_u", x)
-        up = _flat(self.sample_v(u, v, n, second, *args), self.layout.shapes[1], "saddle: sample_v", x)
+        down = _flat(self.sample_u(u, v, n, first, *args), self.layout, 0, n, "saddle: sample_u", x)
+        up = _flat(self.sample_v(u, v, n, second, *args), self.layout, 1, n, "saddle: sample_v", x)
         return arrays.concatenate([down, -up])
 
 
@@ -139,8 +167,11 @@ def _two_of(rng: Any) -> Any:
     return jax.random.split(rng)
 
 
-def _flat(value: Any, shape: tuple[int, ...], owner: str, x: Array) -> Array:
-    """A value in the shape of a block as a flat vector of the library of x."""
+def _flat(value: Any, layout: Layout, block: int, n: int, owner: str, x: Array) -> Array:
+    """A value in the form of a block as a flat vector of the library of x."""
+    tree, shape = layout.trees[block], layout.shapes[block]
+    if tree is not None:
+        return tree.flatten(value, n, owner, x)
     array = arrays.as_library_of(value, x) if arrays.is_foreign(x) else arrays.to_host(value)
     if not arrays.alike(array, x):
         received = f"{type(array).__name__} for a point of type {type(x).__name__}"

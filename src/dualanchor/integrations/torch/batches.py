@@ -1,7 +1,9 @@
 """Tapered batches for a DataLoader."""
 
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import Sampler
 
@@ -78,11 +80,11 @@ def tapered_batches(
     rows = total if rows is None else check.count(rows, f"{name}: rows")
     start, seed = check.count(start, f"{name}: start", 0, most=steps), check.count(seed, f"{name}: seed", 0)
 
-    def sizes(C: float) -> tuple[int, ...]:
-        return tuple(min(most, max(least, Tapered(C).size(k, steps + 1))) for k in range(steps))
+    def sizes(C: float) -> Any:
+        return np.clip(Tapered(C).size(np.arange(steps), steps + 1), least, most)
 
     low, high = 1e-9, 2.0 * most * (steps + 1)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if sum(sizes(middle)) <= total else (low, middle)
-    return TaperedBatches(sizes(low), rows, seed, start)
+        low, high = (middle, high) if sizes(middle).sum() <= total else (low, middle)
+    return TaperedBatches(tuple(sizes(low).tolist()), rows, seed, start)

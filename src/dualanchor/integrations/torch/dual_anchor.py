@@ -18,6 +18,7 @@ from dualanchor.integrations.torch.look import steepness
 from dualanchor.integrations.torch.proxes import moved
 from dualanchor.methods.dual_ohm import DualOHM
 
+_AUTO, _AUTO_AVERAGED = 0.5, 0.125  # steps times M for lr="auto": curvature biases means, the more the longer steps are
 _SHORT = 1e-8  # of the step: the prox with this step is nearly the projection onto the set
 
 
@@ -33,7 +34,8 @@ class DualAnchor(FieldOptimizer):
     ----------
     params : iterable, parameters, or groups of them with settings of their own: `{"params": ..., "maximize": True}`
     lr : float, tensor or "auto"
-        :math:`\alpha`, read at every step. "auto" takes 1/L from the few batches of `look`.
+        :math:`\alpha`, read at every step. "auto" takes 1/(2M) from the few batches of `look`, 1/(8M) with averages: M
+        is how fast their gradients change along the steepest direction at the start.
     horizon : int, N = `total_steps` + 1; one of the two is needed
     maximize : bool, whether these parameters ascend
     total_steps : int
@@ -97,7 +99,9 @@ class DualAnchor(FieldOptimizer):
         self._follow()
         if look is not None:
             loss, batches = look
-            found = 1 / steepness(self.param_groups, loss, batches, f"{name}: look")
+            found = (_AUTO_AVERAGED if averaged else _AUTO) / steepness(
+                self.param_groups, loss, batches, f"{name}: look"
+            )
             for settings in (self.defaults, *self.param_groups):
                 settings["lr"] = found if settings["lr"] == 1.0 else settings["lr"]
 

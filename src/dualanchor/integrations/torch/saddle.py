@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dualanchor.core import check
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
+from dualanchor.front.autograd import field_of
 from dualanchor.oracles.sampler import Sampler
 
 
@@ -26,6 +27,10 @@ class SaddleOracle(Sampler):
         for leaf in self._leaves:
             if not isinstance(leaf, Tensor) or leaf.dtype not in (torch.float32, torch.float64):
                 raise _no_player(leaf)
+        if len(devices := dict.fromkeys(str(leaf.device) for leaf in self._leaves)) > 1:
+            rule, remedy = "saddle_oracle: u0 and v0 must be on one device", "Move all tensors to one of them"
+            raise ArgumentError(rule, " and ".join(devices), remedy)
+        self._device = self._leaves[0].device
         self._phi, self._size_u = phi, sum(leaf.numel() for leaf in tree_flatten(u0)[0])
         self.x0 = self.flatten(u0, v0)
         super().__init__(self._field, name="saddle_oracle: phi")
@@ -51,17 +56,10 @@ class SaddleOracle(Sampler):
         return super().mean(x, batch, n, shard)
 
     def _field(self, x: Array, n: int, rng: np.random.Generator) -> Array:
-        generator = torch.Generator(self._leaves[0].device).manual_seed(int(rng.integers(2**63)))
-        with torch.enable_grad():
-            flat = torch.from_numpy(x).requires_grad_()
-            value = self._phi(*self.unflatten(flat), n, generator)
-            if not isinstance(value, Tensor) or value.numel() != 1:
-                received = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                remedy = "Take the mean or sum" if isinstance(value, Tensor) else "Return a tensor made from u and v"
-                raise OracleError("saddle_oracle: phi must return one number", received, remedy)
-            (gradient,) = torch.autograd.grad(value, flat)
-        gradient[self._size_u :].neg_()
-        return gradient.numpy()
+        def value(flat: Tensor, generator: torch.Generator) -> Any:
+            return self._phi(*self.unflatten(flat), n, generator)
+
+        return field_of(value, torch.from_numpy(x), self._size_u, rng, "saddle_oracle: phi", self._device).numpy()
 
 
 def _no_player(leaf: Any) -> ArgumentTypeError:

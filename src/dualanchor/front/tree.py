@@ -1,0 +1,124 @@
+"""Dicts, lists and tuples of arrays, nested at will, and modules of PyTorch, as one flat vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core import arrays
+from dualanchor.core.errors import ArgumentError, OracleError
+from dualanchor.core.problem import as_reals
+from dualanchor.core.types import Array
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The form of a tree, `skeleton`, with the numbers of its leaves in their places, and the shapes of its leaves."""
+
+    skeleton: Any
+    shapes: Shapes
+
+    def __hash__(self) -> int:
+        return hash((repr(self.skeleton), self.shapes))
+
+    def build(self, flat: Array) -> Any:
+        """The tree of a flat vector; of several, (reps, d), each leaf has them along its first axis."""
+        leaves = list(pieces(flat, self.shapes))
+        return _with_leaves(self.skeleton, leaves)
+
+    def flatten(self, value: Any, n: int, owner: str, x: Array) -> Array:
+        """What a sampler returned, a mean or n samples in each leaf, as a flat vector of the library of x."""
+        skeleton, leaves = _taken_apart(value)
+        if skeleton != self.skeleton:
+            rule = f"{owner} must return a tree like the start, with the same keys in the same order"
+            raise OracleError(rule, _form(value), f"Return {_form(self.build(x))}")
+        return arrays.concatenate([self._leaf(*one, n, owner, x) for one in zip(leaves, self.shapes, strict=True)])
+
+    def _leaf(self, leaf: Any, shape: tuple[int, ...], n: int, owner: str, x: Array) -> Array:
+        leaf = arrays.as_library_of(leaf, x) if arrays.is_foreign(x) else arrays.to_host(leaf)
+        if tuple(leaf.shape) == (n, *shape):
+            leaf = arrays.namespace(leaf).mean(leaf, axis=0)
+        if tuple(leaf.shape) != shape:
+            remedy = "Return the mean over the n samples in the shape of each leaf, or n samples"
+            received = f"{arrays.form(leaf)} for a leaf of shape {shape}"
+            raise OracleError(f"{owner} must return leaves with the shapes of the start", received, remedy)
+        return leaf.reshape(-1)
+
+
+def tree_of(start: Any, owner: str) -> tuple[Any, list[Any]]:
+    """The skeleton and the leaves of a start; None and the start itself if it is one array."""
+    if callable(getattr(start, "named_parameters", None)):
+        start = _parameters(start, owner)
+    nested = isinstance(start, Mapping) or (isinstance(start, (list, tuple)) and _has_arrays(start))
+    return _taken_apart(start) if nested else (None, [start])
+
+
+def pieces(flat: Array, shapes: Shapes) -> Iterator[Array]:
+    """The parts of a flat vector, or of (reps, d), in these shapes."""
+    ends = accumulate((prod(shape) for shape in shapes), initial=0)
+    for (begin, end), shape in zip(pairwise(ends), shapes, strict=True):
+        yield flat[..., begin:end].reshape((*flat.shape[:-1], *shape))[()]
+
+
+def _has_arrays(start: Sequence[Any]) -> bool:
+    """Whether a list has parts that do not make one array: dicts, arrays of other libraries, different lengths."""
+    if any(isinstance(part, Mapping) or arrays.is_foreign(part) for part in start):
+        return True
+    return (
+        all(isinstance(part, (np.ndarray, list, tuple)) for part in start) and bool(start) and as_reals(start) is None
+    )
+
+
+def _parameters(module: Any, owner: str) -> dict[str, Any]:
+    for name, part in module.named_modules():
+        if getattr(part, "training", False) and hasattr(part, "running_mean") and part.running_mean is not None:
+            rule = f"{owner}: a sample of a module must not depend on the other samples of its batch"
+            received = f"{name or 'a module'} ({type(part).__name__}) in training mode"
+            remedy = "Call module.eval(), which uses its running statistics, or use GroupNorm or LayerNorm"
+            raise ArgumentError(rule, received, remedy)
+    found = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+    if not found:
+        rule, remedy = f"{owner}: a module must have parameters that require gradients", "Call requires_grad_() on it"
+        raise ArgumentError(rule, f"a {type(module).__name__} without them", remedy)
+    return found
+
+
+def _taken_apart(value: Any) -> tuple[Any, list[Any]]:
+    leaves: list[Any] = []
+
+    def skeleton(part: Any) -> Any:
+        if isinstance(part, Mapping):
+            return {key: skeleton(one) for key, one in part.items()}
+        if isinstance(part, (list, tuple)):
+            made = [skeleton(one) for one in part]
+            return made if isinstance(part, list) else _tuple_like(part, made)
+        leaves.append(part)
+        return len(leaves) - 1
+
+    return skeleton(value), leaves
+
+
+def _with_leaves(skeleton: Any, leaves: list[Array]) -> Any:
+    if isinstance(skeleton, dict):
+        return {key: _with_leaves(one, leaves) for key, one in skeleton.items()}
+    if isinstance(skeleton, (list, tuple)):
+        made = [_with_leaves(one, leaves) for one in skeleton]
+        return made if isinstance(skeleton, list) else _tuple_like(skeleton, made)
+    return leaves[skeleton]
+
+
+def _tuple_like(part: Any, made: list[Any]) -> Any:
+    return type(part)(*made) if hasattr(part, "_fields") else tuple(made)
+
+
+def _form(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"a dict of {', '.join(map(repr, list(value)[:8]))}"
+    return f"a {type(value).__name__} of {len(value)}" if isinstance(value, (list, tuple)) else arrays.form(value)

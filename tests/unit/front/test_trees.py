@@ -1,0 +1,153 @@
+"""Starts that are dicts, lists or modules, and functions that autograd differentiates."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import dualanchor as da
+
+torch = pytest.importorskip("torch")
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+STARTS = {
+    "dict": {"a": np.zeros(2), "b": [np.ones((2, 2)), np.float64(3.0)]},
+    "tuple": (np.zeros(2), np.ones(3)),
+    "named tuple": Pair(np.zeros(2), {"c": np.ones(3)}),
+    "tensors": {"a": torch.zeros(2), "b": (torch.ones(2, 2), torch.tensor(3.0))},
+}
+
+
+def like(tree, leaf):
+    if isinstance(tree, dict):
+        return {key: like(one, leaf) for key, one in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        made = [like(one, leaf) for one in tree]
+        return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
+    return leaf(tree)
+
+
+def leaves(tree):
+    found = []
+    like(tree, found.append)
+    return found
+
+
+@pytest.mark.parametrize("reps", [1, 2])
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_sampler_and_result_have_the_form_of_the_start(start, reps):
+    def sample(x, n, rng):
+        assert type(x) is type(start)
+        return like(x, lambda leaf: leaf - 1)
+
+    result = da.root(sample, start, budget=100, L=1.0, reps=reps)
+    assert type(result.x) is type(start)
+    for found, given in zip(leaves(result.x), leaves(start), strict=True):
+        assert tuple(found.shape) == ((reps,) if reps > 1 else ()) + tuple(given.shape)
+        np.testing.assert_allclose(found, np.ones(found.shape), atol=0.05)
+
+
+def test_samples_themselves_and_starts_from_results():
+    def sample(x, n, rng):
+        return {"a": x["a"] - 1 + rng.normal(size=(n, 2)), "b": 2 * x["b"]}
+
+    first = da.root(sample, {"a": np.zeros(2), "b": np.ones(3)}, budget=2000)
+    second = da.root(sample, first, budget=2000)
+    assert list(second.x) == ["a", "b"]
+    np.testing.assert_allclose(second.x["a"], 1, atol=0.3)
+    assert "a" in str(second)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"a": np.zeros(2)}, r"sample must return a tree like the start.*Got a dict of 'a'.*Return a dict of 'a', 'b'"),
+        ({"a": np.zeros(3), "b": np.zeros(3)}, r"leaves with the shapes of the start.*Got shape \(3,\) for a leaf of"),
+    ],
+)
+def test_another_tree_is_refused(value, message):
+    with pytest.raises(da.errors.OracleError, match=message):
+        da.root(lambda x, n, rng: value, {"a": np.zeros(2), "b": np.ones(3)}, budget=200)
+
+
+def phi(u, v, n, rng):
+    noise = torch.randn(n, 3, generator=rng).mean(0)
+    return u["w"] @ u["w"] / 2 + u["w"] @ (v + noise) - v @ v / 2 + v.sum()
+
+
+def test_a_function_of_both_players_takes_one_backward_pass_per_batch():
+    calls = []
+
+    def counted(u, v, n, rng):
+        calls.append(isinstance(rng, torch.Generator))
+        return phi(u, v, n, rng)
+
+    result = da.saddle(counted, ({"w": torch.ones(3)}, torch.ones(3)), budget=6000, check=False, certificate=False)
+    u, v = result.x
+    np.testing.assert_allclose(u["w"], [-0.5] * 3, atol=0.15)  # u + v = 0, u - v + 1 = 0
+    np.testing.assert_allclose(v, [0.5] * 3, atol=0.15)
+    assert all(calls)
+    again = da.saddle(phi, ({"w": torch.ones(3)}, torch.ones(3)), budget=6000, check=False, certificate=False)
+    assert torch.equal(again.x[1], v)  # the seed decides
+
+
+def test_a_module_is_the_dict_of_its_parameters():
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(3, 1), torch.randn(100, 3)
+    model.bias.requires_grad_(False)
+    y = x @ torch.tensor([[1.0], [-2.0], [0.5]]) + model.bias
+
+    def loss(u, v, n, rng):
+        rows = torch.randint(100, (n,), generator=rng)
+        return (torch.func.functional_call(model, u, x[rows]) - y[rows] - v).square().mean() - 2 * v @ v
+
+    u, _ = da.saddle(loss, (model, torch.zeros(1)), budget=6000).x
+    assert list(u) == ["weight"]
+    np.testing.assert_allclose(u["weight"], [[1.0, -2.0, 0.5]], atol=0.1)
+    model.load_state_dict(u, strict=False)
+
+
+def test_large_tensors_are_printed_short():
+    result = da.root(lambda x, n, rng: x - 1, torch.zeros(100_000), budget=200)
+    tree = da.root(lambda x, n, rng: {"a": x["a"] - 1}, {"a": torch.zeros(100_000)}, budget=200)
+    assert max(len(str(result)), len(str(tree)), len(repr(tree)), len(tree._repr_html_())) < 3000
+
+
+BAD = {
+    "arrays": ((np.ones(3), np.ones(3)), phi, TypeError, "the start must be tensors. Got ndarray. Start from tensors"),
+    "devices": (
+        (torch.ones(3), torch.ones(3, device="meta")), phi, ValueError,
+        "the start must be on one device. Got cpu and meta. Move",
+    ),
+    "no generator": (
+        (torch.ones(3), torch.ones(3)), lambda u, v, n: u @ v, TypeError,
+        r"phi must accept phi\(u, v, n, rng\). Got one with \(u, v, n\). Change its arguments",
+    ),
+    "rows": (
+        (torch.ones(3), torch.ones(3)), lambda u, v, n, rng: u * v, RuntimeError,
+        r"phi must return one number. Got shape \(3,\).*Take the mean",
+    ),
+    "no graph": (
+        (torch.ones(3), torch.ones(3)), lambda u, v, n, rng: torch.tensor(1.0), RuntimeError,
+        "phi must return one number. Got a number without a graph.*Return a tensor made from u and v",
+    ),
+    "batch norm": (
+        (torch.nn.BatchNorm1d(3), torch.ones(3)), phi, ValueError,
+        r"must not depend on the other samples.*Got a module \(BatchNorm1d\) in training mode. Call module.eval",
+    ),
+    "frozen": (
+        (torch.nn.Linear(2, 2).requires_grad_(False), torch.ones(3)), phi, ValueError,
+        r"must have parameters that require gradients. Got a Linear without them. Call requires_grad_\(\)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("start", "function", "error", "message"), BAD.values(), ids=BAD)
+def test_what_cannot_be_differentiated_is_said_in_three_parts(start, function, error, message):
+    with pytest.raises(error, match=f"saddle: .*{message}"):
+        da.saddle(function, start, budget=200)
