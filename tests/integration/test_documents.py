@@ -22,6 +22,7 @@ PAGES = [
     "docs/certificates.md",
     "docs/reproduction.md",
     "docs/arrays.md",
+    "docs/training_loop.md",
     "docs/engines.md",
     "docs/findings.md",
     "docs/explainer.md",

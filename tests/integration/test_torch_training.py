@@ -334,7 +334,7 @@ def test_regularised_steps_are_those_of_the_method():
 
 def test_a_learning_rate_from_a_look_at_batches():
     """The constant of a batch is far below that of its rows: here about 2 against up to 2 * max |x|^2."""
-    model, batches, epochs = regression(), loader(32), 20
+    model, batches, epochs = regression(), loader(32), 60
     before = [p.detach().clone() for p in model.parameters()]
     random = torch.random.get_rng_state()
     few = [batch for _, batch in zip(range(3), batches, strict=False)]
