@@ -169,7 +169,7 @@ for ax, (name, part) in zip(axes, frame.groupby("game", sort=False), strict=True
             ax.loglog(seen.certificate.median(), "--", color=f"C{i}", label="its bound, from plays alone")
     ax.set(title=name, xlabel="plays")
     ax.set_xticks(BUDGETS, [f"{budget:,}" for budget in BUDGETS])
-    ax.minorticks_off()
+    ax.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
 axes[0].set_ylabel("exploitability")
 axes[1].legend(fontsize=8)
 plt.show()

@@ -178,7 +178,7 @@ for i, (method, runs) in enumerate(frame.groupby("method", sort=False)):
         ax.loglog(seen.certificate.median(), "--", color=f"C{i}", label="its certificate")
 ax.set(xlabel="simulated shifts", ylabel="residual (fraction of callers)")
 ax.set_xticks(BUDGETS, [f"{budget:,}" for budget in BUDGETS])
-ax.minorticks_off()
+ax.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
 ax.legend(fontsize=8)
 plt.show()
 
