@@ -191,10 +191,10 @@ frame_online = pd.DataFrame(online, columns=columns)
 print(frame_online.groupby(columns[:3], sort=False).median().to_string(float_format="{:.2g}".format))
 
 # %%
-# One trajectory costs a factor of two to three in accuracy here: consecutive transitions visit the same states, so
-# the point moves together with the state. The certificate is hardly harmed, because at the root temporal differences
-# are martingale differences: their sum along a trajectory has the variance of independent ones. Far from the root,
-# and for chains that mix slowly, that is not so; draw the samples of a certificate from restarts then.
+# One trajectory is less accurate than independent transitions: consecutive transitions visit the same states, so the
+# point moves together with the state. The certificate is hardly harmed, because at the root temporal differences are
+# martingale differences: their sum along a trajectory has the variance of independent ones. Far from the root, and
+# for chains that mix slowly, that is not so; draw the samples of a certificate from restarts then.
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained", sharey=True)
 methods = list(dict.fromkeys(frame.method))
 for axis, setting in zip(axes, ("discounted", "average"), strict=True):
@@ -215,6 +215,6 @@ plt.show()
 # **Where it loses.** LSTD uses every sweep in full and is the most accurate in most cases; it needs a matrix of all
 # pairs of states and its solution, which 500 states allow and a million do not. On CliffWalking rewards of −100 are
 # rare: the certificate stays wide, and where no fall of the residual can be seen the library returns the start and
-# says so (`fall-not-visible`) although better points were at hand; that is what the median of the average reward
-# shows. Averaged TD with the right one of nine steps is as accurate as the library or better; the gain is that no
-# step was tuned, and that there is a bound.
+# says so (`fall-not-visible`) although better points were at hand; in the figure that is the error of 1 at the
+# average reward. Averaged TD with the right one of nine steps is as accurate as the library or better; the gain is
+# that no step was tuned, and that there is a bound.
