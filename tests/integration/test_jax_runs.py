@@ -245,3 +245,15 @@ def test_bad_starts_and_seeds():
             da.saddle(lambda u, v, n, key: u + v, lambda u, v, n, key: u - v, mixed, budget=1_000)
     with pytest.raises(TypeError, match="root: seed must be an integer"):
         da.root(gaussian, jnp.zeros(2), budget=1_000, seed=jax.random.key(0))
+
+
+def test_each_gives_every_sample_a_key_of_its_own():
+    """The variance of a mean of 16 is a sixteenth: within a factor of 1.5 for 400 of them, 5 standard errors."""
+    mean = da.each(lambda x, key: x + jax.random.normal(key, x.shape))
+    oracle = JaxSampler(mean, jnp.zeros(1))
+    assert oracle.function.any_size
+    session = da.Session(oracle, da.Streams(0, np.arange(400), dimension=1))
+    values = np.asarray(session(jnp.zeros((400, 1)), session.draw(16)))
+    assert 1 / 1.5 < 16 * values.var() < 1.5
+    result = da.root(da.each(lambda x, key: x - 1 + jax.random.normal(key, x.shape)), jnp.zeros(2), budget=2_000)
+    np.testing.assert_allclose(result.x, 1.0, atol=0.3)

@@ -560,6 +560,16 @@ def test_python_in_the_page_runs():
     for number, block in enumerate(shown):
         exec(compile(block, f"docs/jax.md, block {number}", "exec"), space)
     assert np.all(space["result"].success)
+    assert space["found"].success
+    for name in ("w", "w_chunked"):  # standard errors are about 0.02
+        np.testing.assert_allclose(np.asarray(space[name]), [1.0, -2.0, 0.5], atol=0.15)
+    X, y, test, wanted = (np.asarray(space[name]) for name in ("X_train", "y_train", "X_test", "y_test"))
+
+    def exact(theta):
+        w = np.linalg.solve(X.T @ X / 40 + np.exp(theta) * np.eye(3), X.T @ y / 40)
+        return np.mean((test @ w - wanted) ** 2)
+
+    assert space["slope"] == pytest.approx((exact(-0.98) - exact(-1.02)) / 0.04, abs=5e-3)
 
 
 @pytest.mark.parametrize("package", ["jax", "optax"])
@@ -575,8 +585,9 @@ def test_the_extra_is_named_when_it_is_missing(package):
     assert "pip install 'dualanchor[jax]'" in run.stdout
 
 
-def test_the_benchmark_gives_its_rows():
-    rows = runpy.run_path(str(ROOT / "benchmarks/optimizers_optax.py"))["rows"](quick=True)
+@pytest.mark.parametrize("script", ["optimizers_optax", "front_jax"])
+def test_the_benchmark_gives_its_rows(script):
+    rows = runpy.run_path(str(ROOT / f"benchmarks/{script}.py"))["rows"](quick=True)
     assert len(rows) == 2
     for row in rows:
         assert set(row) == {"name", "measured", "against", "ratio", "target", "met"}

@@ -144,6 +144,19 @@ class Function:
         return total / n.value
 
 
+def mean_of_each(sample: Any, x: Any, n: Any, key: Any, *args: Any) -> Any:
+    """The mean of n calls of `sample(x, key)`, each with a key of its own; n may be traced."""
+
+    def add(i: Any, total: Any) -> Any:
+        return jax.tree.map(jnp.add, total, sample(x, jax.random.fold_in(key, i), *args))
+
+    start = jax.tree.map(
+        lambda one: jnp.asarray(one, jnp.result_type(one, float)), sample(x, jax.random.fold_in(key, 0), *args)
+    )
+    total = jax.lax.fori_loop(1, jnp.asarray(n, int), add, start)
+    return jax.tree.map(lambda one: one / n, total)
+
+
 def wants_generator(error: BaseException) -> bool:
     """Whether an error is that of a function which took a key for a Generator."""
     return isinstance(error, AttributeError) and error.name is not None and hasattr(np.random.Generator, error.name)

@@ -211,7 +211,11 @@ def each(sample: Callable[[Array, np.random.Generator], Any]) -> Callable[[Array
     """
     check.function(sample, "each: sample", "(x, rng)", 2)
 
-    def mean(x: Array, n: int, rng: np.random.Generator, *args: Any) -> Any:
+    def mean(x: Array, n: int, rng: Any, *args: Any) -> Any:
+        if arrays.is_jax(rng):
+            from dualanchor.oracles.jax_function import mean_of_each
+
+            return mean_of_each(sample, x, n, rng, *args)
         total = sample(x, rng, *args)
         if not arrays.is_foreign(x):
             total = np.asarray(total, dtype=np.result_type(x, np.float32))
