@@ -114,6 +114,7 @@ def test_a_run_in_stages_resumes_from_every_checkpoint(name, copies, tmp_path, m
         assert_same_result(whole, da.solve(problem, IN_STAGES[name], checkpoint=copy, **options))
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 def test_a_request_for_an_accuracy_resumes_from_every_checkpoint(copies, tmp_path):
     """Certificates between stages that are in stages themselves, and corrections that are not."""

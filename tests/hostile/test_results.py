@@ -36,6 +36,7 @@ def warned(result: da.Result) -> bool:
     return any(one.severity is not Severity.NOTE for one in result.findings)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", WRONG)
 def test_no_success_is_false(name: str, hostile_full: bool) -> None:
     chosen = list(campaign.cases("wrong", 2 if hostile_full else 1, [name]))
@@ -46,6 +47,7 @@ def test_no_success_is_false(name: str, hostile_full: bool) -> None:
     assert not above_root_mean_square(outcomes)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", WELL_POSED)
 def test_what_is_well_posed_succeeds(name: str, hostile_full: bool) -> None:
     operator, seeds = WELL_POSED[name], 2 if hostile_full else 1

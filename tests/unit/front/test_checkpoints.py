@@ -69,6 +69,7 @@ KEYWORDS = {
 }
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", KEYWORDS)
 @pytest.mark.slow
 def test_a_call_that_is_killed_anywhere_ends_as_if_undisturbed(name, tmp_path):
@@ -85,6 +86,7 @@ def test_a_call_that_is_killed_anywhere_ends_as_if_undisturbed(name, tmp_path):
         assert again.calls == 1, "one sample shows whether F has changed; nothing is spent again"
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", KEYWORDS)
 @pytest.mark.filterwarnings("ignore::dualanchor.core.errors.AssumptionWarning")
 @pytest.mark.slow
