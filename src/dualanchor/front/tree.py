@@ -68,12 +68,10 @@ def pieces(flat: Array, shapes: Shapes) -> Iterator[Array]:
 
 
 def _has_arrays(start: Sequence[Any]) -> bool:
-    """Whether a list has parts that do not make one array: dicts, arrays of other libraries, different lengths."""
+    """Whether a list has parts that do not make one array: dicts, arrays of other libraries or of different shapes."""
     if any(isinstance(part, Mapping) or arrays.is_foreign(part) for part in start):
         return True
-    return (
-        all(isinstance(part, (np.ndarray, list, tuple)) for part in start) and bool(start) and as_reals(start) is None
-    )
+    return any(isinstance(part, np.ndarray) for part in start) and as_reals(start) is None
 
 
 def _parameters(module: Any, owner: str) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 """S-Dual-OHM as an optimiser of PyTorch, plain and regularised."""
 
-import warnings
 import weakref
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -12,10 +10,11 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 
 from dualanchor.core import check
-from dualanchor.core.errors import ArgumentError, HorizonWarning, explain
+from dualanchor.core.errors import ArgumentError
 from dualanchor.integrations.torch.field import FieldOptimizer, Group, TensorList, stepped, tensors_of
 from dualanchor.integrations.torch.look import steepness
 from dualanchor.integrations.torch.proxes import moved
+from dualanchor.integrations.torch.unfinished import Run
 from dualanchor.methods.dual_ohm import DualOHM
 
 _AUTO, _AUTO_AVERAGED = 0.5, 0.125  # steps times M for lr="auto": curvature biases means, the more the longer steps are
@@ -247,30 +246,9 @@ class DualAnchor(FieldOptimizer):
     def _follow(self) -> None:
         """Have it said if the optimiser is dropped in mid-run."""
         if not hasattr(self, "_run"):
-            self._run = _Run(type(self).__name__)
+            self._run = Run(type(self).__name__)
             weakref.finalize(self, self._run.dropped)
         self._run.groups = self.param_groups
-
-
-class _Run:
-    """Where a run stands, for what is said when its optimiser is gone; `saved`: the k that was last saved."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.saved = name, 0
-        self.warned: set[str] = set()
-        self.groups: list[Group] = []
-
-    def warn(self, rule: str, received: str, remedy: str) -> None:
-        k, total = self.groups[0]["k"], min(group["horizon"] for group in self.groups) - 1
-        text = explain(f"{self.name}: {rule}", f"{received}, after {k} of {total} steps", remedy)
-        warnings.warn(text, HorizonWarning, stacklevel=5)
-
-    def dropped(self) -> None:
-        k = self.groups[0]["k"]
-        if self.saved < k < min(group["horizon"] for group in self.groups) - 1:
-            remedy = "Make total_steps the number of steps taken: less where gradients are accumulated over batches"
-            with suppress(HorizonWarning):  # nobody could catch it here
-                self.warn("the point of a run is the one after its last step", "a run that was dropped", remedy)
 
 
 class RegularisedDualAnchor(DualAnchor):
