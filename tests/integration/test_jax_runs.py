@@ -257,3 +257,27 @@ def test_each_gives_every_sample_a_key_of_its_own():
     assert 1 / 1.5 < 16 * values.var() < 1.5
     result = da.root(da.each(lambda x, key: x - 1 + jax.random.normal(key, x.shape)), jnp.zeros(2), budget=2_000)
     np.testing.assert_allclose(result.x, 1.0, atol=0.3)
+
+
+def test_trees_reach_the_sampler_as_they_are():
+    """Also with gradients, whose dicts `jax.grad` sorts, from a start whose keys are not sorted."""
+
+    def loss(p, shift):
+        return jnp.sum((p["v"] - 2 - shift) ** 2) / 2 + jnp.sum((p["u"][0] - 1) ** 2) / 2
+
+    def sample(p, n, key):
+        return jax.grad(loss)(p, jax.random.normal(key, (3,)) / jnp.sqrt(n))
+
+    result = da.root(sample, {"v": jnp.zeros(3), "u": (jnp.zeros((1, 3)),)}, budget=5_000, L=1.0)
+    assert isinstance(result.x["v"], jax.Array)
+    np.testing.assert_allclose(result.x["v"], 2.0, atol=0.2)
+    np.testing.assert_allclose(result.x["u"][0], np.ones((1, 3)), atol=0.05)
+
+    def grad_u(u, v, n, key):
+        return {"a": u["a"] + v + jax.random.normal(key, (2,)) / jnp.sqrt(n)}
+
+    def grad_v(u, v, n, key):
+        return u["a"] - v + jax.random.normal(key, (2,)) / jnp.sqrt(n)
+
+    u, v = da.saddle(grad_u, grad_v, ({"a": jnp.ones(2)}, jnp.ones(2)), budget=5_000, L=2.0).x
+    assert max(np.abs(u["a"]).max(), np.abs(v).max()) < 0.3

@@ -35,9 +35,9 @@ class Tree:
 
     def flatten(self, value: Any, n: int, owner: str, x: Array) -> Array:
         """What a sampler returned, a mean or n samples in each leaf, as a flat vector of the library of x."""
-        skeleton, leaves = _taken_apart(value)
+        skeleton, leaves = _taken_apart(_in_order_of(self.skeleton, value))
         if skeleton != self.skeleton:
-            rule = f"{owner} must return a tree like the start, with the same keys in the same order"
+            rule = f"{owner} must return a tree like the start, with the same keys"
             raise OracleError(rule, _form(value), f"Return {_form(self.build(x))}")
         return arrays.concatenate([self._leaf(*one, n, owner, x) for one in zip(leaves, self.shapes, strict=True)])
 
@@ -101,6 +101,16 @@ def _taken_apart(value: Any) -> tuple[Any, list[Any]]:
         return len(leaves) - 1
 
     return skeleton(value), leaves
+
+
+def _in_order_of(skeleton: Any, value: Any) -> Any:
+    """A tree with the keys of its dicts in the order of the skeleton: `jax.grad` sorts them."""
+    if isinstance(skeleton, dict) and isinstance(value, Mapping) and value.keys() == skeleton.keys():
+        return {key: _in_order_of(one, value[key]) for key, one in skeleton.items()}
+    if isinstance(skeleton, (list, tuple)) and isinstance(value, (list, tuple)) and len(value) == len(skeleton):
+        made = [_in_order_of(*both) for both in zip(skeleton, value, strict=True)]
+        return made if isinstance(value, list) else _tuple_like(value, made)
+    return value
 
 
 def _with_leaves(skeleton: Any, leaves: list[Array]) -> Any:
