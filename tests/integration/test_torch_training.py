@@ -258,6 +258,7 @@ def test_averages_are_those_of_averaged_model():
     assert mean.n_averaged == total // 2
 
 
+@pytest.mark.slow
 def test_a_player_on_the_simplex_stays_there_and_finds_the_solution():
     """Minimise over u, maximise over q in the simplex: q @ (u - c)^2 / 2 - |q|^2 / 2, by library and optimiser."""
     c = torch.tensor([0.0, 1.0, 4.0])

@@ -53,6 +53,7 @@ def test_the_plan_follows_where_nothing_is_certified_and_little_is_lost():
     assert result.claim.kind in (ClaimKind.THEOREM_RMS, ClaimKind.CERTIFICATE)
 
 
+@pytest.mark.slow
 def test_claims_are_kept_with_noise_that_grows():
     """Fails correct code with a probability of 1e-3."""
     matrix, target = ROWS.T @ ROWS / 400, ROWS.T @ TARGETS / 400

@@ -80,6 +80,7 @@ def phi(u, v, n, rng):
     return u["w"] @ u["w"] / 2 + u["w"] @ (v + noise) - v @ v / 2 + v.sum()
 
 
+@pytest.mark.slow
 def test_a_function_of_both_players_takes_one_backward_pass_per_batch():
     calls = []
 
@@ -96,6 +97,7 @@ def test_a_function_of_both_players_takes_one_backward_pass_per_batch():
     assert torch.equal(again.x[1], v)  # the seed decides
 
 
+@pytest.mark.slow
 def test_a_module_is_the_dict_of_its_parameters():
     torch.manual_seed(0)
     model, x = torch.nn.Linear(3, 1), torch.randn(100, 3)
