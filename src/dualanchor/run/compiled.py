@@ -52,6 +52,8 @@ class _Session(Session):
         self.norm = jnp.zeros(len(x), x.dtype)
 
     def draw(self, size: Any) -> Batch:
+        if isinstance(size, _Sizes):  # a method that draws its batch itself
+            size = size.size(None, None)
         if isinstance(size, Number):
             if not sampler_of(self.oracle).function.any_size:
                 raise OpenError(size.name)
@@ -98,7 +100,7 @@ def _form(method: Method, any_size: bool, known: frozenset[str], numbers: list[A
         sizes = isinstance(value, (list, tuple, Schedule)) and not isinstance(value, (Constant, Paired))
         if isinstance(value, Method):
             value = _form(value, any_size, known, numbers)
-        elif name == "batch_size" and (sizes or (any_size and isinstance(value, int))):
+        elif name == "batch_size" and (sizes or (any_size and isinstance(value, int) and "" not in known)):
             value = (_BATCHES,)
         elif type(value) in (int, float) and name not in known and "" not in known and name != "batch_size":
             numbers.append(value)
