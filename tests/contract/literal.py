@@ -6,7 +6,8 @@ A loop gets the hyper-parameters `m`, the start and `S`, which draws from fresh 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil, sqrt
+from itertools import pairwise
+from math import ceil, inf, sqrt
 from typing import Any
 
 import numpy as np
@@ -196,70 +197,125 @@ def tapered(N: int, total: int) -> list[int]:
 
 
 def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
-    Q, b = m.rounds, m.samples_per_round
+    Q, b, x, y, start, anchor, safe = m.rounds, m.samples_per_round, x0, x0, x0, x0, (x0, 0.0, 0.0)
+    E = Q // 20 if Q >= 200 else 0
+    longest, ceiling, lowest, latest, recent, n, level, gm = m.step_size, inf, inf, inf, inf, 0.0, 0.0, 0 * x0
+    far = squares = path = above = checked = checked_step = 0.0
+    trial, estimated, seen, peaked = False, False, False, 3.0
 
-    def sample(x: Any, size: int = b) -> Any:
+    def sample(point: Any, size: int = b) -> Any:
         nonlocal steps
         if steps == 0:
             raise StopIteration
         steps -= 1
-        return S.F(x, S.draw(size))
+        return S.F(point, S.draw(size))
 
-    def average(x0: Any, rounds: int, memory: Any = None) -> tuple[Any, ...]:
-        """Iterate, points and samples by weight 1, 2, 3, .., the largest distance from the start, and the step."""
-        y, points, samples, far, a = memory or (x0, [], [], 0.0, None)
-        for _ in range(rounds):
-            g = sample(y)
-            points, samples = [*points, y], [*samples, g]
-            output[0] = weighted(points)
-            if len(points) <= 32 or len(points) % 16 == 0:
-                far = max(far, float(np.linalg.norm(y - x0)))
-                cautious = 1.5 * far / sqrt(sum(float(g @ g) for g in samples)) if far > 0 else m.step_size
-                a = min(m.step_size, cautious)
-            y = y - a * g
-        return y, points, samples, far, a
+    def square(v: Any) -> float:
+        return float(v @ v)
 
-    def weighted(values: Any) -> Any:
-        n = len(values)
-        return sum((k + 1) * value for k, value in enumerate(values)) / (n * (n + 1) / 2)
+    def stretch(before: int, rounds: int) -> tuple[Any, ...]:
+        """Where it ends, its points, samples and steps, and r and the sum of squares of the whole run."""
+        z, r, total, points, samples, a, used = y, far, squares, [], [], longest, []
+        for k in range(rounds):
+            g = sample(z)
+            points, samples, total = [*points, z], [*samples, g], total + square(g)
+            if before == 0:
+                output[0] = sum(points) / len(points)
+            if k == 0 or before + k < 16 or (before + k + 1) % 16 == 0:
+                r = max(r, float(np.linalg.norm(z - start)))
+                a = min(longest, 1.5 * r / sqrt(total)) if r > 0 else longest
+            z, used = z - a * g, [*used, a]
+        return z, points, samples, used, r, total
 
-    def drift_and_spread(samples: Any) -> tuple[float, float]:
-        n = len(samples)
-        spread = sum(((k + 1) / (n * (n + 1) / 2)) ** 2 * float(g @ g) for k, g in enumerate(samples))
-        mean = weighted(samples)
-        return float(mean @ mean), spread
+    def after(number: int, rounds: int, ended: tuple[Any, ...]) -> bool:
+        """Everything that follows a stretch; whether samples have settled."""
+        nonlocal x, y, start, anchor, safe, longest, ceiling, lowest, latest, recent, n, level, gm
+        nonlocal far, squares, path, above, checked, checked_step, trial, peaked, seen
+        z, points, samples, used, r, total = ended
+        each, a = [square(g) for g in samples], used[-1]
+        T, length = sum(each) / rounds, sum(step**2 * one for step, one in zip(used, each, strict=True))
+        c = sum(float(g @ h) for g, h in pairwise(samples)) / sum(each)
+        lately = 0.0
+        for k, one in enumerate(each):
+            lately += (one - lately) / min(k + 1, 16)
+        low, signal = sum(each[:4]) / len(each[:4]) if number == 0 else lowest, abs(c) > 0.5
+        many = number == 0 or sum(one > 2 * lowest for one in each) > rounds / 4
+        back = (2 if signal else 8) * low < T and many and (number > 0 or low > 0)
+        low = low or T
+        turned = not back and c < -0.7
+        path, above = path + length, max(above, T)
+        drift, all_drift = square(z - y) / length, square(z - anchor) / path
+        if each and sum(each[:4]) / len(each[:4]) < 2 * T:
+            peaked += (sum(one**2 for one in each) * rounds / sum(each) ** 2 - peaked) / min(8, abs(number) + 1)
+        seen = 5 * peaked < rounds
+        fallen, coherent = seen and above > 4 * T, max(drift, all_drift)
+        if signal:
+            coherent = drift if drift > rounds / 2 else 0.0
+        due, kept = number % 8 == 4, lately < 0.6 * latest
+        alone = T * checked_step < 0.7 * checked * a
+        again = not back and not turned and drift < 0.8 and (kept if trial else due and not alone)
+        settled = not (0.7 * checked > T or again) and 0.7 * level <= T
+        if trial and not kept:
+            wanted = 4 * longest
+        elif fallen:
+            wanted = min(max(1.25 * (1 + all_drift) / 2, 0.5), 2.0) * a
+        else:
+            wanted = min((1 + coherent) / 2, 4.0) * longest if coherent > 2 else longest
+        ceiling = a / 2 if back or turned else 1.1 * ceiling
+        wanted = a / 4 if back else a / 2 if turned else min(wanted, ceiling)
+        wanted = wanted / 4 if again else wanted
+        latest = latest if trial and not kept else T
+        checked, checked_step = (T, a) if due else (checked, checked_step)
+        trial, changed, longest = again, fallen or wanted != longest, wanted
+        path, above = (0.0, 0.0) if changed else (path, above)
+        lowest = min(low, T) if seen else T if number == 0 else low
+        if back and not signal:
+            lowest = max(4 * low, T / 64) if number == 0 else 4 * low
+        y, far, squares = safe if back else (z, r, total)
+        if not back and (1.0 if signal else 1.5) * low >= T:
+            safe = (z, r, total)
+        anchor = y if changed else anchor
+        if back:
+            return settled
+        recent = lately
+        mean, g = sum(points) / rounds, sum(samples) / rounds
+        pooled = (n * level + rounds * T) / (n + rounds)
+        alike = (2.5 * level > T and level < 2.5 * T) or (level > T and not seen)
+        before, now = (pooled if alike else level) / (n or 1.0), (pooled if alike else T) / rounds
+        p, q, mixed = square(gm) + before, square(g) + now, float(gm @ g)
+        w = min(max((p - mixed) / (p + q - 2 * mixed), 0.0), 1.0) if n else 1.0
+        x, gm = x + w * (mean - x), gm + w * (g - gm)
+        n = 1 / ((1 - w) ** 2 / (n or 1.0) + w**2 / rounds)
+        level = n * ((1 - w) ** 2 * before + w**2 * now)
+        if w > 0.9:
+            start, far, squares, safe = y, 0.0, 0.0, (safe[0], 0.0, 0.0)
+        return settled
 
-    def look(x: Any, rounds: int) -> tuple[float, float]:
-        seen = np.array([sample(x) for _ in range(rounds)])
-        variance = float(seen.var(axis=0, ddof=1).sum())
-        return float(seen.mean(axis=0) @ seen.mean(axis=0)) - variance / rounds, variance
-
-    output = [x0]
+    output, left, done, number = [x0], Q - E, 0, 0
     try:
-        if Q < 200:
-            average(x0, Q)
-            return output[0]
-        memory = average(x0, Q // 8)
-        residual, variance = look(output[0], Q // 20)
-        left, start, anew = Q - Q // 8 - Q // 20, x0, residual > variance
-        drift, spread = drift_and_spread(memory[2])
-        if not anew and residual > 3 * (drift + spread):
-            N, x, z = max(2, left // 10), output[0], np.zeros_like(x0)
-            for i, rounds in enumerate(tapered(N, left)):
-                G = sample(x, rounds * b)
-                z = ((N - i - 1) * z - m.step_size * G) / (N - i)
-                x = x - m.step_size * G - z
-                output[0] = x
-            return output[0]
-        if anew:
-            start, memory = output[0], None
-        memory = average(start, left - Q // 20, memory)
-        drift, spread = drift_and_spread(memory[2])
-        if anew or drift > 3 * spread:
-            first, _ = look(output[0], Q // 20 - Q // 40)
-            second, _ = look(memory[0], Q // 40)
-            return memory[0] if second < first else output[0]
-        average(start, Q // 20, memory)
+        while left:
+            rounds = max(16, min(done // 8, left // 4))
+            rounds = rounds if left >= 2 * rounds else left
+            settled = after(number, rounds, stretch(done, rounds))
+            output[0], done, left, number = x, done + rounds, left - rounds, number + 1
+            if left and E and settled and not estimated and Q // 8 <= done <= Q // 2:
+                seen, estimated = np.array([sample(x) for _ in range(E)]), True
+                variance = float(seen.var(axis=0, ddof=1).sum())
+                residual = square(seen.mean(axis=0)) - variance / E
+                if 3 * (square(gm) + level / n) < residual <= variance:
+                    N, z, a = max(2, left // 10), np.zeros_like(x0), min(longest, m.step_size)
+                    for i, several in enumerate(tapered(N, left)):
+                        G = sample(x, several * b)
+                        z = ((N - i - 1) * z - a * G) / (N - i)
+                        x = output[0] = x - a * G - z
+                    return x
+        rest = (0 if estimated else E) + (m.spare if 4 * n < Q else 0)
+        piece = max(16, (E + m.spare) // 6)
+        while rest:
+            rounds = rest if rest < 2 * piece else piece
+            after(-1, rounds, stretch(done, rounds))
+            output[0], rest = x, rest - rounds
+        return y if recent < square(gm) + level / n and seen else x
     except StopIteration:
         pass
     return output[0]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from math import hypot, sqrt
 
+from dualanchor.core import arrays
 from dualanchor.core.method import Method
 from dualanchor.core.schedule import Paired
 from dualanchor.engines import SHARDS
@@ -12,6 +13,7 @@ from dualanchor.methods.auto import LONG, Auto
 from dualanchor.methods.averaged import averaged
 from dualanchor.methods.seg import SEG
 
+_LONG_ON_TENSORS = 10_000  # rounds, whose calls take longer than those of NumPy
 _MUCH_SHORTER = 0.4  # of 1/L: where L is right, calibration finds about a half
 
 
@@ -20,13 +22,13 @@ def default_method(request: Request, evidence: Evidence) -> Callable[[int], Meth
     seen, mirror = evidence.calibration, None if evidence.composite is None else evidence.composite.method
     if mirror is not None:
         evidence.add("mirror-prox")
-        return lambda samples: mirror(_round_size(request, samples))
+        return lambda samples: mirror(_round_size(request, evidence, samples))
     if (M := _lipschitz(request, evidence)) is not None:
         evidence.add("extragradient", reason="seen" if request.M is None else "M-without-mu")
 
         def extragradient(samples: int) -> Method:
             far = seen is not None and seen.residual > seen.sigma * sqrt(samples / 200)
-            both = _round_size(request, samples)
+            both = _round_size(request, evidence, samples)
             if far or samples < 4 * MIN_PILOT_SAMPLES:  # the start counts more than the noise
                 return averaged(SEG(1 / (2 * M), max(1, both // 2)))
             ahead = max(1, both // 4)  # whose noise counts less
@@ -44,7 +46,7 @@ def default_method(request: Request, evidence: Evidence) -> Callable[[int], Meth
         step = step if longest is None or longest >= _MUCH_SHORTER * step else longest
 
     def auto(samples: int) -> Method:
-        size = _round_size(request, samples)
+        size = _round_size(request, evidence, samples)
         return Auto(step, max(1, samples // size), size)
 
     return auto
@@ -66,7 +68,8 @@ def _lipschitz(request: Request, evidence: Evidence) -> float | None:
     return (seen.local_M if request.M is None else request.M) if seen is not None and turning else None
 
 
-def _round_size(request: Request, samples: int) -> int:
+def _round_size(request: Request, evidence: Evidence, samples: int) -> int:
     """Samples of a round: few, so that there are many rounds, but as many as are asked for, and one for every shard."""
     shards = 0 if request.engine is None else min(SHARDS, samples // MIN_PILOT_SAMPLES)
-    return max(1, samples // LONG, shards, min(request.batch or 1, samples))
+    most = request.max_rounds or (_LONG_ON_TENSORS if arrays.is_foreign(evidence.one_x0) else LONG)
+    return max(1, -(-samples // most), shards, min(request.batch or 1, samples))

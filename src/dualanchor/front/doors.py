@@ -31,7 +31,7 @@ def root(
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
-    guarantee: bool | None = None, batch: int | None = None,
+    guarantee: bool | None = None, batch: int | None = None, max_rounds: int | None = None,
     method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
@@ -76,6 +76,8 @@ def root(
     batch : int, optional
         Samples of a round, at least: for samplers that take their time per call rather than per sample, such as those
         on tensors. By default few, so that there are many rounds. Batches of a theorem become multiples of it.
+    max_rounds : int, optional
+        Rounds of the default method, at most: 50,000 by default, 10,000 on tensors. More samples make larger rounds.
     method : "auto", the name of a method, or a Method; the last has batches of its own
     certificate : bool
         Whether to set samples aside for a certificate: a tenth, at least 256 where that can be had.
@@ -110,7 +112,7 @@ def fixed_point(
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = 2.0, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
-    guarantee: bool | None = None, batch: int | None = None,
+    guarantee: bool | None = None, batch: int | None = None, max_rounds: int | None = None,
     method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
@@ -140,7 +142,7 @@ def saddle(
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
-    guarantee: bool | None = None, batch: int | None = None,
+    guarantee: bool | None = None, batch: int | None = None, max_rounds: int | None = None,
     method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
@@ -181,7 +183,7 @@ def inclusion(
     eps: float | None = None, budget: int | None = None, max_samples: int | None = None,
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
-    guarantee: bool | None = None, batch: int | None = None,
+    guarantee: bool | None = None, batch: int | None = None, max_rounds: int | None = None,
     method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,

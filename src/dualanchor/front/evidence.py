@@ -76,6 +76,7 @@ class Evidence:
         self.one_x0 = x0 if x0.ndim == 1 else x0[0]  # (d,), the first of several
         self.fallback = self.one_x0 if composite is None else composite.fallback  # (d,), where runs that diverge return
         self.start: Certificate | None = None  # of the residual there
+        self.start_share = 1 / 3  # of a certificate's samples, where more is to be known of it
 
     def add(self, code: str, **values: Any) -> None:
         """Add a finding."""
@@ -217,11 +218,11 @@ class Evidence:
         return made, replace(result, nfev=result.nfev + evals, draws=result.draws + draws)
 
     def _bound_start_residual(self, samples: int) -> int:
-        """Where calibration says little about the residual at x0, spend a third of a certificate's samples on it.
+        """Where calibration says little about the residual at x0, spend a share of a certificate's samples on it.
 
         Of a finite sum it is computed exactly where the samples pay for a pass there and another one at x.
         """
-        n, start, third = self.oracle.components or inf, self.start, max(MIN_SAMPLES, samples // 3)
+        n, start, third = self.oracle.components or inf, self.start, max(MIN_SAMPLES, int(self.start_share * samples))
         known = start is not None and (start.is_exact or (start.upper < 2 * start.lower and 2 * n > samples))
         if 2 * n <= samples:
             third = max(int(n), MIN_SAMPLES)

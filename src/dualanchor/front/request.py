@@ -27,6 +27,7 @@ _COUNTS: dict[str, tuple[int, float]] = {
     "budget": (1, require.LARGEST_COUNT),
     "max_samples": (1, require.LARGEST_COUNT),
     "batch": (1, require.LARGEST_COUNT),
+    "max_rounds": (1, require.LARGEST_COUNT),
 }
 _COUNTS |= {"seed": (0, inf), "reps": (1, require.MOST_ROWS)}
 
@@ -46,6 +47,7 @@ class Request:
     D: float | None = None
     affine: bool = False
     batch: int | None = None
+    max_rounds: int | None = None
     method: Any = "auto"
     guarantee: bool | None = None
     confidence: float | None = None

@@ -1,7 +1,7 @@
-"""The untuned default: average, estimate the residual at the mean, and continue with what that suggests."""
+"""The untuned default: steps as long as their own samples allow, averaged as far as that pays."""
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,57 +13,21 @@ from dualanchor.core.schedule import Tapered
 from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import Array, IntArray
+from dualanchor.methods.cautious import FALLING, CautiousSteps, begun, judge, least, restart_caution
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.schedules import Setting, tapered_at
 
-SHORT = 200  # rounds below which there is nothing to decide
-LONG = 10_000  # rounds above which samples are taken several at a time
-CAUTION = 1.5  # steps are at most this times distance travelled / root of the sum of squares seen
-_OFTEN, _SELDOM = 32, 16  # the step is updated in each of the first rounds, then in every sixteenth
+SHORT = 200  # rounds below which nothing is spent on an estimate
+LONG = 50_000  # rounds above which samples are taken several at a time
+LEAST = 16  # rounds of a stretch
+_PART, _LEFT = 8, 4  # a stretch has at most this part of the rounds before it, and of those left
+_ALIKE = 2.5  # mean squares that differ by less are put down to chance
+_ANEW = 0.9  # weight of a stretch in the mean: what was before is forgotten, also by caution
+_LATE = 4  # a mean of fewer than this part of the rounds is one of late rounds
 
-AVERAGE, ESTIMATE, CONTINUE, RESTART, DUAL, LAST, MEAN, ITERATE = range(8)
-"""The stages: a first average, the residual at its mean; then continuing it, or a new average, or Dual-OHM; then
-the rest of the average, or the residuals at the mean and at the last iterate, of which the better is returned."""
-
-
-@dataclass(frozen=True)
-class CautiousAverage(Method):
-    r"""Steps :math:`y \leftarrow y - a\,g` with the mean :math:`x = \sum k\,y_k / \sum k` and a cautious step a.
-
-    State: x, y, the start, the weighted mean g of the samples, `spread` :math:`\sum w^2\|g\|^2` with the same weights,
-    `squares` :math:`\sum \|g\|^2`, and `away`, the largest distance from the start. `offset` counts earlier rounds.
-    """
-
-    step_size: Any
-    samples_per_round: int = 1
-    offset: int = 0
-
-    def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
-        return Cost(self.samples_per_round, self.samples_per_round)
-
-    def init(self, x0: Array) -> State:
-        vectors = {name: arrays.copy(x0) for name in ("x", "y", "start")}
-        numbers = {name: arrays.zeros_like(x0[:, 0]) for name in ("spread", "squares", "away")}
-        return State(**vectors, **numbers, g=arrays.zeros_like(x0), step=arrays.zeros_like(x0[:, :1]))
-
-    def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
-        n = k + self.offset + 1
-        G = F.fresh(s.y, self.samples_per_round)
-        square, w = arrays.row_squares(G), 2 / (n + 1)
-        s.x += w * (s.y - s.x)
-        s.g += w * (G - s.g)
-        s.spread = (1 - w) ** 2 * s.spread + w**2 * square
-        s.squares = s.squares + square
-        if n <= _OFTEN or n % _SELDOM == 0:
-            self._set_step(s)
-        s.y -= s.step * G
-
-    def _set_step(self, s: State) -> None:
-        """The smaller of `step_size` and CAUTION r / sqrt(squares), r the largest distance from the start so far."""
-        xp = arrays.namespace(s.x)
-        s.away = xp.maximum(s.away, xp.sqrt(arrays.row_squares(s.y - s.start)))
-        cautious = CAUTION * s.away / xp.sqrt(s.squares + _least(s.x.dtype))
-        s.step = xp.where((s.away > 0) & (cautious < self.step_size), cautious, self.step_size + 0 * cautious)[:, None]
+ESTIMATE, DUAL, EXTRA = (kind << 20 for kind in (1, 2, 3))
+"""Stages beside the stretches, which have numbers from 0: the residual at the mean after stretch j has the number
+ESTIMATE + j, Dual-OHM then DUAL + j; a stretch of n rounds behind all others EXTRA + n."""
 
 
 @dataclass(frozen=True)
@@ -93,29 +57,36 @@ def _squared_residual(s: State, rounds: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Auto(Staged):
-    r"""Averaging with a cautious step, and Dual-OHM where averaging is seen to be biased. Needs only L.
+    r"""Averaged steps of a length found on the way, and Dual-OHM where averaging is seen to be biased.
 
-    A heuristic: on the paper's panels it ends, untuned, below every tuned baseline. Weak where L is far too large.
-    Steps as in Ivgi, Hinder and Carmon 2023, averages as in Polyak and Juditsky 1992.
+    A heuristic: on the paper's panels it ends, untuned, below every tuned baseline; `docs/untuned.md` has more.
+    Averages as in Polyak and Juditsky 1992, caution as in Ivgi, Hinder and Carmon 2023, lengths after Polyak 1987.
 
-    In Q = `rounds` rounds, each the mean of `samples_per_round` samples at one point; if Q < 200 only the first item:
+    In Q = `rounds` rounds, each the mean of `samples_per_round` samples at one point:
 
-    1. Q/8 rounds of :math:`y \leftarrow y - a\,g` with the mean :math:`\bar x = \sum k\,y_k / \sum k`, where
-       :math:`a = \min\{\alpha, 1.5\,r/\sqrt{\sum\|g\|^2}\}`, r the largest distance from the start so far.
-    2. Q/20 rounds at :math:`\bar x` for its squared residual :math:`\rho^2` and the variance :math:`s^2` of a sample.
-    3. If :math:`\rho^2 > s^2`, restart averaging from :math:`\bar x`. Else, if :math:`\rho^2 > 3(\|\sum w g\|^2 +
-       \sum w^2\|g\|^2)`, more than an affine operator allows, Dual-OHM from :math:`\bar x` with tapered batches to the
-       end, N = a tenth of what is left. Else continue averaging.
-    4. After a fresh start, or if :math:`\|\sum w g\|^2 > 3 \sum w^2\|g\|^2` (the mean still drifts), the last Q/20
-       rounds choose the better of mean and last iterate.
+    1. Stretches of steps :math:`y \leftarrow y - a\,g` with :math:`a \le 1.5\,r/\sqrt{\sum\|g\|^2}`, r the
+       largest distance from the start so far: of 16 rounds, later of an eighth of those before, towards the end of a
+       quarter of those left. Each starts where the one before ended, or at an earlier point if samples have grown,
+       and its step depends on what the samples of the one before say: see `methods/cautious.py`.
+    2. The mean :math:`\bar x` of a stretch is added to that of those before with the weight for which
+       :math:`\|\bar g\|^2 + T/n` is smallest, with the mean :math:`\bar g` and the mean square T of the samples;
+       for affine F that is the squared residual, and 2T/n at most more. If it is above 0.9, distances and squares
+       are measured anew.
+    3. After Q/8 rounds, as soon as samples do not become smaller any more and if Q >= 200: Q/20 rounds at
+       :math:`\bar x` for its squared residual :math:`\rho^2` and the variance :math:`s^2`. If :math:`\rho^2 \le s^2`
+       but larger than 3 times what is expected from step 2, Dual-OHM from :math:`\bar x` with tapered batches to the
+       end, N = a tenth of what is left.
+    4. Up to `spare` further rounds if the mean is one of less than Q/4 rounds: the noise vanishes, or is small.
+    5. :math:`\bar x` is returned, or y if the mean square there is below what is expected of :math:`\bar x`.
 
     Guarantee: none, by design; see the certificate of the result, or use `dual-ohm`.
 
     Parameters
     ----------
-    step_size : float, the largest step :math:`\alpha`; 1/L by name
+    step_size : float, the first step :math:`\alpha`; 1/L by name
     rounds : int
-    samples_per_round : int; by name as many as keep the rounds near 10,000
+    samples_per_round : int; by name as many as keep the rounds near 50,000
+    spare : int, 0 by default
 
     Examples
     --------
@@ -128,6 +99,7 @@ class Auto(Staged):
     step_size: Any
     rounds: Any
     samples_per_round: Any = 1
+    spare: Any = 0
 
     id = "auto"
     title = "auto, the untuned default: averaging, or Dual-OHM where that is biased"
@@ -145,89 +117,117 @@ class Auto(Staged):
     @cached_property
     def horizon(self) -> int:
         """One more than the rounds."""
-        return int(self.rounds) + 1
+        return int(self.rounds) + int(self.spare) + 1
 
     @cached_property
-    def lengths(self) -> dict[int, int]:
-        """Rounds of each stage; short runs have one stage only."""
+    def lengths(self) -> list[int]:
+        """Rounds of each stretch."""
+        left, lengths = int(self.rounds) - self.estimate, list[int]()
+        while left > 0:
+            length = max(LEAST, min(sum(lengths) // _PART, left // _LEFT))
+            lengths.append(length if left >= 2 * length else left)
+            left -= lengths[-1]
+        return lengths
+
+    @cached_property
+    def estimate(self) -> int:
+        """Rounds for the residual at the mean; 0 in short runs."""
         Q = int(self.rounds)
-        if Q < SHORT:
-            return {AVERAGE: Q}
-        first, estimate, half = Q // 8, Q // 20, Q // 20 - Q // 40
-        middle = Q - first - 2 * estimate
-        return {
-            AVERAGE: first, ESTIMATE: estimate, CONTINUE: middle, RESTART: middle, DUAL: middle + estimate,
-            LAST: estimate, MEAN: half, ITERATE: estimate - half,
-        }  # fmt: skip
+        return 0 if Q < SHORT else Q // 20
 
     def begin(self, x0: Array) -> State:
-        s = self._average(0).init(x0)
-        return State(**vars(s), score=arrays.zeros_like(s.spread))
+        memory, zeros = begun(self._steps(0).init(x0)), arrays.zeros_like(x0[:, 0])
+        mean = {name: arrays.copy(zeros) for name in ("level", "count", "estimated", "rest")}
+        return State(**vars(memory), x=arrays.copy(x0), g=arrays.zeros_like(x0), **mean)
 
     def stage(self, number: int, memory: State) -> Stage:
-        rounds = self.lengths[number]
-        if number in (ESTIMATE, MEAN, ITERATE):
-            estimate = ResidualEstimate(1.0, self.samples_per_round)
-            return Stage(estimate, estimate.init(memory.y if number == ITERATE else memory.x), rounds)
-        if number == DUAL:
-            dual = self._dual()
+        kind, number = _kind(number)
+        if kind == ESTIMATE:
+            method = ResidualEstimate(1.0, int(self.samples_per_round))
+            return Stage(method, method.init(memory.x), self.estimate)
+        if kind == DUAL:
+            dual = self._dual(memory, sum(self.lengths[number + 1 :]))
             return Stage(dual, dual.init(memory.x), dual.horizon - 1)
-        if number in (AVERAGE, RESTART):
-            method = self._average(0)
-            return Stage(method, method.init(memory.x), rounds)
-        before = (AVERAGE,) if number == CONTINUE else (AVERAGE, CONTINUE)
-        names = vars(self._average(0).init(memory.x))
-        state = State(**{name: arrays.copy(getattr(memory, name)) for name in names})
-        return Stage(self._average(sum(self.lengths[stage] for stage in before)), state, rounds)
+        length = number if kind == EXTRA else self.lengths[number]
+        steps = self._steps(sum(self.lengths if kind == EXTRA else self.lengths[:number]))
+        return Stage(steps, steps.following(memory.y, memory), length)
 
     def choose(self, number: int, memory: State, s: State, F: Session) -> IntArray:
-        if number in (AVERAGE, CONTINUE, RESTART, LAST):
-            vars(memory).update(vars(s))
-        if number == AVERAGE:
-            return self._all(s, ESTIMATE if ESTIMATE in self.lengths else END)
-        if number == ESTIMATE:
-            return self._after_estimate(memory, s)
-        if number == CONTINUE:
-            drifts = arrays.to_host(arrays.row_squares(memory.g) > 3 * memory.spread)
-            return np.where(drifts, MEAN, LAST)
-        if number == RESTART:
-            return self._all(s, MEAN)
-        if number == MEAN:
-            memory.score = _squared_residual(s, self.lengths[MEAN])[0]
-            return self._all(s, ITERATE)
-        if number == ITERATE:
-            better = np.flatnonzero(arrays.to_host(_squared_residual(s, self.lengths[ITERATE])[0] < memory.score))
-            memory.x = arrays.put(memory.x, better, memory.y[better])
-        elif number == DUAL:
+        kind, number = _kind(number)
+        if kind == ESTIMATE:
+            memory.estimated = memory.estimated + 1
+            return np.where(self._biased(memory, s), DUAL + number, number + 1)
+        if kind == DUAL:
             memory.x = s.x
-        return self._all(s, END)
+            return np.full(len(s.x), END)
+        rounds = number if kind == EXTRA else self.lengths[number]
+        back = judge(memory, s, rounds, -1 if kind == EXTRA else number)
+        settled = arrays.to_host((memory.falling == 0) & (s.energy / rounds >= FALLING * memory.level))
+        restart_caution(memory, self._add_to_mean(memory, s, rounds, back) > _ANEW)
+        if kind == EXTRA or number + 1 == len(self.lengths):
+            return self._at_end(memory, last=kind != EXTRA)
+        Q, used = int(self.rounds), sum(self.lengths[: number + 1])
+        wanted = settled & (arrays.to_host(memory.estimated) == 0) & (Q // 8 <= used <= Q // 2) & (self.estimate > 0)
+        return np.where(wanted, ESTIMATE + number, number + 1)
+
+    def _at_end(self, memory: State, last: bool) -> IntArray:
+        """What follows the last stretch, or a later one: rounds that are left, in a few pieces."""
+        if last:
+            late = _LATE * memory.count < int(self.rounds)
+            memory.rest = (1 - memory.estimated) * self.estimate + int(self.spare) * late
+        piece, rest = max(LEAST, (self.estimate + int(self.spare)) // 6), arrays.to_host(memory.rest).astype(int)
+        length = np.where(rest < 2 * piece, rest, piece)
+        memory.rest = memory.rest - arrays.like(length, memory.rest)
+        expected = arrays.row_squares(memory.g) + memory.level / memory.count
+        better = arrays.to_host((memory.recent < expected) & (memory.seen > 0))
+        rows = np.flatnonzero((length == 0) & better)
+        memory.x = arrays.put(memory.x, rows, memory.y[rows])
+        return np.where(length > 0, EXTRA + length, END)
 
     def point(self, number: int, memory: State, s: State) -> Array:
-        return memory.x if number in (ESTIMATE, MEAN, ITERATE) else s.x
+        return s.x if number == 0 or _kind(number)[0] == DUAL else memory.x
 
-    def _after_estimate(self, memory: State, s: State) -> IntArray:
-        residual, variance = _squared_residual(s, self.lengths[ESTIMATE])
-        allowed = 3 * (arrays.row_squares(memory.g) + memory.spread)  # what an affine operator allows
-        above, biased = arrays.to_host(residual > variance), arrays.to_host(residual > allowed)
-        return np.where(above, RESTART, np.where(biased, DUAL, CONTINUE))
+    @staticmethod
+    def _add_to_mean(memory: State, s: State, rounds: int, back: Array) -> Array:
+        """Add the mean of a stretch to that of those before, unless the row has gone back; its weight.
 
-    def _average(self, offset: int) -> CautiousAverage:
-        return CautiousAverage(self.step_size, int(self.samples_per_round), offset)
+        `count` is the number of samples whose plain mean would have as much noise, `level` their mean square. Mean
+        squares that are alike are pooled, so that a stretch does not count more for having missed a rare sample.
+        """
+        xp, T, new = arrays.namespace(s.x), s.energy / rounds, memory.count == 0
+        g, n = s.total / rounds, memory.count + new
+        pooled = (n * memory.level + rounds * T) / (n + rounds)
+        alike = ((memory.level * _ALIKE > T) & (memory.level < _ALIKE * T)) | ((memory.level > T) & (memory.seen == 0))
+        before, now = xp.where(alike, pooled, memory.level) / n, xp.where(alike, pooled, T) / rounds
+        a, b = arrays.row_squares(memory.g) + before, arrays.row_squares(g) + now
+        c = arrays.row_products(memory.g, g)
+        w = xp.clip((a - c) / (a + b - 2 * c + least(s.x.dtype)), 0.0, 1.0)
+        w = xp.where(back, 0 * w, xp.where(new, 0 * w + 1, w))
+        memory.x = memory.x + w[:, None] * (s.x - memory.x)
+        memory.g = memory.g + w[:, None] * (g - memory.g)
+        count = 1 / ((1 - w) ** 2 / n + w**2 / rounds)
+        memory.level = xp.where(back, memory.level, count * ((1 - w) ** 2 * before + w**2 * now))
+        memory.count = xp.where(back, memory.count, count)
+        return w
 
-    def _dual(self) -> DualOHM:
+    def _biased(self, memory: State, s: State) -> Array:
+        """Whether the residual at the mean is below the noise, and larger than an affine operator would allow."""
+        residual, variance = _squared_residual(s, self.estimate)
+        allowed = 3 * (arrays.row_squares(memory.g) + memory.level / memory.count)
+        return arrays.to_host((residual <= variance) & (residual > allowed))
+
+    def _steps(self, offset: int) -> CautiousSteps:
+        return CautiousSteps(self.step_size, int(self.samples_per_round), offset)
+
+    def _dual(self, memory: State, rounds: int) -> DualOHM:
         """Dual-OHM for the rest of the rounds, N a tenth of them, with tapered batches that take all of them."""
-        rounds = self.lengths[DUAL]
         N = max(2, rounds // 10)
         sizes = Tapered(tapered_at(N, rounds, Setting(1.0, 1.0, 1.0)).C).size(np.arange(N - 1), N)
         sizes[-1] += rounds - int(sizes.sum())
-        return DualOHM(self.step_size, N, (int(self.samples_per_round) * sizes).tolist())
-
-    @staticmethod
-    def _all(s: State, number: int) -> IntArray:
-        return np.full(len(s.x), number)
+        step = arrays.namespace(memory.x).clip(memory.longest, 0.0, float(self.step_size))
+        return DualOHM(step, N, (int(self.samples_per_round) * sizes).tolist())
 
 
-@cache
-def _least(dtype: Any) -> float:
-    """A number that makes 0 divisible and changes no other."""
-    return float(np.finfo(arrays.numpy_dtype(dtype)).tiny)
+def _kind(number: int) -> tuple[int, int]:
+    """What kind of stage a number stands for, 0 for a stretch, and which one."""
+    return number >> 20 << 20, number % (1 << 20)

@@ -450,7 +450,7 @@ def test_what_is_printed():
 def test_a_small_budget_that_ends_far_above_its_start_is_no_success(budget):
     sample = Counted(lambda x: 1.5 - 0.5 * x)
     result = da.root(sample, np.zeros(2), budget=budget, L=1.0)
-    assert sample.samples - 1 == result.nfev <= budget  # one to see whether there is no noise, as samples agree
+    assert sample.samples - 1 <= result.nfev <= min(budget, sample.samples)  # one may show that there is no noise
     assert not result.success
     assert codes(result, "warning") == ["residual-grew"]
     fine = da.root(Counted(), np.zeros(2), budget=budget, L=1.0)

@@ -73,7 +73,7 @@ def test_an_inclusion_returns_its_own_start_and_names_its_residual():
     assert good.success
     assert good.certificate.composite
     assert "||F(x) + g|| <=" in repr(good)
-    bad = da.inclusion(Counted(2.0), da.prox.box(-1e6, 1e6), np.zeros(3), budget=200, L=0.02)
+    bad = da.inclusion(Counted(2.0), da.prox.box(-1e6, 1e6), np.zeros(3), budget=100, L=1e-9)
     assert not bad.success
     assert (bad.x == 0).all()
     assert "back-at-start" in codes(bad)

@@ -1,0 +1,210 @@
+"""Stretches of plain steps, after each of which their own samples say how long the next ones are to be."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from dualanchor.core import arrays
+from dualanchor.core.method import Cost, Method, State
+from dualanchor.core.session import Session
+from dualanchor.core.types import Array
+
+CAUTION = 1.5  # steps are at most this times distance travelled / root of the sum of squares seen
+OFTEN, SELDOM = 16, 16  # the step is updated in each of the first rounds, then in every sixteenth
+RECENT = 16  # rounds that the latest mean square is about
+OPENING = 4  # rounds whose samples stand for those at the start
+GREW, NOISE_GREW = 2.0, 8.0  # times the lowest mean square: back; the first where consecutive samples agree
+RARE = 5.0  # rounds, times the mean fourth power over the squared mean square, before samples count as having fallen
+MANY = 0.25  # of the samples: so many have grown where they have, and not a few that are rare
+AGREE, TURNED = 0.5, -0.7  # correlations of consecutive samples: mostly signal; the step is too long
+FORGIVEN = 4.0  # times the lowest: what the mean square may reach next, where noise may have grown
+CALM = 1.5  # times the lowest: a point to go back to
+DRIFT, LONGER = 2.0, 4.0  # squared distance over the sum of squared steps: steps grow; by how much at most
+FALL, BEYOND = 4.0, 1.25  # a fall of the mean square after which the step is fitted; times what is best in mean square
+TRIAL, EVERY, FELL, SHORT = 4.0, 8, 0.6, 0.8  # see `_tried`
+FALLING = 0.7  # times an earlier mean square: samples still become smaller
+RELAX = 1.1  # the ceiling of a step that was too long, after each stretch
+
+WHOLE = ("start", "away", "squares", "longest")
+"""What a stretch passes on to the next one by itself."""
+
+
+@dataclass(frozen=True)
+class CautiousSteps(Method):
+    r"""A stretch of steps :math:`y \leftarrow y - a\,g` with the mean x of their points.
+
+    The step is :math:`a = \min\{\alpha, 1.5\,r/\sqrt{\sum\|g\|^2}\}`, r the largest distance from the start so far.
+    State, for each row: x, y, the `total` of the samples g, their squares summed (`energy`) and lately (`recent`), the
+    sum of :math:`a^2\|g\|^2` (`path`), that of products of consecutive samples (`turning`), how many squares are above
+    `bound` (`large`), the sum of the squares' squares (`fourth`), and `opening`, the mean square at first. Of the whole
+    run: its start, r (`away`), `squares`, and :math:`\alpha` (`longest`). `offset` counts earlier rounds.
+    """
+
+    step_size: Any
+    samples_per_round: int = 1
+    offset: int = 0
+
+    def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
+        return Cost(self.samples_per_round, self.samples_per_round)
+
+    def init(self, x0: Array) -> State:
+        longest, zeros = arrays.zeros_like(x0[:, :1]) + self.step_size, arrays.zeros_like(x0[:, 0])
+        return self.following(x0, State(start=x0, away=zeros, squares=zeros, longest=longest, lowest=zeros))
+
+    @staticmethod
+    def following(y: Array, run: State) -> State:
+        """The state at the beginning of a stretch from y, in a run that has come so far."""
+        nothing, zeros = arrays.zeros_like(y), arrays.zeros_like(y[:, 0])
+        values = {"x": y, "y": y, "total": nothing, "last": nothing, "step": run.longest}
+        values |= dict.fromkeys(("energy", "recent", "path", "turning", "opening", "large", "fourth"), zeros)
+        values |= {name: getattr(run, name) for name in WHOLE} | {"bound": GREW * run.lowest}
+        return State(**{name: arrays.copy(value) for name, value in values.items()})
+
+    def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
+        n = k + self.offset + 1
+        G = F.fresh(s.y, self.samples_per_round)
+        square = arrays.row_squares(G)
+        s.x += (s.y - s.x) / (k + 1)
+        s.total += G
+        s.turning = s.turning + arrays.row_products(G, s.last)
+        s.energy = s.energy + square
+        s.squares = s.squares + square
+        s.large = s.large + (square > s.bound)
+        s.fourth = s.fourth + square**2
+        s.recent = s.recent + (square - s.recent) / min(k + 1, RECENT)
+        if k < OPENING:
+            s.opening = s.opening + (square - s.opening) / (k + 1)
+        if k == 0 or n <= OFTEN or n % SELDOM == 0:
+            self._set_step(s)
+        s.path = s.path + s.step[:, 0] ** 2 * square
+        s.last = G
+        s.y -= s.step * G
+
+    @staticmethod
+    def _set_step(s: State) -> None:
+        xp = arrays.namespace(s.x)
+        s.away = xp.maximum(s.away, xp.sqrt(arrays.row_squares(s.y - s.start)))
+        cautious = CAUTION * s.away / xp.sqrt(s.squares + least(s.x.dtype))
+        s.step = xp.where((s.away > 0) & (cautious < s.longest[:, 0]), cautious, s.longest[:, 0])[:, None]
+
+
+def begun(s: State) -> State:
+    """What `judge` needs to remember of a run, at first; s is the state at the beginning of its first stretch."""
+    zeros, infinite = arrays.zeros_like(s.energy), arrays.zeros_like(s.energy) + np.inf
+    run = {name: getattr(s, name) for name in (*WHOLE, "y")} | {"safe": s.y, "anchor": s.y}
+    numbers = (
+        "safe_away",
+        "safe_squares",
+        "path",
+        "above",
+        "trial",
+        "falling",
+        "checked",
+        "checked_step",
+        "peaked",
+        "seen",
+    )
+    values = run | dict.fromkeys(numbers, zeros) | dict.fromkeys(("lowest", "ceiling", "recent", "latest"), infinite)
+    return State(**{name: arrays.copy(value) for name, value in values.items()})
+
+
+def judge(memory: State, s: State, rounds: int, number: int) -> Array:
+    r"""After stretch `number`: where the next one starts and with which step, in the memory; which rows go back.
+
+    With T the mean square of its samples, c the correlation of consecutive ones, and :math:`\rho = \|y_{end} -
+    y_{start}\|^2/\sum a^2\|g\|^2`, the first of these that holds:
+
+    - T > 8 times the lowest so far, or 2 times if \|c\| > 1/2: back to the last calm point with a/4.
+    - c < -0.7: a/2.
+    - T is a quarter of the largest since the step was last changed: :math:`1.25\,a\,(1 + \rho)/2`, :math:`\rho` over
+      all stretches since then. :math:`a\,(1 + \rho)/2` is Polyak's step if the end is the root.
+    - :math:`\rho > 2`, or half the rounds if \|c\| > 1/2: :math:`a\,(1 + \rho)/2`, at most 4a, and no longer than half
+      of a step that was too long.
+
+    A shorter step is also tried now and then, see `_tried`. All are quotients: no units, no tolerances.
+    """
+    xp = arrays.namespace(s.x)
+    one, tiny = arrays.zeros_like(s.energy) + 1, least(s.x.dtype)
+    T, step, longest = s.energy / rounds, s.step[:, 0], memory.longest[:, 0]
+    lowest = s.opening if number == 0 else memory.lowest
+    signal = abs(s.turning) > AGREE * s.energy
+    seen = _seen(memory, s, T, rounds, number)
+    many = lowest > 0 if number == 0 else s.large > MANY * rounds
+    back = (xp.where(signal, GREW * lowest, NOISE_GREW * lowest) < T) & many
+    lowest = xp.where(lowest > 0, lowest, T)
+    turned = ~back & (s.turning < TURNED * s.energy)
+    memory.path, memory.above = memory.path + s.path, xp.maximum(memory.above, T)
+    drift = arrays.row_squares(s.y - memory.y) / (s.path + tiny)
+    far = arrays.row_squares(s.y - memory.anchor) / (memory.path + tiny)
+    fallen = seen & (memory.above > FALL * T)
+    fitted = xp.clip(BEYOND * (1 + far) / 2, 0.5, 2.0) * step
+    coherent = xp.where(signal, xp.where(drift > rounds / 2, drift, 0 * one), xp.maximum(drift, far))
+    longer = xp.where(coherent > DRIFT, xp.clip((1 + coherent) / 2, 1.0, LONGER), one) * longest
+    ceiling = xp.where(back | turned, step / 2, RELAX * memory.ceiling)
+    trial, kept, again = _tried(memory, s, T, number, ~back & ~turned & (drift < SHORT))
+    wanted = xp.where(trial & ~kept, TRIAL * longest, xp.where(fallen, fitted, longer))
+    wanted = xp.where(back, step / 4, xp.where(turned, step / 2, xp.minimum(wanted, ceiling)))
+    wanted = xp.where(again, wanted / TRIAL, wanted)
+    changed, calm = fallen | (wanted != longest), ~back & (xp.where(signal, lowest, CALM * lowest) >= T)
+    memory.ceiling, memory.longest = ceiling, wanted[:, None]
+    memory.path, memory.above = (xp.where(changed, 0 * one, value) for value in (memory.path, memory.above))
+    forgiven = xp.maximum(FORGIVEN * lowest, T / 64) if number == 0 else FORGIVEN * lowest
+    kept_low = xp.where(seen, xp.minimum(lowest, T), T if number == 0 else lowest)
+    memory.lowest = xp.where(back & ~signal, forgiven, kept_low)
+    for name, now in (("y", s.y), ("away", s.away), ("squares", s.squares)):
+        safe = "safe" if name == "y" else f"safe_{name}"
+        where = (back, calm) if name != "y" else (back[:, None], calm[:, None])
+        setattr(memory, name, xp.where(where[0], getattr(memory, safe), now))
+        setattr(memory, safe, xp.where(where[1], now, getattr(memory, safe)))
+    memory.anchor = xp.where(changed[:, None], memory.y, memory.anchor)
+    memory.recent = xp.where(back, memory.recent, s.recent)
+    return back
+
+
+def _seen(memory: State, s: State, T: Array, rounds: int, number: int) -> Array:
+    """Whether a stretch is long enough to see whether samples have become smaller: not where large ones are rare.
+
+    `peaked` is the mean fourth power over the squared mean square, a mean over stretches within which samples have not
+    become much smaller; 3 at first, as for a Gaussian number.
+    """
+    xp = arrays.namespace(T)
+    peaked, before = s.fourth * rounds / (s.energy**2 + least(T.dtype)), memory.peaked if number else 0 * T + 3
+    level = (s.opening < 2 * T) & (s.energy**2 > 0)
+    memory.peaked = xp.where(level, before + (peaked - before) / min(8, abs(number) + 1), before)
+    seen = RARE * memory.peaked < rounds
+    memory.seen = xp.where(seen, 0 * T + 1, 0 * T)
+    return seen
+
+
+def _tried(memory: State, s: State, T: Array, number: int, steady: Array) -> tuple[Array, Array, Array]:
+    """Whether the stretch was a trial, whether its step is kept, and whether the next one is a trial.
+
+    Every eighth stretch has a quarter of the step, if iterates do not progress (`steady`) and samples have not become
+    smaller by more than the step has. It is kept, and another follows, if samples become smaller: their spread then
+    comes from the steps.
+    """
+    xp = arrays.namespace(T)
+    trial, kept = memory.trial > 0, s.recent < FELL * memory.latest
+    due, step = number % EVERY == EVERY // 2, s.step[:, 0]
+    by_itself = T * memory.checked_step < FALLING * memory.checked * step
+    again = steady & xp.where(trial, kept, ~by_itself & due)
+    memory.falling = xp.where((FALLING * memory.checked > T) | again, 0 * T + 1, 0 * T)
+    memory.checked, memory.checked_step = (T, step) if due else (memory.checked, memory.checked_step)
+    memory.trial, memory.latest = xp.where(again, 0 * T + 1, 0 * T), xp.where(trial & ~kept, memory.latest, T)
+    return trial, kept, again
+
+
+def restart_caution(memory: State, rows: Array) -> None:
+    """Measure distances and squares of some rows (a mask) from where they stand."""
+    xp = arrays.namespace(memory.y)
+    memory.start = xp.where(rows[:, None], memory.y, memory.start)
+    for name in ("away", "squares", "safe_away", "safe_squares"):
+        setattr(memory, name, xp.where(rows, 0 * memory.away, getattr(memory, name)))
+
+
+@cache
+def least(dtype: Any) -> float:
+    """A number that makes 0 divisible and changes no other."""
+    return float(np.finfo(arrays.numpy_dtype(dtype)).tiny)

@@ -1,0 +1,120 @@
+"""What the untuned default promises: no units, no harm from a wrong first step, rare samples, noise that vanishes."""
+
+import numpy as np
+import pytest
+from tests.unit.front.samplers import codes
+
+import dualanchor as da
+from dualanchor.core.errors import ArgumentError
+from dualanchor.methods.auto import Auto
+
+A = np.random.default_rng(3).normal(size=(60, 8))
+B = A @ np.arange(8.0)
+
+
+def rows(scale_F=1.0, scale_x=1.0, root=B):
+    """Row-sampled least squares, with values and points in other units."""
+
+    def sample(x, n, rng):
+        i = rng.integers(0, len(A), n)
+        return scale_F * ((A[i] @ (x / scale_x) - root[i]) @ A[i]) / n
+
+    return sample
+
+
+def final(x, root=B):
+    return np.linalg.norm((A @ x - root) @ A) / len(A)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("c", [2.0**-20, 2.0**20])
+def test_the_units_of_F_do_not_matter(c, known):
+    L = float((A**2).sum(axis=1).max())
+    plain = da.root(rows(), np.ones(8), budget=1500, L=L if known else None)
+    other = da.root(rows(c), np.ones(8), budget=1500, L=c * L if known else None)
+    np.testing.assert_array_equal(other.x, plain.x)
+    assert other.nfev == plain.nfev
+    assert other.success == plain.success
+
+
+@pytest.mark.parametrize("c", [2.0**-20, 2.0**20])
+def test_the_units_of_x_do_not_matter(c):
+    L = float((A**2).sum(axis=1).max())
+    plain, other = (
+        da.solve(
+            da.Problem(da.Sampler(rows(1.0, scale), replayable=True), scale * np.ones(8)),
+            Auto(scale / L, 1500),
+            check=False,
+        )
+        for scale in (1.0, c)
+    )
+    np.testing.assert_array_equal(other.x / c, plain.x)
+
+
+@pytest.mark.parametrize("wrong", [0.01, 100.0])
+def test_a_wrong_first_step_is_corrected_on_the_way(wrong):
+    L = float((A**2).sum(axis=1).max())
+    problem = da.Problem(da.Sampler(rows(), replayable=True), np.ones(8))
+    result = da.solve(problem, Auto(wrong / L, 3000), reps=6, check=False)
+    assert all(final(x) < 1e-6 * final(np.ones(8)) for x in result.x)
+
+
+def test_noise_that_vanishes_lets_the_last_iterate_converge():
+    L = float((A**2).sum(axis=1).max())
+    for known in (L, None):
+        result = da.root(rows(), np.ones(8), budget=3000, L=known)
+        assert result.success
+        assert final(result.x) < 1e-8 * final(np.ones(8))
+
+
+def test_a_flat_start_is_left_behind():
+    def sample(x, n, rng):
+        return np.tanh(10 * (x - 1)) + 0.1 * rng.normal(size=x.shape) / np.sqrt(n)
+
+    for seed in range(4):
+        assert abs(da.root(sample, np.full(1, 30.0), budget=3000, seed=seed).x[0] - 1) < 0.01
+
+
+def test_rare_samples_are_not_taken_for_noise_that_vanishes():
+    def sparse(x, n, rng):
+        return x - 10 * rng.binomial(n, 0.1, size=x.shape) / n
+
+    problem = da.Problem(da.Sampler(sparse, replayable=True), np.zeros(1), constants=da.Constants(L=1.0))
+    x = da.solve(problem, "auto", budget=10_000, reps=20).x
+    assert np.sqrt(np.mean((x - 1) ** 2)) < 4 * 3 / np.sqrt(10_000)
+
+
+def test_max_rounds_makes_larger_rounds():
+    def sample(x, n, rng):
+        sizes.append(n)
+        return x - 1 + rng.normal(size=x.shape) / np.sqrt(n)
+
+    sizes = []
+    result = da.root(sample, np.zeros(2), budget=20_000, L=1.0, max_rounds=500)
+    assert result.nit <= 500
+    assert result.nfev <= 20_000
+    assert "residual-grew" not in codes(result)
+    with pytest.raises(ArgumentError, match="root: max_rounds must be"):
+        da.root(sample, np.zeros(2), budget=8000, max_rounds=0)
+
+
+@pytest.mark.filterwarnings("ignore::dualanchor.core.errors.AssumptionWarning")
+@pytest.mark.parametrize("budget", [100, 300, 2000])
+@pytest.mark.parametrize("factor", [0.01, 1.0, 100.0, None])
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_no_success_at_a_point_that_is_worse_than_the_start(budget, factor, noise):
+    """True residuals are compared; the bends make steps that fit at x0 too long, or too short, at the root."""
+    if factor is None and budget < 128:
+        return
+    turn = np.array([[0.0, 1.0], [-1.0, 0.0]])
+
+    def F(x):
+        return np.tanh(4 * (x - 1)) + turn @ (x - 1)
+
+    def sample(x, n, rng):
+        return F(x) + noise * rng.normal(size=2) / np.sqrt(n)
+
+    for seed in range(6):
+        with np.errstate(all="ignore"):
+            result = da.root(sample, np.zeros(2), budget=budget, L=None if factor is None else 20 * factor, seed=seed)
+        assert not result.success or np.linalg.norm(F(result.x)) <= np.linalg.norm(F(np.zeros(2)))
