@@ -222,15 +222,13 @@ class Evidence:
 
         Of a finite sum it is computed exactly where the samples pay for a pass there and another one at x.
         """
-        n, start, third = self.oracle.components or inf, self.start, max(MIN_SAMPLES, int(self.start_share * samples))
+        n, start, share = self.oracle.components or inf, self.start, max(MIN_SAMPLES, int(self.start_share * samples))
         known = start is not None and (start.is_exact or (start.upper < 2 * start.lower and 2 * n > samples))
-        if 2 * n <= samples:
-            third = max(int(n), MIN_SAMPLES)
-        elif n <= samples:  # of which n are for x
-            third = min(third, samples - int(n))
-        if known or samples < 2 * MIN_SAMPLES or third < MIN_SAMPLES:
+        if n <= samples:  # of which n are for x
+            share = max(int(n), MIN_SAMPLES) if 2 * n <= samples else min(share, samples - int(n))
+        if known or samples < 2 * MIN_SAMPLES or share < MIN_SAMPLES:
             return 0
-        made = self.certify_start(third)  # where noise may be unseen, what is seen will do to compare with
+        made = self.certify_start(share)  # where noise may be unseen, what is seen will do to compare with
         self.start = replace(made, upper=made.residual) if inf > made.residual > 0 == made.sigma else made
         return int(made.samples)
 
