@@ -105,7 +105,9 @@ class UntilCorrected(UntilCertified):
 
     def _worth_another(self, rows: Rows, samples: int, memory: State, F: Session) -> tuple[Rows, IntArray]:
         rows, counts = super()._worth_another(rows, samples, memory, F)
-        plain = (memory.tries[rows] >= _TRIES) | (memory.noise[rows] == 0)  # corrections fail, or have no noise to go by
+        plain = (memory.tries[rows] >= _TRIES) | (
+            memory.noise[rows] == 0
+        )  # corrections fail, or have no noise to go by
         return rows[plain], counts[plain]
 
     def _deltas(self, tries: int, tests: int) -> tuple[float, float]:
