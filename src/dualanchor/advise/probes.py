@@ -154,7 +154,8 @@ class Probe:
             self.F.streams.position = position
             singles.append(self.F.draw(1))
             self.F.streams.position, self.F.draws = after, draws  # the single sample is not a fresh one
-        return np.concatenate([self._samples([self._start], batches) for batches in (singles, means)])
+        at_means, at_singles = (self._samples([self._start], batches) for batches in (means, singles))
+        return np.concatenate([at_singles, at_means])
 
     def point(self, direction: Array, distance: float) -> tuple[Array, Array]:
         """A point in this direction as the oracle takes it, or one within the domain, and its offset from x0."""
