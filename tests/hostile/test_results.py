@@ -181,8 +181,8 @@ def test_a_diverging_run_returns_a_point_it_can_vouch_for() -> None:
     assert not result.success
     assert truth(operator, result.x) <= 1.2 * truth(operator, operator.x0)
     assert np.isfinite(result.residual)
-    assert any("step" in one.values for one in result.findings if one.severity is not Severity.NOTE)
-    assert result.nfev < 10_000
+    assert {"residual-grew", "diverged"} & set(codes(result))
+    assert "not-monotone" in codes(result)
 
 
 @pytest.mark.parametrize("L", [1.0, None])

@@ -13,6 +13,7 @@ from dualanchor.core import arrays
 from dualanchor.core.claim import Claim
 from dualanchor.core.method import Method
 from dualanchor.core.result import Result, Status
+from dualanchor.engines import SHARDS
 from dualanchor.front.corrected import UntilCorrected
 from dualanchor.front.default import default_method
 from dualanchor.front.judge import certified_claim
@@ -63,7 +64,7 @@ def certified_before_plan(route: Route, last: int, chosen: Plan, claim: Claim) -
     most = evidence.evals + samples + chosen.samples + last
     evidence.add("route-certified-first", samples=samples, expected=min(_expected(route), most), most=most)
     stages = _stages(route, default_method(route.request, evidence), samples, chosen)
-    result = route.run(stages, budget=samples + chosen.samples, record=0)
+    result = route.run(stages, budget=2 * samples + chosen.samples, record=0)  # the stages have a limit of their own
     planned = result.state["planned"].astype(bool)
     if not planned.any():
         return _judged(route, result, chosen)
@@ -91,16 +92,12 @@ def _stages(
     repeats = route.oracle.replayable if pilot is None else pilot.replayable
     corrected = corrected and bool(repeats) and (route.composite is None or route.composite.method is None)
     assert request.eps is not None
-    kind = UntilCorrected if corrected else UntilCertified
-    return kind(
-        method,
-        request.eps,
-        request.level,
-        limit,
-        start=lambda rows: arrays.tile(start, rows),
-        sigma=request.sigma,
-        plan=chosen,
-    )
+    given: dict[str, Any] = {"start": lambda rows: arrays.tile(start, rows), "sigma": request.sigma, "plan": chosen}
+    if not corrected:
+        return UntilCertified(method, request.eps, request.level, limit, **given)
+    given["batch"] = max(request.batch or 1, 1 if request.engine is None else SHARDS)
+    given["noise_at_start"] = 0.0 if pilot is None else float(pilot.sigma)
+    return UntilCorrected(method, request.eps, request.level, limit, **given)
 
 
 def _judged(route: Route, result: Result, chosen: Plan | None = None) -> Result:

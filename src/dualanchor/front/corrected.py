@@ -13,7 +13,7 @@ from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage
 from dualanchor.core.streams import per_row
 from dualanchor.core.types import Array, IntArray, Rows
-from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE, UntilCertified, alike, mask_of, rounded_up
+from dualanchor.front.stages import FIRST_STAGE, UntilCertified, alike, mask_of, rounded_up
 from dualanchor.methods.svrg import Epoch, step_from
 from dualanchor.theory.confidence import Deviation
 
@@ -27,10 +27,11 @@ _SHARE = 4  # samples of an estimate for one of the stage before it
 _LOOK = 16  # samples of a stage for one of the look after it
 _PAIRS = 64  # at least
 _TRIES = 3
+_FORGOTTEN = 0.9  # of the noise seen before: at least so much is believed to be there, until more samples say otherwise
 _FELL = 0.7  # of the size before an epoch: another one is worth it
 _MARGIN = 1.05
 _UNLIKELY, _UNLIKELY_PAIRS = 1.5, 4.0  # the square of a norm that noise hardly exceeds, over its mean: a first guess
-_CONFIRMED, _FIRST, _LATER = 0.1, 0.72, 0.2  # parts of the failure probability: looks; first estimate; each later one
+_CONFIRMED, _FIRST, _LATER = 0.2, 0.64, 0.2  # parts of the failure probability: looks; first estimate; each later one
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class UntilCorrected(UntilCertified):
     """
 
     batch: int = 1  # samples of a step of an epoch
+    noise_at_start: float = 0.0  # as calibration saw it
 
     def begin(self, x0: Array) -> State:
         vectors = {name: arrays.copy(x0) for name in ("anchor", "value", "before")}
@@ -52,8 +54,9 @@ class UntilCorrected(UntilCertified):
             name: np.zeros(len(x0), np.int64)
             for name in ("tries", "confirmed", "estimated", "groups", "corrected", "length", "pairs")
         }
-        step = arrays.zeros_like(x0[:, :1])
-        return State(**vars(super().begin(x0)), **vectors, **numbers, **counts, step=step)
+        memory = State(**vars(super().begin(x0)), **vectors, **numbers, **counts, step=arrays.zeros_like(x0[:, :1]))
+        memory.noise[:] = self.noise_at_start
+        return memory
 
     def stage(self, number: int, memory: State) -> Stage:
         if not _EPOCH <= number < 2 * _EPOCH:
@@ -68,7 +71,8 @@ class UntilCorrected(UntilCertified):
         numbers = super()._next(number, memory, s, F)
         needed = self._needed(memory)
         near = (memory.last <= _NEAR * self.eps) & (number * _SHARE >= needed) & (memory.noise > 0)
-        affordable = per_row(F.evals, len(needed)) + 1.5 * needed <= self.limit
+        spent = per_row(F.evals, len(needed))
+        affordable = spent + self._price(needed, 0) <= self.limit
         rows = np.flatnonzero((memory.upper > self.eps) & near & affordable & (memory.tries < _TRIES) & (number > 0))
         if rows.size:
             moved = estimate(F.at(mask_of(rows, len(needed))), memory.x[rows], _PAIRS, memory.before[rows])
@@ -76,17 +80,27 @@ class UntilCorrected(UntilCertified):
             noise = shrunk * np.sqrt(_PAIRS * moved.deviation.trace)
             memory.pairs[rows] = np.ceil(_UNLIKELY_PAIRS * (noise / (_PAIR_ERROR * self.eps)) ** 2)
             few = _MOST_PAIRS * memory.pairs[rows] <= needed[rows]
+            few &= spent[rows] + self._price(needed[rows], memory.pairs[rows]) <= self.limit
             rows = rows[few]
         if number:
             memory.before, memory.length[:] = arrays.copy(memory.x), number
         if rows.size:
             self._anchor(rows, rounded_up(needed[rows]), memory, F)
             numbers[rows] = _EPOCH + self._first_steps(memory)[rows]
-        return numbers
+        others = np.flatnonzero((numbers != END) & (number * _SHARE >= needed) & (memory.noise > 0) & (number > 0))
+        others = np.setdiff1d(others, rows)
+        self._certify_as_they_are(others, number, memory, F)
+        numbers[others] = self._following(memory, F)[others]
+        return np.where(memory.upper > self.eps, numbers, END)
 
     def _first_steps(self, memory: State) -> IntArray:
         """Steps of the first epoch after an estimate; the second has twice as many, and so on."""
         return np.maximum(_SHORTEST_EPOCH, rounded_up(np.maximum(1, memory.estimated / (_EPOCH_SHARE * self.batch))))
+
+    def _price(self, samples: Array, pairs: Any) -> Array:
+        """Evaluations that an estimate, its first epoch and the pairs after it take at most; counts are rounded up."""
+        pairs = 2 * _PAIRS + 2.5 * np.maximum(_PAIRS, pairs)
+        return 1.3 * samples + 2.5 * np.maximum(_SHORTEST_EPOCH * self.batch, samples / _EPOCH_SHARE) + pairs
 
     def _needed(self, memory: State) -> Array:
         """Samples of an estimate whose error is as small as it must be, by the noise seen last."""
@@ -105,10 +119,17 @@ class UntilCorrected(UntilCertified):
 
     def _worth_another(self, rows: Rows, samples: int, memory: State, F: Session) -> tuple[Rows, IntArray]:
         rows, counts = super()._worth_another(rows, samples, memory, F)
-        plain = (memory.tries[rows] >= _TRIES) | (
-            memory.noise[rows] == 0
-        )  # corrections fail, or have no noise to go by
+        plain = memory.noise[rows] == 0  # nothing to correct by
         return rows[plain], counts[plain]
+
+    def _certify_as_they_are(self, rows: Rows, number: int, memory: State, F: Session) -> None:
+        """Certify the points of some rows, which are not corrected, as `UntilCertified` does."""
+        samples = max(_PAIRS, number // _SHARE)
+        rows = rows[per_row(F.evals, len(memory.upper))[rows] + samples <= self.limit]
+        self._certify(rows, samples, memory, F)
+        again = rows[memory.upper[rows] > self.eps]
+        for some, count in alike(*super()._worth_another(again, samples, memory, F)):
+            self._certify(some, count, memory, F)
 
     def _deltas(self, tries: int, tests: int) -> tuple[float, float]:
         """The failure probabilities of an estimate and of the test by pairs that follows so many others."""
@@ -121,7 +142,10 @@ class UntilCorrected(UntilCertified):
         memory.estimated[rows] = 0
         self._add(rows, counts, memory, F)
         more = self._short(rows, _ERROR * self.eps, memory)
-        affordable = per_row(F.evals, len(memory.upper))[rows] + 1.2 * more <= self.limit
+        spent = per_row(F.evals, len(memory.upper))[rows]
+        affordable = spent + self._price(memory.estimated[rows] + 1.1 * more, memory.pairs[rows]) <= (
+            self.limit + memory.estimated[rows]
+        )
         some = (more >= _PAIRS) & affordable
         self._add(rows[some], rounded_up(_MARGIN * more[some]), memory, F)
         memory.step = arrays.put(memory.step, rows, float(np.max(self.method(FIRST_STAGE).step_size)))
@@ -168,7 +192,7 @@ class UntilCorrected(UntilCertified):
         with np.errstate(divide="ignore", invalid="ignore"):
             more = pairs * (missing / (self.eps - memory.error - sizes)) ** 2  # where only the pairs are too few
         worth = (memory.upper > self.eps) & (sizes + memory.error < self.eps) & (2 * more <= memory.estimated)
-        worth &= per_row(F.evals, total) + 4 * more <= self.limit
+        worth &= per_row(F.evals, total) + 4 * np.maximum(more, pairs) <= self.limit
         if (rows := np.flatnonzero(worth)).size:
             sizes[rows] = self._confirm(rows, rounded_up(1.5 * np.maximum(more, pairs)), x, memory, F)[0][rows]
         fell, better = sizes < _FELL * memory.size, np.flatnonzero(sizes < memory.size)
@@ -177,16 +201,15 @@ class UntilCorrected(UntilCertified):
         spent, next_price = per_row(F.evals, total), 4 * steps * self.batch
         again = (fell | ~arrays.to_host(moved)[:, 0]) & (next_price <= memory.estimated)
         again &= spent + next_price + 2 * pairs <= self.limit
-        lengths = self._lengths(memory, F.evals)
-        payable = (lengths >= SHORTEST_STAGE) & (4 * lengths >= self._wanted(memory))
-        following = np.where(again, _EPOCH + 2 * steps, np.where(payable, lengths, END))
+        following = np.where(again, _EPOCH + 2 * steps, self._following(memory, F))
         stopped = np.flatnonzero(~again & (memory.upper > self.eps))
         memory.tries[stopped] += 1
         rows = stopped[(sizes[stopped] <= 0.3 * self.eps) & (missing[stopped] <= 0.3 * self.eps)]
         rows = rows[memory.tries[rows] < _TRIES]
         if rows.size:  # as near as this, a better estimate is all that is missing
             more = np.maximum(self._short(rows, 0.75 * self.eps, memory), memory.estimated[rows] / 4)
-            affordable = (spent[rows] + 1.5 * more <= self.limit) & (more <= 2 * memory.estimated[rows])
+            price = self._price(more, memory.estimated[rows] / 2) + 2 * steps * self.batch
+            affordable = (spent[rows] + price <= self.limit) & (more <= 2 * memory.estimated[rows])
             rows, more = rows[affordable], more[affordable]
             factor = np.maximum(1, missing[rows] / (_PAIR_ERROR * self.eps)) ** 2
             memory.pairs[rows] = np.minimum(pairs[rows] * factor, memory.estimated[rows] / 2)
@@ -233,6 +256,13 @@ class UntilCorrected(UntilCertified):
         memory.exact[better] = 0
 
     def _certify(self, rows: Rows, samples: int, memory: State, F: Session) -> None:
-        before = memory.upper.copy()
+        before, noise = memory.upper.copy(), memory.noise.copy()
         super()._certify(rows, samples, memory, F)
-        memory.corrected[memory.upper < before] = 0
+        better = memory.upper < before
+        memory.corrected[better] = 0
+        # Noise that was seen and is not seen any more may be rare: it is believed to be there for a while.
+        memory.noise[rows] = np.fmax(memory.noise[rows], _FORGOTTEN * noise[rows])
+        hidden = better & (memory.exact == 0) & (memory.sigma < memory.noise / 2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            allowed = memory.residual + 2 * memory.noise / np.sqrt(memory.used)
+        memory.upper = np.where(hidden, np.fmax(memory.upper, allowed), memory.upper)

@@ -310,7 +310,7 @@ class Route:
         return two_passes_at_most(self.oracle, certificate_share(samples)) if self.request.certificate else 0
 
     def _certificate_beside(self, chosen: Plan) -> int:
-        share = max(256, chosen.samples // 20)
+        share = max(256, chosen.samples // (20 if self.request.guarantee else 40))
         return two_passes_at_most(self.oracle, share) if self.request.certificate else 0
 
 

@@ -107,6 +107,10 @@ class UntilCertified(Staged):
         worse = np.flatnonzero(memory.last > memory.upper)
         memory.x = arrays.put(memory.x, worse, memory.best[worse]) if worse.size else memory.x
         memory.x = memory.x if number else s.x
+        return self._following(memory, F)
+
+    def _following(self, memory: State, F: Session) -> IntArray:
+        """The length of each row's next stage, END where it is certified or cannot pay for one."""
         lengths = self._lengths(memory, F.evals)
         payable = (lengths >= SHORTEST_STAGE) & (4 * lengths >= self._wanted(memory))
         return np.where((memory.upper > self.eps) & payable, lengths, END)

@@ -174,7 +174,8 @@ class Auto(Staged):
         """What follows the last stretch, or a later one: rounds that are left, in a few pieces."""
         if last:
             late = _LATE * memory.count < int(self.rounds)
-            memory.rest = (1 - memory.estimated) * self.estimate + int(self.spare) * late
+            rest = (1 - memory.estimated) * self.estimate
+            memory.rest = arrays.namespace(rest).where(late, rest + int(self.spare), rest)
         piece, rest = max(LEAST, (self.estimate + int(self.spare)) // 6), arrays.to_host(memory.rest).astype(int)
         length = np.where(rest < 2 * piece, rest, piece)
         memory.rest = memory.rest - arrays.like(length, memory.rest)

@@ -25,6 +25,7 @@ DRIFT, LONGER = 2.0, 4.0  # squared distance over the sum of squared steps: step
 FALL, BEYOND = 4.0, 1.25  # a fall of the mean square after which the step is fitted; times what is best in mean square
 TRIAL, EVERY, FELL, SHORT = 4.0, 8, 0.6, 0.8  # see `_tried`
 FALLING = 0.7  # times an earlier mean square: samples still become smaller
+MOST = 1e6  # times the first step: where F does not change, x would else go on until only rounding is left
 RELAX = 1.1  # the ceiling of a step that was too long, after each stretch
 
 WHOLE = ("start", "away", "squares", "longest")
@@ -93,7 +94,7 @@ class CautiousSteps(Method):
 def begun(s: State) -> State:
     """What `judge` needs to remember of a run, at first; s is the state at the beginning of its first stretch."""
     zeros, infinite = arrays.zeros_like(s.energy), arrays.zeros_like(s.energy) + np.inf
-    run = {name: getattr(s, name) for name in (*WHOLE, "y")} | {"safe": s.y, "anchor": s.y}
+    run = {name: getattr(s, name) for name in (*WHOLE, "y")} | {"safe": s.y, "anchor": s.y, "first": s.longest}
     numbers = (
         "safe_away",
         "safe_squares",
@@ -105,6 +106,7 @@ def begun(s: State) -> State:
         "checked_step",
         "peaked",
         "seen",
+        "backed",
     )
     values = run | dict.fromkeys(numbers, zeros) | dict.fromkeys(("lowest", "ceiling", "recent", "latest"), infinite)
     return State(**{name: arrays.copy(value) for name, value in values.items()})
@@ -116,7 +118,8 @@ def judge(memory: State, s: State, rounds: int, number: int) -> Array:
     With T the mean square of its samples, c the correlation of consecutive ones, and :math:`\rho = \|y_{end} -
     y_{start}\|^2/\sum a^2\|g\|^2`, the first of these that holds:
 
-    - T > 8 times the lowest so far, or 2 times if \|c\| > 1/2: back to the last calm point with a/4.
+    - T > 8 times the lowest so far, or 2 times if \|c\| > 1/2: back to the last calm point with a/4. If samples are no
+      smaller there at first, the lowest was too low, by chance, and becomes what they are.
     - c < -0.7: a/2.
     - T is a quarter of the largest since the step was last changed: :math:`1.25\,a\,(1 + \rho)/2`, :math:`\rho` over
       all stretches since then. :math:`a\,(1 + \rho)/2` is Polyak's step if the end is the root.
@@ -129,6 +132,7 @@ def judge(memory: State, s: State, rounds: int, number: int) -> Array:
     one, tiny = arrays.zeros_like(s.energy) + 1, least(s.x.dtype)
     T, step, longest = s.energy / rounds, s.step[:, 0], memory.longest[:, 0]
     lowest = s.opening if number == 0 else memory.lowest
+    lowest = xp.where(memory.backed > 0, xp.maximum(lowest, s.opening), lowest)  # at a calm point: it was too low
     signal = abs(s.turning) > AGREE * s.energy
     seen = _seen(memory, s, T, rounds, number)
     many = lowest > 0 if number == 0 else s.large > MANY * rounds
@@ -146,7 +150,7 @@ def judge(memory: State, s: State, rounds: int, number: int) -> Array:
     trial, kept, again = _tried(memory, s, T, number, ~back & ~turned & (drift < SHORT))
     wanted = xp.where(trial & ~kept, TRIAL * longest, xp.where(fallen, fitted, longer))
     wanted = xp.where(back, step / 4, xp.where(turned, step / 2, xp.minimum(wanted, ceiling)))
-    wanted = xp.where(again, wanted / TRIAL, wanted)
+    wanted = xp.minimum(xp.where(again, wanted / TRIAL, wanted), MOST * memory.first[:, 0])
     changed, calm = fallen | (wanted != longest), ~back & (xp.where(signal, lowest, CALM * lowest) >= T)
     memory.ceiling, memory.longest = ceiling, wanted[:, None]
     memory.path, memory.above = (xp.where(changed, 0 * one, value) for value in (memory.path, memory.above))
@@ -160,6 +164,7 @@ def judge(memory: State, s: State, rounds: int, number: int) -> Array:
         setattr(memory, safe, xp.where(where[1], now, getattr(memory, safe)))
     memory.anchor = xp.where(changed[:, None], memory.y, memory.anchor)
     memory.recent = xp.where(back, memory.recent, s.recent)
+    memory.backed = xp.where(back, one, 0 * one)
     return back
 
 

@@ -76,3 +76,41 @@ def test_samples_that_do_not_repeat_are_certified_as_before():
     result = da.root(own_noise, np.zeros(10), eps=0.2)
     assert result.success
     assert result.certificate.rule == "min"
+
+
+def test_noise_that_was_seen_is_not_forgotten_at_once():
+    """Jumps in one sample of fifty; fails correct code with a probability of 1e-3."""
+
+    def jumps(x, n, rng):
+        return x - 1 + 7 * (rng.binomial(n, 0.02, size=1) / n - 0.02) + 0.1 * rng.normal(size=1) / np.sqrt(n)
+
+    results = [da.root(jumps, [0.0], eps=0.1, seed=seed) for seed in range(30)]
+    wrong = sum(bool(result.success) and abs(result.x[0] - 1) > 0.1 for result in results)
+    assert wrong <= binom.ppf(1 - 1e-3, 30, 0.05)
+
+
+def test_pairs_that_differ_by_jumps_are_not_relied_on():
+    def simulate(x, rng):
+        return 20 - rng.poisson(40 * np.exp(-x))
+
+    result = da.root(da.each(simulate), 0.2, eps=0.5, seed=1)
+    assert result.success
+    assert result.nfev < 30_000
+
+
+@pytest.mark.parametrize("limit", [500, 747, 1630, 2500])
+def test_max_samples_is_not_exceeded(limit):
+    def growing(x, n, rng):
+        return (x - 1) * (1 + rng.normal(size=1) / np.sqrt(n)) + rng.normal(size=1) / np.sqrt(n)
+
+    assert all(da.root(growing, [0.0], eps=0.1, max_samples=limit, seed=seed).nfev <= limit for seed in range(5))
+
+
+def test_a_plan_is_not_cut_short_by_what_was_tried_before_it():
+    def sample(x, n, rng):
+        return np.array([1.0, 0.5, 0.2]) * (x - 1) + rng.normal(size=3) / np.sqrt(n)
+
+    given = {"eps": 0.1, "L": 1.0, "sigma": 1.8, "D": 2.0, "batch": 64}
+    results = [da.root(sample, np.zeros(3), seed=seed, **given) for seed in range(8)]
+    assert all(result.success for result in results)
+    assert all(result.nfev <= 1.15 * result.plan.samples for result in results)
