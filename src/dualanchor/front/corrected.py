@@ -142,12 +142,11 @@ class UntilCorrected(UntilCertified):
         memory.estimated[rows] = 0
         self._add(rows, counts, memory, F)
         more = self._short(rows, _ERROR * self.eps, memory)
-        spent = per_row(F.evals, len(memory.upper))[rows]
-        affordable = spent + self._price(memory.estimated[rows] + 1.1 * more, memory.pairs[rows]) <= (
-            self.limit + memory.estimated[rows]
-        )
-        some = (more >= _PAIRS) & affordable
-        self._add(rows[some], rounded_up(_MARGIN * more[some]), memory, F)
+        counts = rounded_up(np.maximum(1, _MARGIN * more))
+        spent, rest = per_row(F.evals, len(memory.upper))[rows], self._price(0 * more, memory.pairs[rows]) - 2 * _PAIRS
+        rest = np.maximum(rest, rest + 2.5 * (memory.estimated[rows] + counts) / _EPOCH_SHARE - 2.5 * _SHORTEST_EPOCH)
+        some = (more >= _PAIRS) & (spent + counts + rest <= self.limit)
+        self._add(rows[some], counts[some], memory, F)
         memory.step = arrays.put(memory.step, rows, float(np.max(self.method(FIRST_STAGE).step_size)))
         memory.size[rows] = arrays.row_norms(memory.value)[rows]
 
