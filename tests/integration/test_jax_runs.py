@@ -49,10 +49,15 @@ def listed(x, n, key):
     return jnp.asarray(A, x.dtype) @ x - jnp.asarray(B, x.dtype) + jax.random.normal(key, (n, 2))
 
 
+def refused():
+    """What could not be compiled so far."""
+    return {kind for kind, known in compiled._KNOWN.items() if known is None}
+
+
 @pytest.mark.parametrize("entry", [one for one in da.list_methods() if one.id not in FULL_PASS], ids=lambda one: one.id)
 @pytest.mark.parametrize(("x64", "tolerance"), [(True, 1e-12), (False, 1e-5)], ids=["double", "single"])
 def test_every_method_computes_the_same_as_in_numpy(entry, x64, tolerance):
-    dtype = np.float64 if x64 else np.float32
+    dtype, before = np.float64 if x64 else np.float32, refused()
     options = {"budget": 2000, "check": False, "reps": 2}
     expected = da.solve(da.Problem(Written(), np.zeros(2, dtype), constants=CONSTANTS), entry.id, **options)
     with jax.enable_x64(x64):
@@ -65,12 +70,12 @@ def test_every_method_computes_the_same_as_in_numpy(entry, x64, tolerance):
     np.testing.assert_allclose(found.x, expected.x, rtol=0, atol=tolerance)
     for name in ("nit", "nfev", "draws", "status"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    refused = {kind[0][0].__name__ for kind, known in compiled._KNOWN.items() if known is None}
-    assert refused <= set(NOT_COMPILED)
+    allowed = {*NOT_COMPILED, *(["DualOHM"] if entry.id == "auto" else [])}  # with a list of batch sizes
+    assert {kind[0][0].__name__ for kind in refused() - before} <= allowed
 
 
 DOORS = {
-    "budget": {"budget": 20_000, "L": 1.25},
+    "budget": {"budget": 9_000, "L": 1.25},
     "no constants": {"budget": 8_000},
     "monotone": {"budget": 5_000, "M": 1.2},
     "certified": {"eps": 0.1},
