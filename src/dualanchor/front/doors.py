@@ -100,7 +100,7 @@ def root(
     >>> import numpy as np, dualanchor as da
     >>> def sample(x, n, rng):
     ...     return x - 1 + rng.normal(size=(n, 3)).mean(axis=0)
-    >>> result = da.root(sample, x0=np.zeros(3), eps=0.1, L=1.0, sigma=np.sqrt(3), D=2.0)
+    >>> result = da.root(sample, x0=np.zeros(3), eps=0.1)
     >>> result.success, bool(np.linalg.norm(result.x - 1) < 0.2)
     (True, True)
     """
