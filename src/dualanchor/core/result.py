@@ -229,6 +229,8 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
         if column.size or name not in ("residual", "samples", "rounds", "stage"):
             least = None if name == "residual" else 0
             check.array(column, f"history/{name}", _KINDS.get(name, "iu"), (history.row.size,), least)
+    if len({history.samples.size, history.rounds.size, history.stage.size}) > 1:
+        raise ValueError("a history with samples, rounds and stages of different length")
     if (history.row >= len(statuses)).any():
         raise ValueError(f"a history of row {history.row.max()} for shape {shape}")
     problem, method = header["problem"], header["method"]
