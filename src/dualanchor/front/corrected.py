@@ -19,7 +19,7 @@ from dualanchor.theory.confidence import Deviation
 
 _EPOCH = 1 << 40  # a stage with this number and more: an epoch of so many steps
 _SHORTEST_EPOCH = 32  # steps
-_EPOCH_SHARE = 16  # samples of an estimate for one step of the first epoch after it, and for one pair after an epoch
+_EPOCH_SHARE = 16  # samples of an estimate for one step of the first epoch after it
 _ERROR, _PAIR_ERROR = 0.82, 0.1  # of eps: how far the estimate at an anchor may be from F there, and one by pairs
 _MOST_PAIRS = 2  # samples of an estimate for each pair, at least
 _NEAR = 8.0  # times eps: the residual at an anchor is at most that
@@ -29,9 +29,11 @@ _PAIRS = 64  # at least
 _TRIES = 3
 _FORGOTTEN = 0.9  # of the noise seen before: at least so much is believed to be there, until more samples say otherwise
 _FELL = 0.7  # of the size before an epoch: another one is worth it
+_REACHED = 0.3  # of eps: where what is left, and the error of the pairs, are below that, only the estimate is too poor
+_BETTER_ERROR = 0.75  # of eps: the error of the estimate after that
 _MARGIN = 1.05
 _UNLIKELY, _UNLIKELY_PAIRS = 1.5, 4.0  # the square of a norm that noise hardly exceeds, over its mean: a first guess
-_CONFIRMED, _FIRST, _LATER = 0.2, 0.64, 0.2  # parts of the failure probability: looks; first estimate; each later one
+_LOOKS, _FIRST, _LATER = 0.2, 0.64, 0.2  # parts of the failure probability: looks; first estimate; each later one
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,13 @@ class UntilCorrected(UntilCertified):
         return np.maximum(_SHORTEST_EPOCH, rounded_up(np.maximum(1, memory.estimated / (_EPOCH_SHARE * self.batch))))
 
     def _price(self, samples: Array, pairs: Any) -> Array:
-        """Evaluations that an estimate, its first epoch and the pairs after it take at most; counts are rounded up."""
-        pairs = 2 * _PAIRS + 2.5 * np.maximum(_PAIRS, pairs)
-        return 1.3 * samples + 2.5 * np.maximum(_SHORTEST_EPOCH * self.batch, samples / _EPOCH_SHARE) + pairs
+        """Evaluations that a correction takes at most, with its first epoch; counts are rounded up."""
+        return 2 * _PAIRS + 1.3 * samples + self._price_after(samples, pairs)
+
+    def _price_after(self, samples: Array, pairs: Any) -> Array:
+        """Those that follow an estimate of so many samples: an epoch, and the pairs after it."""
+        epoch = np.maximum(_SHORTEST_EPOCH * self.batch, samples / _EPOCH_SHARE)
+        return 2.5 * (epoch + np.maximum(_PAIRS, pairs))
 
     def _needed(self, memory: State) -> Array:
         """Samples of an estimate whose error is as small as it must be, by the noise seen last."""
@@ -115,7 +121,7 @@ class UntilCorrected(UntilCertified):
         return np.maximum(_PAIRS, length // _LOOK)
 
     def _level(self, tests: int) -> float:
-        return 1 - _CONFIRMED * (1 - self.level) / ((tests + 1) * (tests + 2))
+        return 1 - _LOOKS * (1 - self.level) / ((tests + 1) * (tests + 2))
 
     def _worth_another(self, rows: Rows, samples: int, memory: State, F: Session) -> tuple[Rows, IntArray]:
         rows, counts = super()._worth_another(rows, samples, memory, F)
@@ -143,9 +149,8 @@ class UntilCorrected(UntilCertified):
         self._add(rows, counts, memory, F)
         more = self._short(rows, _ERROR * self.eps, memory)
         counts = rounded_up(np.maximum(1, _MARGIN * more))
-        spent, rest = per_row(F.evals, len(memory.upper))[rows], self._price(0 * more, memory.pairs[rows]) - 2 * _PAIRS
-        rest = np.maximum(rest, rest + 2.5 * (memory.estimated[rows] + counts) / _EPOCH_SHARE - 2.5 * _SHORTEST_EPOCH)
-        some = (more >= _PAIRS) & (spent + counts + rest <= self.limit)
+        price = counts + self._price_after(memory.estimated[rows] + counts, memory.pairs[rows])
+        some = (more >= _PAIRS) & (per_row(F.evals, len(memory.upper))[rows] + price <= self.limit)
         self._add(rows[some], counts[some], memory, F)
         memory.step = arrays.put(memory.step, rows, float(np.max(self.method(FIRST_STAGE).step_size)))
         memory.size[rows] = arrays.row_norms(memory.value)[rows]
@@ -193,7 +198,8 @@ class UntilCorrected(UntilCertified):
         worth = (memory.upper > self.eps) & (sizes + memory.error < self.eps) & (2 * more <= memory.estimated)
         worth &= per_row(F.evals, total) + 4 * np.maximum(more, pairs) <= self.limit
         if (rows := np.flatnonzero(worth)).size:
-            sizes[rows] = self._confirm(rows, rounded_up(1.5 * np.maximum(more, pairs)), x, memory, F)[0][rows]
+            more = rounded_up(np.where(worth, 1.5 * np.maximum(more, pairs), 1))
+            sizes[rows] = self._confirm(rows, more, x, memory, F)[0][rows]
         fell, better = sizes < _FELL * memory.size, np.flatnonzero(sizes < memory.size)
         memory.x = arrays.put(arrays.copy(memory.anchor), better, x[better])
         memory.size = np.minimum(sizes, memory.size)
@@ -203,10 +209,10 @@ class UntilCorrected(UntilCertified):
         following = np.where(again, _EPOCH + 2 * steps, self._following(memory, F))
         stopped = np.flatnonzero(~again & (memory.upper > self.eps))
         memory.tries[stopped] += 1
-        rows = stopped[(sizes[stopped] <= 0.3 * self.eps) & (missing[stopped] <= 0.3 * self.eps)]
+        rows = stopped[np.maximum(sizes, missing)[stopped] <= _REACHED * self.eps]
         rows = rows[memory.tries[rows] < _TRIES]
         if rows.size:  # as near as this, a better estimate is all that is missing
-            more = np.maximum(self._short(rows, 0.75 * self.eps, memory), memory.estimated[rows] / 4)
+            more = np.maximum(self._short(rows, _BETTER_ERROR * self.eps, memory), memory.estimated[rows] / 4)
             price = self._price(more, memory.estimated[rows] / 2) + 2 * steps * self.batch
             affordable = (spent[rows] + price <= self.limit) & (more <= 2 * memory.estimated[rows])
             rows, more = rows[affordable], more[affordable]
@@ -218,19 +224,18 @@ class UntilCorrected(UntilCertified):
         return np.where(memory.upper > self.eps, following, END)
 
     def _confirm(self, rows: Rows, pairs: IntArray, x: Array, memory: State, F: Session) -> tuple[Array, Array]:
-        """Bound the residual of some rows at x by fresh pairs: its estimated size, and what pairs add to the bound."""
+        """Bound the residual of some rows at x by fresh pairs: its estimated size, and what pairs add to the bound.
+
+        `pairs` has a number for every row.
+        """
         total = len(memory.upper)
         sizes, added = np.full(total, np.inf), np.full(total, np.inf)
-        counts = np.broadcast_to(pairs, total)[rows] if len(pairs) == total else pairs
-        for group in np.unique(
-            np.stack([memory.estimated[rows], memory.tries[rows], memory.confirmed[rows], counts]), axis=1
-        ).T:
-            same = (memory.estimated[rows] == group[0]) & (memory.tries[rows] == group[1])
-            same &= (memory.confirmed[rows] == group[2]) & (counts == group[3])
-            some, deltas = rows[same], self._deltas(int(group[1]), int(group[2]))
-            beside = arrays.take(memory.anchor, some)
-            at = self._estimate(some, memory)
-            change = estimate(F.at(mask_of(some, total)), x[some], int(group[3]), beside)
+        facts = np.stack([memory.estimated, memory.tries, memory.confirmed, pairs])[:, rows]
+        for alike_in in np.unique(facts, axis=1).T:
+            _, tries, tests, count = alike_in.tolist()
+            some, deltas = rows[(alike_in == facts.T).all(axis=1)], self._deltas(tries, tests)
+            at, beside = self._estimate(some, memory), arrays.take(memory.anchor, some)
+            change = estimate(F.at(mask_of(some, total)), x[some], count, beside)
             sizes[some], upper = bound(at, change, *deltas)
             memory.error[some] = at.radius(deltas[0])
             added[some] = upper - sizes[some] - memory.error[some]
