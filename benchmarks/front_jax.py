@@ -6,8 +6,6 @@ times over repetitions. Prints a table, or with --json one list.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import dualanchor as da
+from benchmarks.common import Row, at_most, main
 
 BUDGET, TARGET = 20_000, 1.0
 
@@ -36,7 +35,7 @@ def per_round(sample: Callable[..., Any], x0: Any) -> float:
     return 1e6 * (time.perf_counter() - start) / result.nit
 
 
-def rows(quick: bool = False) -> list[dict[str, Any]]:
+def rows(quick: bool = False) -> list[Row]:
     """Microseconds per round in JAX and in NumPy, and their ratio."""
     table = []
     for d in (2, 1000):
@@ -45,24 +44,9 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
         times = [[per_round(*call) for call in calls] for _ in range(2 if quick else 8)]
         measured, against = np.min(times, axis=0).tolist()
         title = f"da.root on a JAX sampler, d = {d:,}, a round, against NumPy, µs"
-        row = {"name": title, "measured": measured, "against": against, "ratio": measured / against}
-        table.append({**row, "target": TARGET, "met": row["ratio"] <= TARGET})
+        table.append(at_most(title, measured, against, TARGET))
     return table
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    table = rows(arguments.quick)
-    if arguments.json:
-        print(json.dumps(table))
-        return
-    for row in table:
-        numbers = f"{row['measured']:7.1f} µs against {row['against']:7.1f} µs: {row['ratio']:.2f}"
-        print(f"{row['name']:70s} {numbers} (target {row['target']}, {'met' if row['met'] else 'missed'})")
-
-
 if __name__ == "__main__":
-    main()
+    main(rows, __doc__)

@@ -6,14 +6,13 @@ Prints a row, or with --json a list of rows. Least times over interleaved repeti
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from typing import Any
 
 import torch
 
 import dualanchor as da
+from benchmarks.common import Row, at_most, main
 
 DIMENSION, TARGET, STEP = 100_000, 1.5, 0.5
 
@@ -42,7 +41,7 @@ def at_the_door(rounds: int) -> None:
     da.saddle(phi, start, budget=rounds, method=method, L=2.0, check=False, certificate=False)
 
 
-def rows(quick: bool = False) -> list[dict[str, Any]]:
+def rows(quick: bool = False) -> list[Row]:
     """Microseconds per round of both, and their ratio."""
     repeat, rounds = (2, 50) if quick else (10, 300)
     best = {by_hand: float("inf"), at_the_door: float("inf")}
@@ -54,26 +53,8 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
                 best[run] = min(best[run], 1e6 * (time.perf_counter() - start) / rounds)
     measured, against = best[at_the_door], best[by_hand]
     name = f"da.saddle(phi, ...) on tensors against a loop by hand, d = {DIMENSION:,}, µs per round"
-    ratio = measured / against
-    row = {"name": name, "measured": measured, "against": against, "ratio": ratio, "target": TARGET}
-    return [{**row, "met": ratio <= TARGET}]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    table = rows(arguments.quick)
-    if arguments.json:
-        print(json.dumps(table))
-        return
-    for row in table:
-        met = "met" if row["met"] else "missed"
-        print(
-            f"{row['name']} {row['measured']:.0f} / {row['against']:.0f} = {row['ratio']:.2f} ({met}), at most {TARGET}"
-        )
+    return [at_most(name, measured, against, TARGET)]
 
 
 if __name__ == "__main__":
-    main()
+    main(rows, __doc__)

@@ -5,8 +5,6 @@ A million parameters, side by side in turns, least times over repetitions. Print
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from benchmarks.common import Row, at_most, main
 from dualanchor.integrations.jax import dual_anchor, ohm
 
 PARAMETERS, RATE, TARGET = 1_000_000, 0.01, 1.3
@@ -43,7 +42,7 @@ def steps_of(optimizer: optax.GradientTransformation) -> Callable[[int], float]:
     return take
 
 
-def rows(quick: bool = False) -> list[dict[str, Any]]:
+def rows(quick: bool = False) -> list[Row]:
     """Microseconds per step, ours and that of SGD with momentum, and their ratio."""
     repeats, count = (20, 10) if quick else (100, 20)
     ours = {"dual_anchor": steps_of(dual_anchor(RATE, 1_000_000)), "ohm": steps_of(ohm(RATE))}
@@ -55,27 +54,10 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
     against = min(times["sgd"])
     table = []
     for name in ours:
-        measured = min(times[name])
-        ratio = measured / against
         title = f"optax {name}, {PARAMETERS:,} parameters, against sgd with momentum, µs"
-        row = {"name": title, "measured": measured, "against": against, "ratio": ratio}
-        table.append({**row, "target": TARGET, "met": ratio <= TARGET})
+        table.append(at_most(title, min(times[name]), against, TARGET))
     return table
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    table = rows(arguments.quick)
-    if arguments.json:
-        print(json.dumps(table))
-        return
-    for row in table:
-        numbers = f"{row['measured']:7.1f} µs against {row['against']:7.1f} µs: {row['ratio']:.2f}"
-        print(f"{row['name']:70s} {numbers} (target {row['target']}, {'met' if row['met'] else 'missed'})")
-
-
 if __name__ == "__main__":
-    main()
+    main(rows, __doc__)

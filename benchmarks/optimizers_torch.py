@@ -7,14 +7,13 @@ Prints a table, or with --json a list of rows. Least times over interleaved repe
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from benchmarks.common import Row, at_most, main
 from dualanchor.integrations.torch import OHM, DualAnchor, ExtraGradient, OptimisticGradient
 
 PARAMETERS, TARGET, LR = 1_000_000, 1.5, 1e-6
@@ -62,7 +61,7 @@ def least_times(functions: dict[str, Callable[[], Any]], repeat: int, steps: int
     return times
 
 
-def rows(quick: bool = False) -> list[dict[str, Any]]:
+def rows(quick: bool = False) -> list[Row]:
     """Microseconds per step, measured against the faster of SGD's two ways, and their ratio."""
     repeat, steps = (5, 10) if quick else (30, 20)
     table = []
@@ -74,33 +73,10 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
                 continue
             against = 2 * yardstick if name == "ExtraGradient" else yardstick
             twice = "two steps of " if name == "ExtraGradient" else ""
-            table.append(
-                {
-                    "name": f"torch {name} against {twice}SGD with momentum, {PARAMETERS:,} parameters, {form}, µs",
-                    "measured": measured,
-                    "against": against,
-                    "ratio": measured / against,
-                    "target": TARGET,
-                    "met": measured / against <= TARGET,
-                }
-            )
+            title = f"torch {name} against {twice}SGD with momentum, {PARAMETERS:,} parameters, {form}, µs"
+            table.append(at_most(title, measured, against, TARGET))
     return table
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    table = rows(arguments.quick)
-    if arguments.json:
-        print(json.dumps(table))
-        return
-    for row in table:
-        met = "met" if row["met"] else "missed"
-        print(f"{row['name']:96s} {row['measured']:7.0f} / {row['against']:7.0f} = {row['ratio']:.2f} ({met})")
-    print(f"at most {TARGET}")
-
-
 if __name__ == "__main__":
-    main()
+    main(rows, __doc__)
