@@ -38,6 +38,7 @@ def calibrate(
     samples: int = 2000,
     *,
     seed: int = 0,
+    rng: np.random.Generator | None = None,
     radius: float | None = None,
     confidence: float = 0.95,
     project: Project | None = None,
@@ -56,9 +57,9 @@ def calibrate(
     Parameters
     ----------
     oracle : Oracle, Problem or callable `sample(x, n, rng)` that returns the mean of n samples at x
-    x0 : array of shape (d,) or Result, optional; around which point, by default a problem's start
+    x0 : number, array of shape (d,) or Result, optional; around which point, by default a problem's start
     samples : int, evaluations at most, at least 16; with few of them some parts are left out, and findings say which
-    seed : int, where all randomness comes from
+    seed, rng : int or numpy.random.Generator, where all randomness comes from
     radius : float, optional
         A guess of the distance to a root; samples are taken up to four times as far. Estimated if left out.
     confidence : float, of the intervals, each by itself
@@ -75,6 +76,7 @@ def calibrate(
     confidence = check.probability(confidence, "calibrate: confidence")
     if radius is not None:
         radius = check.number(radius, "calibrate: radius", positive=True)
+    seed = check.seed(seed, rng, "calibrate")
     F, points, _ = open_samples(oracle, x0, seed=seed, purpose=Purpose.PILOT, owner="calibrate")
     if len(points) != 1:
         raise ArgumentError("calibrate: x0 must be one point (d,)", f"{len(points)} points", "Calibrate at one of them")

@@ -39,6 +39,7 @@ def certify(
     samples: int,
     confidence: float = 0.95,
     seed: int = 0,
+    rng: np.random.Generator | None = None,
     rule: str = "min",
     sigma: float | None = None,
     kurtosis: float | None = None,
@@ -58,11 +59,12 @@ def certify(
     Parameters
     ----------
     oracle : Oracle, Problem or callable `sample(x, n, rng)` that returns the mean of n samples at x
-    x : array of shape (d,) or (rows, d), or Result, optional; without it at a problem's start
+    x : number, array of shape (d,) or (rows, d), or Result, optional; without it at a problem's start
     samples : int
         How many at each point, at least 16, better 256 or more; the largest multiple of the number of groups is used.
     confidence : float, the probability with which the claim is to be right, between 0 and 1
-    seed : int, where the samples come from. Use a new seed if x was chosen by an earlier certificate
+    seed, rng : int or numpy.random.Generator
+        Where the samples come from. Use a new seed if x was chosen by an earlier certificate.
     rule : {"min", "any-distribution", "sub-gaussian", "kurtosis"}
         "min": the smaller of two asymptotic bounds, no constant needed, corrected for what the largest samples say of
         rare ones; noise that shows in none can make it too small. The others hold for every number of samples, for
@@ -83,6 +85,7 @@ def certify(
     (True, 4096)
     """
     check.count(samples, "certify: samples", MIN_SAMPLES)  # before anything is drawn
+    seed = check.seed(seed, rng, "certify")
     F, points, single = open_samples(oracle, x, seed=seed, purpose=Purpose.CERTIFICATE, owner="certify")
     if sigma is None and isinstance(oracle, Problem):
         sigma = oracle.constants.sigma

@@ -61,7 +61,14 @@ class GapCertificate:
 
 
 def certify_gap(
-    oracle: Source, x: Any, prox: Resolvent, *, samples: int, confidence: float = 0.95, seed: int = 0
+    oracle: Source,
+    x: Any,
+    prox: Resolvent,
+    *,
+    samples: int,
+    confidence: float = 0.95,
+    seed: int = 0,
+    rng: np.random.Generator | None = None,
 ) -> GapCertificate:
     r"""Bound the gap :math:`\sup_{y \in C} \langle F(x), x - y\rangle` at x in a bounded set C from fresh samples.
 
@@ -76,7 +83,7 @@ def certify_gap(
 
     Parameters
     ----------
-    oracle, confidence, seed : as in `certify`
+    oracle, confidence, seed, rng : as in `certify`
     x : array of shape (d,) or (rows, d), or Result; points of the set
     prox : Resolvent, the projection onto C: a box, a ball, a simplex, or a product of them
     samples : int, how many at each point, at least 16, better 256 or more
@@ -93,6 +100,7 @@ def certify_gap(
     if not isinstance(prox, Resolvent):
         remedy = "Use a box, ball or simplex of dualanchor.prox, or a product of them"
         raise ArgumentTypeError("certify_gap: prox must be a set of dualanchor.prox", repr(prox), remedy)
+    seed = check.seed(seed, rng, "certify_gap")
     F, points, single = open_samples(oracle, x, seed=seed, purpose=Purpose.GAP, owner="certify_gap")
     return gap_from_session(F, points, prox, samples, confidence=confidence, single=single)
 

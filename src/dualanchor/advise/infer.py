@@ -11,6 +11,7 @@ from dualanchor.advise.inference import Inference, quadratic
 from dualanchor.advise.sampled import Source, open_samples
 from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentError, CapabilityError, DualAnchorError, OracleError
+from dualanchor.core.result import Result
 from dualanchor.core.session import Session, raised
 from dualanchor.core.streams import Purpose
 from dualanchor.core.types import Array
@@ -27,7 +28,13 @@ _ROUNDING = 1e3  # times the precision: relative errors of a Newton step
 
 
 def infer(
-    oracle: Source, x: Any = None, *, samples: int | None = None, confidence: float = 0.95, seed: int = 0
+    oracle: Source,
+    x: Any = None,
+    *,
+    samples: int | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    rng: np.random.Generator | None = None,
 ) -> Inference:
     r"""Standard errors and confidence intervals of a root :math:`x_\star` of F, starting from a point x near it.
 
@@ -48,10 +55,10 @@ def infer(
     Parameters
     ----------
     oracle : Oracle, Problem or callable `sample(x, n, rng)`, whose samples can be repeated at a second point
-    x : array of shape (d,), or Result, optional; without it at a problem's start
+    x : number, array of shape (d,), or Result, optional; without it at a problem's start
     samples : int, at least 32 and 5 for each coordinate; rounded down to a multiple of a 128th of them
     confidence : float, the probability with which each interval by itself is to be right
-    seed : int, where the samples come from
+    seed, rng : int or numpy.random.Generator, where the samples come from
 
     Examples
     --------
@@ -65,6 +72,10 @@ def infer(
     array([0.03 , 0.033])
     """
     confidence = check.probability(confidence, "infer: confidence")
+    seed = check.seed(seed, rng, "infer")
+    if isinstance(x, Result) and any(one.code == "composite-residual" for one in x.findings):
+        rule, remedy = "infer: x must be a root of F itself", "Where no constraint is active, pass result.x"
+        raise CapabilityError(rule, "the result of a run with bounds or a prox", remedy)
     F, points, single = open_samples(oracle, x, seed=seed, purpose=Purpose.INFERENCE, owner="infer")
     if not single:
         rule, remedy = "infer: x must be one point, of shape (d,)", "Call it for each point, with a seed for each"

@@ -1,12 +1,11 @@
 """What `certify` and `calibrate` are handed, made into samples at points: one row per point."""
 
 from collections.abc import Callable
-from math import inf
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualanchor.core import arrays, check
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.oracle import Oracle, require_dimension
 from dualanchor.core.problem import Problem, as_point
@@ -24,13 +23,16 @@ def open_samples(oracle: Source, x: Any, *, seed: int, purpose: Purpose, owner: 
 
     A problem's random parts are those of `solve` for the Result's seed, or else for `seed`, row r as replication r.
     """
-    check.count(seed, f"{owner}: seed", 0, most=inf)
-    if callable(oracle) and not isinstance(oracle, (Oracle, Problem)):
-        oracle = Sampler(oracle)
     given, drawn = (x.x, x.seed) if isinstance(x, Result) else (x, seed)
     if isinstance(x, Result) and isinstance(given, tuple):
         rule = f"{owner}: x must be one array, and that of a saddle point is two"
         raise ArgumentTypeError(rule, "a Result of saddle", "Pass np.concatenate(result.x) and an oracle of both parts")
+    if callable(oracle) and not isinstance(oracle, (Oracle, Problem)):
+        form = _shape(given)
+        one = given is not None and (form == () or (isinstance(x, Result) and x.shape == ()))  # of any shape
+        oracle = Sampler(oracle, shape=form if one else None)
+        if one:
+            given = given.reshape(-1) if arrays.is_foreign(given) else np.reshape(given, -1)
     shape, dimension = _shape(given), None
     if isinstance(oracle, Problem):
         rows = shape[0] if len(shape) == 2 else 1

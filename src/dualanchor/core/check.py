@@ -30,6 +30,19 @@ def count(value: Any, name: str, least: int = 1, *, most: float = LARGEST_COUNT,
     return whole
 
 
+def seed(value: Any, rng: Any, owner: str) -> int:
+    """The seed that is given or, where a Generator is, one number drawn from that."""
+    if rng is None:
+        return count(value, f"{owner}: seed", 0, most=inf)
+    if value != 0:
+        received, remedy = f"seed={value!r} and rng={rng!r}", "Leave one of them out"
+        raise ArgumentError(f"{owner}: only one of seed and rng may be given", received, remedy)
+    if not isinstance(rng, np.random.Generator):
+        remedy = "Pass np.random.default_rng(), or a number as seed"
+        raise ArgumentTypeError(f"{owner}: rng must be a numpy.random.Generator", repr(rng)[:80], remedy)
+    return int(rng.integers(2**63))
+
+
 def number(
     value: Any, name: str, *, positive: bool = False, least: float = 0.0, below: float = inf, remedy: str = ""
 ) -> float:
@@ -82,10 +95,13 @@ def choice(value: Any, name: str, options: Collection[str]) -> str:
     return value
 
 
-def function(value: Any, name: str, form: str, arguments: int | None = None, remedy: str = "Pass a function") -> None:
+def function(
+    value: Any, name: str, form: str, arguments: int | None = None, remedy: str = "", change: str = ""
+) -> None:
     """Something callable and, as far as its signature tells, with this number of positional arguments."""
     if not callable(value):
-        raise ArgumentTypeError(f"{name} must be a function {form}", repr(type(value).__name__), remedy)
+        received = repr(type(value).__name__)
+        raise ArgumentTypeError(f"{name} must be a function {form}", received, remedy or "Pass a function")
     if arguments is None:
         return
     try:
@@ -96,4 +112,4 @@ def function(value: Any, name: str, form: str, arguments: int | None = None, rem
         signature.bind(*range(arguments))
     except TypeError as error:
         rule = f"{name} must accept {form}"
-        raise ArgumentTypeError(rule, f"one with {signature}", "Change its arguments") from error
+        raise ArgumentTypeError(rule, f"one with {signature}", change or "Change its arguments") from error

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dualanchor.core import check as require
 from dualanchor.core.errors import OracleError
 from dualanchor.core.method import Method
@@ -32,7 +34,8 @@ def root(
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
     guarantee: bool | None = None, batch: int | None = None, max_rounds: int | None = None,
-    method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
+    method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0,
+    rng: np.random.Generator | None = None, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
 ) -> Result:  # fmt: skip
@@ -84,6 +87,8 @@ def root(
     check : bool
         Whether to spend a twentieth of the samples, at most 2,000, on a calibration that may warn.
     seed, reps : int: where all randomness comes from; independent replications
+    rng : numpy.random.Generator, optional
+        Or: where the seed comes from, one number of it per call.
     callback, progress, checkpoint
         As in `solve`. A callback is called after every round with x in its own shape, or with a Result, still without
         a residual, if its parameter is called `intermediate_result`.
@@ -113,7 +118,8 @@ def fixed_point(
     L: float | None = 2.0, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
     guarantee: bool | None = None, batch: int | None = None, max_rounds: int | None = None,
-    method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
+    method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0,
+    rng: np.random.Generator | None = None, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
 ) -> Result:  # fmt: skip
@@ -143,7 +149,8 @@ def saddle(
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
     guarantee: bool | None = None, batch: int | None = None, max_rounds: int | None = None,
-    method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
+    method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0,
+    rng: np.random.Generator | None = None, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
 ) -> Result:  # fmt: skip
@@ -184,7 +191,8 @@ def inclusion(
     L: float | None = None, L_mean: float | None = None, M: float | None = None, mu: float = 0.0,
     sigma: float | None = None, D: float | None = None, affine: bool = False, confidence: float | None = None,
     guarantee: bool | None = None, batch: int | None = None, max_rounds: int | None = None,
-    method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0, reps: int = 1,
+    method: str | Method = "auto", certificate: bool = True, check: bool = True, seed: int = 0,
+    rng: np.random.Generator | None = None, reps: int = 1,
     callback: Callable[..., Any] | None = None, progress: Progress = None,
     checkpoint: Checkpoint | str | Path | None = None, engine: Engine | str | None = None,
 ) -> Result:  # fmt: skip

@@ -88,9 +88,10 @@ def sampled(door: str, sample: Any, x0: Any, args: Any, minus_identity: bool = F
     else:
         _require_tuple(args, door)
         problem = "Use dualanchor.solve for a Problem, or pass its oracle and a start"
-        remedy = problem if isinstance(sample, Problem) else "Pass a function"
+        remedy = problem if isinstance(sample, Problem) else ""
         name, form = f"{door}: sample", f"sample(x, n, rng{', *args' if args else ''})"
-        check.function(sample, name, form, 3 + len(args), remedy)
+        each = "Change its arguments; dualanchor.each(f) wraps a function f(x, rng) of one sample"
+        check.function(sample, name, form, 3 + len(args), remedy, each)
         keyed = _keyed(sample, start, layout, tuple(args), name)
         if keyed is None and (tree := layout.trees[0]) is not None:
             keyed = Sampler(_OfTree(sample, tree, name), args=tuple(args), name=name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,8 @@ _COUNTS: dict[str, tuple[int, float]] = {
     "max_samples": (1, require.LARGEST_COUNT),
     "batch": (1, require.LARGEST_COUNT),
     "max_rounds": (1, require.LARGEST_COUNT),
+    "reps": (1, require.MOST_ROWS),
 }
-_COUNTS |= {"seed": (0, inf), "reps": (1, require.MOST_ROWS)}
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,8 @@ class Request:
     @classmethod
     def of(cls, door: str, arguments: Mapping[str, Any]) -> Request:
         """The request made of those arguments of a door that all doors share."""
-        return cls(door, **{field.name: arguments[field.name] for field in fields(cls)[1:]})
+        shared = {field.name: arguments[field.name] for field in fields(cls)[1:]}
+        return cls(door, **shared | {"seed": require.seed(arguments["seed"], arguments["rng"], door)})
 
     def __post_init__(self) -> None:
         if (self.eps is None) == (self.budget is None):

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,7 @@ def solve(
     budget: int | None = None,
     stop: Rule | None = None,
     seed: int = 0,
+    rng: np.random.Generator | None = None,
     reps: int | Sequence[int] = 1,
     x0: Any = None,
     record: Any = None,
@@ -69,6 +69,8 @@ def solve(
         horizon stops there in any case.
     seed : int
         Everything random follows from it.
+    rng : numpy.random.Generator, optional
+        Or: where the seed comes from, one number of it per call.
     reps : int or list of int
         Independent replications, each with an instance, start and noise of its own; a list names them by number.
     x0 : array or Result, optional
@@ -107,7 +109,7 @@ def solve(
     if not isinstance(problem, Problem):
         remedy = "Use Problem(oracle, x0) or one of dualanchor.problems"
         raise ArgumentTypeError("solve: problem must be a Problem", repr(type(problem).__name__), remedy)
-    checks.count(seed, "solve: seed", 0, most=inf)
+    seed = checks.seed(seed, rng, "solve")
     if fast is not None:
         warnings.warn("solve: fast has no effect any more and will be removed", DeprecationWarning, stacklevel=2)
     replications = _replications(reps)

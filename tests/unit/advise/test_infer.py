@@ -193,6 +193,10 @@ def own_randomness():
     return lambda x, n, rng: x + own.normal(size=(n, x.size))
 
 
+def bounded():
+    return da.root(turning, np.zeros(2), bounds=(0, 1), budget=300)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
@@ -201,6 +205,7 @@ def own_randomness():
         (lambda: da.infer(da.FiniteSum.rank_one(DESIGN[:20]), np.ones(3)), ArgumentError, "must have 32 rows or more"),
         (lambda: da.infer(turning, np.zeros(501), samples=5000), CapabilityError, "500 coordinates at most"),
         (lambda: da.infer(turning, np.zeros((2, 2)), samples=500), ArgumentError, "x must be one point"),
+        (lambda: bounded().infer(turning, samples=500), CapabilityError, "x must be a root of F itself"),
         (lambda: da.infer(own_randomness(), [0.0], samples=500), CapabilityError, "must be repeatable"),
         (lambda: da.infer(lambda x, n, rng: x, [1.0], samples=500), ArgumentError, "samples must be noisy"),
         (lambda: da.infer(hidden, [1.0], samples=500), ArgumentError, "must be seen to be invertible"),

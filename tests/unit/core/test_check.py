@@ -87,3 +87,12 @@ def test_functions():
         check.function(lambda x: x, "a: b", "(x, n)", 2)
     with pytest.raises(ArgumentTypeError, match=r"a: b must accept \(x\)"):
         check.function(lambda *, x: x, "a: b", "(x)", 1)
+
+
+def test_a_generator_gives_a_seed_per_call():
+    made = np.random.default_rng(7)
+    drawn = [check.seed(0, made, "a") for _ in range(3)]
+    again = np.random.default_rng(7)
+    assert drawn == [check.seed(0, again, "a") for _ in range(3)]
+    assert len(set(drawn)) == 3
+    assert check.seed(5, None, "a") == 5

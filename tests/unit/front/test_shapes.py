@@ -119,3 +119,30 @@ def test_a_problems_instance_with_data_of_its_own_per_row():
         result = da.root(oracle, x0[0], L=1.0, reps=4, **keywords)
         assert result.x.shape == (4, 6)
         assert np.isfinite(result.certificate.upper).all()
+
+
+@pytest.mark.parametrize("start", ["scalar", "matrix"])
+def test_what_follows_a_run_takes_its_result(start):
+    x0, seen = STARTS[start], set()
+
+    def sample(x, n, rng):
+        seen.add(np.shape(x))
+        return 2 * (x - 1) + rng.normal(size=np.shape(x)) / np.sqrt(n)
+
+    result = da.root(sample, x0, budget=500)
+    certificate = da.certify(sample, result, samples=512)
+    inference = result.infer(sample, samples=512)
+    calibration = da.calibrate(sample, result, 500)
+    assert seen == {np.shape(x0)}
+    assert certificate.upper < 1
+    assert np.all(np.abs(inference.estimate - 1) < 5 * inference.std_errors)
+    assert calibration.dimension == np.size(x0)
+
+
+def test_a_number_is_a_point():
+    def sample(x, n, rng):
+        assert np.shape(x) == ()
+        return x - 1 + rng.normal(size=n)
+
+    assert da.certify(sample, 1.0, samples=512).upper < 0.2
+    assert abs(da.calibrate(sample, 0.0, 500).residual - 1) < 0.3

@@ -20,7 +20,7 @@ def test_keywords_are_those_of_a_request(door):
     given = inspect.signature(door).parameters
     keywords = {name: one.default for name, one in given.items() if one.kind is one.KEYWORD_ONLY}
     assert not any(one.kind is one.VAR_KEYWORD for one in given.values())
-    expected = {**DEFAULTS, "args": ()}
+    expected = {**DEFAULTS, "args": (), "rng": None}
     expected |= {
         da.root: {"prox": None, "bounds": None},
         da.saddle: SADDLE,
