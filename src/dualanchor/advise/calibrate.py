@@ -29,6 +29,7 @@ _WIDER = 16  # more directions, at most, in search of the smallest quotient
 _EXACT, _NOISY = (4, 3), (2, 1)  # pairs in search of the largest and of the smallest quotient
 _MIN_DRAWS = 8  # in a pair, where there is noise; fewer are no basis for a test
 _DISTANCES = (1.0, 2.0, 4.0)  # from x0 in units of the radius, where the noise is measured again
+_DIFFERENT = 100  # ratio of the noise of two coordinates that are in different units
 _FAR_DRAWS = 24  # at each point there, on at most four points per distance; at least half as many on a single one
 
 
@@ -249,6 +250,14 @@ class _Calibrator:
         if count * size < _BATCH:
             self.findings.append(Finding.of("batches-not-tested"))
 
+    def compare_scales(self) -> None:
+        """Notice coordinates of different units, as the columns of a table often have."""
+        which, scales = self.probe.at_x0.scales
+        if len(scales) < 2 or scales.max() < _DIFFERENT * scales.min():
+            return
+        large, small = int(which[scales.argmax()]), int(which[scales.argmin()])
+        self.findings.append(Finding.of("scales-differ", factor=scales.max() / scales.min(), large=large, small=small))
+
     def conclude(self, radius: float, seen: Directions | None, growths: list[Growth]) -> Calibration:
         probe, quotients = self.probe, estimates.Quotients(self.pairs, seen, self.probe.samples >= _SMALL)
         residual = estimates.residual(probe.at_x0, self.confidence)
@@ -266,6 +275,7 @@ class _Calibrator:
         size, slope = residual.value if residual.low > 0 else residual.high, self.slope or M
         if slope is None:
             self.findings.append(Finding.of("no-visible-change"))
+        self.compare_scales()
         made = Calibration(
             **numbers,
             local_M=M,

@@ -66,6 +66,13 @@ class AtStart:
         return max(self.rounding, 64 * self.eps * float(np.linalg.norm(self.mean))) ** 2
 
     @property
+    def scales(self) -> Array:
+        """Coordinates in which the stored samples differ, and their standard deviations: (2, .)."""
+        spread = np.std(self.first, axis=0)
+        seen = np.flatnonzero(spread**2 > self.floor)
+        return np.array([seen, spread[seen]])
+
+    @property
     def group_means(self) -> Array:
         """The means of the groups; sample i went into group i modulo their number."""
         return self._sums / np.maximum(1, self._sizes)[:, None]

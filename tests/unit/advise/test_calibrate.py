@@ -338,3 +338,22 @@ def test_the_lowest_direction_is_an_eigenvector_of_the_symmetric_part():
     found = lowest_combination(directions, directions @ J.T) @ directions
     least = np.linalg.eigvalsh(J + J.T)[0] / 2
     assert found @ J @ found == pytest.approx(least)
+
+
+@pytest.mark.parametrize(
+    ("units", "seen"), [([1.0, 1.0, 1.0], False), ([1.0, 30.0, 1.0], False), ([1.0, 40.0, 5e4], True)]
+)
+def test_columns_in_different_units_are_noticed(units, seen):
+    rng = np.random.default_rng(0)
+    rows = np.array(units) * rng.normal(size=(500, 3))
+    regression = da.FiniteSum.rank_one(rows, targets=rows @ (1 / np.array(units)) + rng.normal(size=500))
+    found = [one for one in da.calibrate(regression, np.zeros(3)).findings if one.code == "scales-differ"]
+    assert bool(found) == seen
+    for one in found:
+        assert (one.values["large"], one.values["small"]) == (2, 0)
+        assert 1e4 < one.values["factor"] < 1e6
+
+
+def test_a_coordinate_without_noise_has_no_scale():
+    oracle = da.Sampler(lambda x, n, rng: x - 1 + np.array([0.0, 1.0]) * rng.normal(size=(n, 1)))
+    assert "scales-differ" not in {one.code for one in da.calibrate(oracle, np.zeros(2)).findings}
