@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from tests.integration.browser import all_of, errors
+from tests.integration.browser import all_of, emulate, errors, resize
 
 import dualanchor as da
 
@@ -37,7 +37,11 @@ def test_the_table_says_what_the_text_says(shown, name):
 
 
 @pytest.mark.slow
-def test_tables_in_a_browser(browser, shown, tmp_path):
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1300])
+def test_tables_in_a_browser(browser, shown, tmp_path, scheme, width):
+    emulate(browser, "", scheme)
+    resize(browser, width)
     page = tmp_path / "page.html"
     body = "".join(one._repr_html_() for one in shown.values())
     page.write_text(f"<!doctype html><meta charset='utf-8'><title>t</title>{body}", encoding="utf-8")
@@ -47,6 +51,7 @@ def test_tables_in_a_browser(browser, shown, tmp_path):
     for table, one in zip(tables, shown.values(), strict=True):
         assert words(repr(one)) <= words(table.text) | {"mean", "final", "residual"}
         assert table.size["height"] > 20
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert errors(browser) == []
 
 
@@ -92,9 +97,23 @@ def test_a_budget_run_is_plotted_with_its_way():
 
     result = da.root(sample, np.zeros(2), budget=4000, seed=1)
     ax = result.plot()
-    labels = [one.get_text() for one in ax.get_legend().get_texts()]
-    assert {"estimates on the way", "two standard errors", "a stage ends", "upper bound, confidence 95 %"} <= set(
-        labels
-    )
-    assert len(ax.get_lines()[0].get_xdata()) == len(result.history) > 20
+    labels = {one.get_text() for one in ax.get_legend().get_texts()}
+    assert {"estimates on the way", "two standard errors", "a stage ends", "upper bound, confidence 95 %"} <= labels
+    way = ax.get_lines()[0]
+    assert 5 < len(way.get_xdata()) < len(result.history)  # estimates that do not stand out of their noise are pooled
+    assert np.nanmax(way.get_ydata()) == way.get_ydata()[0] == pytest.approx(result.history.residual[0])
     pyplot.close(ax.figure)
+
+
+def test_estimates_are_pooled_until_they_stand_out_of_their_noise():
+    from dualanchor.report.figures import _pooled
+
+    count, evals = 100, np.arange(100) * 10
+    for square, pools in ((9.0, count), (0.0, 12)):
+        history = da.History(*np.zeros((3, count), int), evals, np.full(count, np.sqrt(square)),
+                             np.full(count, 4.0), np.full(count, 5), np.zeros(count, int))  # fmt: skip
+        found, squares, errors, seen = _pooled(history, 1.0, np.inf)
+        assert abs(len(found) - pools) <= 1
+        assert (squares == square).all()
+        assert (seen == (square > 0)).all()
+        assert (errors > 0).all()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dualanchor.core.errors import ArgumentError, missing_extra
+from dualanchor.core.history import History
 from dualanchor.core.result import Result
 from dualanchor.core.types import Array
 from dualanchor.report.panel_data import PanelData
@@ -149,27 +150,46 @@ def _axes(ax: Any, purpose: str) -> Any:
 
 def _add_estimates(ax: Any, result: Result, row: int) -> None:
     """The estimates of one row: with their band where they are by the run's own samples, and its stages."""
-    own = result.history.of(row)
-    if not own.samples.size:
+    own, sigma = result.history.of(row), _noise(result)
+    if not own.samples.size or sigma is None:
         ax.plot(own.evals, own.residual, "C0.-", linewidth=1, label="" if row else "estimates on fresh samples")
         return
     label = "estimates on the way" if len(own) > 2 else "estimates on fresh samples"
-    ax.plot(own.evals, own.residual, "C0.-", linewidth=1, label="" if row else label)
-    if (sigma := _noise(result)) is not None:
-        inner = (own.samples > 0) & np.isfinite(own.residual)
-        squares, variance = own.residual[inner] ** 2, sigma**2 / own.samples[inner]
-        # of one square at most, if noise is normal; then of sigma^2, which was subtracted
-        error = (np.sqrt(2) * variance + 2 * np.sqrt(squares * variance)) / np.sqrt(own.rounds[inner])
-        if result.certificate is not None and not result.certificate.is_exact:
-            error = np.hypot(error, variance * np.sqrt(2 / np.min(result.certificate.samples)))
-        low, high = np.sqrt(np.maximum(squares - 2 * error, 0.0)), np.sqrt(squares + 2 * error)
-        floor = 0.1 * np.min(high, initial=np.inf)  # a logarithmic axis has no 0
-        ax.fill_between(own.evals[inner], np.maximum(low, floor), high, color="C0", alpha=0.15, linewidth=0)
-        ax.collections[-1].set_label("" if row else "two standard errors")
-    ends = np.flatnonzero(np.diff(own.stage)) if row == 0 else ()
-    for number, end in enumerate(ends):
-        name = "" if number else "a stage ends"
-        ax.axvline(own.evals[end], color="grey", linestyle=":", linewidth=1, label=name)
+    certificate = result.certificate
+    known = np.inf if certificate is None or certificate.is_exact else float(np.min(certificate.samples))
+    evals, square, error, seen = _pooled(own, sigma, known)
+    ax.plot(evals, np.where(seen, np.sqrt(square), np.nan), "C0.-", linewidth=1, label="" if row else label)
+    low, high = np.sqrt(np.maximum(square - 2 * error, 0.0)), np.sqrt(square + 2 * error)
+    low = np.where(seen, low, 0.3 * np.min(high, initial=np.inf))  # a logarithmic axis has no 0
+    ax.fill_between(evals, low, high, color="C0", alpha=0.15, linewidth=0, label="" if row else "two standard errors")
+    ends = own.evals[np.flatnonzero(np.diff(own.stage))] if row == 0 else np.zeros(0)
+    if ends.size:
+        ticks = {"marker": "|", "color": "grey", "linestyle": "", "transform": ax.get_xaxis_transform()}
+        ax.plot(ends, np.full(ends.size, 0.02), label="a stage ends", **ticks)
+
+
+def _pooled(own: History, sigma: float, known: float) -> tuple[Array, Array, Array, Array]:
+    """Evaluations, squared residuals, their standard errors, and whether they stand out of them.
+
+    Neighbours are pooled until the estimate stands out, over a twelfth of the run at most. `known` is the number of
+    samples by which sigma^2, which was subtracted, is known.
+    """
+    usable = (own.samples > 0) & np.isfinite(own.residual)
+    evals, squares, variance = own.evals[usable], own.residual[usable] ** 2, sigma**2 / own.samples[usable]
+    # of one square at most, if noise is normal; then of sigma^2
+    error = (np.sqrt(2) * variance + 2 * np.sqrt(squares * variance)) / np.sqrt(own.rounds[usable])
+    error = np.hypot(error, variance * np.sqrt(2 / known))
+    precision, pools, begin = (own.rounds * own.samples**2)[usable], [], 0
+    for end in range(1, evals.size + 1):
+        weight = precision[begin:end] / precision[begin:end].sum()
+        square, spread = weight @ squares[begin:end], np.linalg.norm(weight * error[begin:end])
+        clipped = 0.4 * weight @ error[begin:end] if end - begin > 1 else 0.0  # squares below 0 count as 0
+        seen = square > 2 * spread + clipped
+        if seen or end == evals.size or evals[end] - evals[begin] > evals[-1] / 12:
+            pools.append((weight @ evals[begin:end], square, spread, seen))
+            begin = end
+    columns = np.array(pools, dtype=float).reshape(-1, 4).T
+    return columns[0], columns[1], columns[2], columns[3] > 0
 
 
 def _noise(result: Result) -> float | None:
@@ -185,11 +205,14 @@ def _add_certificate(ax: Any, result: Result) -> None:
     assert certificate is not None
     residual, upper = np.atleast_1d(certificate.residual), np.atleast_1d(certificate.upper)
     evals = np.broadcast_to(np.atleast_1d(result.nfev), upper.shape)
-    point = {"color": "black", "linestyle": "", "zorder": 4}
+    ink = ax.xaxis.label.get_color()  # readable on this background
+    point = {"color": ink, "linestyle": "", "zorder": 4}
     level = f"{100 * certificate.confidence:g} %"
     ax.plot(evals, upper, marker="v", label=f"upper bound, confidence {level}", **point)
-    ax.plot(evals, residual, marker="o", markerfacecolor="white", label="estimate on fresh samples", **point)
-    ax.vlines(evals, np.maximum(residual, 1e-2 * upper), upper, color="black", linewidth=1)
+    seen = residual > 0  # a logarithmic axis has no 0
+    if seen.any():
+        ax.plot(evals[seen], residual[seen], "o", mfc="none", label="estimate on fresh samples", **point)
+    ax.vlines(evals[seen], residual[seen], upper[seen], color=ink, linewidth=1)
 
 
 def plot_plan(plan: Plan, ax: Any = None) -> Any:
