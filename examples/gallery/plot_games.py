@@ -37,8 +37,7 @@ BUDGETS = (1000, 2000) if SMALL else (1250, 5000, 20_000)
 
 DEALS = np.zeros((6, 9, 12))  # what the first player loses, by deal, plan of the first and answer of the second player
 for deal, (mine, yours) in zip(DEALS, permutations(range(3), 2), strict=True):
-    sign = 1 if yours > mine else -1
-    check, bet = 4 * yours, 4 * yours + 2  # the answers to them: pass, then bet or call
+    sign, check, bet = 1 if yours > mine else -1, 4 * yours, 4 * yours + 2  # answers: pass, then bet or call
     deal[3 * mine, bet : bet + 2] = -1, 2 * sign  # bet
     deal[3 * mine + 1, check : check + 2] = sign, 1  # check and fold
     deal[3 * mine + 2, check : check + 2] = sign, 2 * sign  # check and call
@@ -71,9 +70,12 @@ def uniform(sizes):
     return np.concatenate([np.full(size, 1 / size) for size in sizes])
 
 
+def first(sizes):
+    return np.cumsum([0, *sizes[:-1]])
+
+
 def exploitability(A, u, v, us, vs):  # the best answers, simplex by simplex; for one simplex each, da.exploitability
-    best_v = np.maximum.reduceat(u @ A, np.cumsum([0, *vs[:-1]])).sum()
-    return best_v - np.minimum.reduceat(A @ v, np.cumsum([0, *us[:-1]])).sum()
+    return np.maximum.reduceat(u @ A, first(vs)).sum() - np.minimum.reduceat(A @ v, first(us)).sum()
 
 
 # %%
@@ -86,8 +88,7 @@ def exploitability(A, u, v, us, vs):  # the best answers, simplex by simplex; fo
 def self_play(game, samples, seed, step=None, batch=4):
     """The mean strategies of optimistic multiplicative weights; without a step, of regret matching."""
     sample_u, sample_v, _, us, vs = game
-    starts = [np.cumsum([0, *sizes[:-1]]) for sizes in (us, vs)]
-    owner = [np.repeat(np.arange(len(sizes)), sizes) for sizes in (us, vs)]
+    starts, owner = [first(us), first(vs)], [np.repeat(np.arange(len(one)), one) for one in (us, vs)]
     x, rng = [uniform(us), uniform(vs)], np.random.default_rng(seed)
     total, mean = [0 * one for one in x], [0 * one for one in x]
     for k in range(samples // batch):
@@ -107,7 +108,7 @@ def self_play(game, samples, seed, step=None, batch=4):
 
 def tuned(game, samples):
     def mean_gap(step):
-        found = [self_play(game, samples, seed, step) for seed in (101, 102, 103)]
+        found = (self_play(game, samples, seed, step) for seed in (101, 102, 103))
         return np.mean([exploitability(game[2], *one, *game[3:]) for one in found])
 
     return min((1.0,) if SMALL else np.geomspace(0.1, 30, 6), key=mean_gap)
@@ -127,32 +128,28 @@ def simplices(sizes):
 rows = []
 for name, game in GAMES.items():
     sample_u, sample_v, A, us, vs = game
-    sets = {"prox_u": simplices(us), "prox_v": simplices(vs)}
+    x0, sets = (uniform(us), uniform(vs)), {"prox_u": simplices(us), "prox_v": simplices(vs)}
 
-    def add(method, samples, u, v, seconds, certificate=np.nan, name=name, game=game):
-        truth = exploitability(game[2], u, v, *game[3:])
-        rows.append({"game": name, "method": method, "samples": samples, "seconds": seconds,
-                     "certificate": certificate, "truth": truth})  # fmt: skip
+    def add(method, samples, u, v, start, bound=np.nan, name=name, A=A, us=us, vs=vs):
+        rows.append((name, samples, method, time.perf_counter() - start, bound, exploitability(A, u, v, us, vs)))
 
     for budget in BUDGETS:
         theorem = np.sqrt(np.log(max(us + vs)) * 4 / budget)
         steps = {"optimistic, tuned": tuned(game, budget), "optimistic, theorem": theorem, "regret matching": None}
         for seed in SEEDS:
             start = time.perf_counter()
-            x0 = uniform(us), uniform(vs)
             result = da.saddle(sample_u, sample_v, x0, budget=budget, batch=16, seed=seed, **sets)
-            add("dualanchor", budget, *result.x, time.perf_counter() - start, result.gap)
+            add("dualanchor", budget, *result.x, start, result.gap)
             for method, step in steps.items():
                 start = time.perf_counter()
-                u, v = self_play(game, budget, seed, step)
-                add(method, budget, u, v, time.perf_counter() - start)
+                add(method, budget, *self_play(game, budget, seed, step), start)
 
 # %%
 # What came out
 # -------------
 # Medians over the seeds.
-frame = pd.DataFrame(rows)
-table = frame.groupby(["game", "samples", "method"], sort=False)[["seconds", "certificate", "truth"]].median()
+frame = pd.DataFrame(rows, columns=["game", "samples", "method", "seconds", "certificate", "truth"])
+table = frame.groupby(["game", "samples", "method"], sort=False).median()
 print(table.to_string(float_format="{:.3g}".format, na_rep="-"))
 ours = frame[frame.method == "dualanchor"]
 print(f"\nthe bound held in {(ours.truth <= ours.certificate).sum()} of {len(ours)} runs")
@@ -178,8 +175,8 @@ plt.show()
 # The first player of Kuhn poker has a whole family of equilibria: bluff with the jack with probability a, bet the
 # king with 3a, call with the queen with a + 1/3. The last run found:
 u = result.x[0].reshape(3, 3)  # cards by (bet, check and fold, check and call)
-print(f"jack bets {u[0, 0]:.3f} = a, king bets {u[2, 0]:.3f} (3a = {3 * u[0, 0]:.3f}), "
-      f"queen calls {u[1, 2] / (1 - u[1, 0]):.3f} (a + 1/3 = {u[0, 0] + 1 / 3:.3f})")  # fmt: skip
+a, king, queen = u[0, 0], u[2, 0], u[1, 2] / (1 - u[1, 0])
+print(f"a = {a:.3f}; king bets {king:.3f}, 3a = {3 * a:.3f}; queen calls {queen:.3f}, a + 1/3 = {a + 1 / 3:.3f}")
 
 # %%
 # **Where it loses.** On the matrix, optimistic weights with the best of six steps, found by knowing the game, is two

@@ -123,16 +123,14 @@ for seed in SEEDS:
             start = time.perf_counter()
             found[name] = run(seed, budget, best), time.perf_counter() - start, np.nan
         for name, (x, seconds, upper) in found.items():
-            rows.append({"samples": budget, "method": name, "seconds": seconds, "certificate": upper,
-                         "truth": truth(x)})  # fmt: skip
+            rows.append((budget, name, seconds, upper, truth(x)))
 
 # %%
 # What came out
 # -------------
 # Medians over the seeds.
-frame = pd.DataFrame(rows)
-table = frame.groupby(["samples", "method"], sort=False).median()
-print(table.to_string(float_format="{:.3g}".format, na_rep="-"))
+frame = pd.DataFrame(rows, columns=["samples", "method", "seconds", "certificate", "truth"])
+print(frame.groupby(["samples", "method"], sort=False).median().to_string(float_format="{:.3g}".format, na_rep="-"))
 ours = frame[frame.method == "dualanchor"]
 print(f"\nthe bound held in {(ours.truth <= ours.certificate).sum()} of {len(ours)} runs")
 print("speeds, in calls an hour:", np.exp(result.x).round(2), "tuned:", [best for _, best in others.values()])
@@ -156,13 +154,8 @@ for workers in (1, 2):
 
 with tempfile.TemporaryDirectory() as folder:
     problem |= {"checkpoint": Path(folder) / "staffing.npz", "engine": "local"}
-    rounds = []
-
-    def stop_early(x):
-        rounds.append(x)
-        return len(rounds) == 5
-
-    first = da.root(**problem, callback=stop_early)
+    rounds = iter(range(1, 6))
+    first = da.root(**problem, callback=lambda x: next(rounds) == 5)  # returns True to stop
     print(f"stopped after round {first.nit}: {first.message}")
     second = da.root(**problem)
     print(f"resumed to round {second.nit}: the same to the last bit: {np.array_equal(whole.x, second.x)}")

@@ -144,5 +144,5 @@ plt.show()
 #
 # **Where it loses.** Without noise SciPy's methods need some forty calls, and they are what one should use. An
 # averaged Robbins-Monro iteration with the best of five steps ends somewhat lower than `da.scipy.root`, which finds
-# its own step and spends a part of its days on saying how good the result is: the certificate is five times the
-# truth.
+# its own step and spends a part of its days on saying how good the result is: the certificate is six to seven times
+# the truth.

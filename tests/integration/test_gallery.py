@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,3 +27,24 @@ def test_script_runs_at_small_size(script, tmp_path):
 def test_script_begins_with_its_title(script):
     title, line = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))).splitlines()[:2]
     assert line == "=" * len(title)
+
+
+def code_lines(text):
+    """Lines of code without docstring, comments, imports and the figure, which ends with plt.show()."""
+    _, *body = ast.parse(text).body
+    kept, drawing = [], False
+    for node in body:
+        source = ast.get_source_segment(text, node)
+        drawing = drawing or source.startswith("figure, ")
+        if not drawing and not isinstance(node, ast.Import | ast.ImportFrom):
+            kept += [line for line in source.splitlines() if line.strip() and not line.strip().startswith("#")]
+        drawing = drawing and source != "plt.show()"
+    return len(kept)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_script_is_short_and_says_what_a_page_must_say(script):
+    text = script.read_text(encoding="utf-8")
+    assert 30 <= code_lines(text) <= 80
+    for part in (r"^\*\*Assumptions\.\*\*", r"^\*\*Today\.\*\*", r"^# \*\*Where it loses\.\*\*"):
+        assert re.search(part, text, flags=re.MULTILINE), part
