@@ -11,4 +11,4 @@ def sample(x, n, rng):  # the mean of n noisy observations of A x - b
     return A @ x - b + rng.normal(size=(n, 2)).mean(axis=0)
 
 
-print(da.root(sample, x0=[0.0, 0.0], eps=0.1, L=5.0, sigma=1.5, D=3.0, guarantee=True, seed=1))
+print(da.root(sample, x0=[0.0, 0.0], eps=0.1, seed=1))

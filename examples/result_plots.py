@@ -1,26 +1,30 @@
-"""The way of a run within a budget, and the batches of a plan: the figure in docs/quickstart.md.
+"""The way of a run within a budget, and the batches of a plan: the figures of docs/index.md and docs/quickstart.md.
 
-python examples/result_plots.py figure.png
+python examples/result_plots.py result.png plan.png
 """
 
 import sys
 
+import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
 import dualanchor as da
 
+GREY = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+light_and_dark = {"savefig.transparent": True, "legend.framealpha": 0.0, **dict.fromkeys(GREY, "#808080")}
 A, b = np.array([[1.0, 2.0], [-2.0, 1.0]]), np.array([5.0, 0.0])
 
 
 def sample(x, n, rng):
-    return A @ x - b + 0.2 * rng.normal(size=(n, 2)).mean(axis=0)
+    return A @ x - b + rng.normal(size=(n, 2)).mean(axis=0)
 
 
-figure = Figure(figsize=(10.0, 3.8), layout="constrained")
-left, right = figure.subplots(1, 2)
-da.root(sample, x0=[0.0, 0.0], budget=20_000, L=5.0, method="s-dual-ohm", seed=1).plot(left)
-da.plan(eps=0.05, L=5.0, sigma=0.3, D=3.0).plot(right)
-left.set_title("result.plot()")
-right.set_title("plan.plot()")
-figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "result_plots.png", dpi=110)
+result = da.root(sample, x0=[0.0, 0.0], budget=4000)
+plan = da.plan(eps=0.05, L=5.0, sigma=0.3, D=3.0)
+paths = sys.argv[1:] or ["result.png", "plan.png"]
+with matplotlib.rc_context(light_and_dark):
+    for path, shown in zip(paths, (result, plan), strict=False):
+        figure = Figure(figsize=(8.0, 4.0), layout="constrained")
+        shown.plot(figure.subplots())
+        figure.savefig(path, dpi=120)

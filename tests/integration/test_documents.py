@@ -176,8 +176,10 @@ def test_readme_starts_with_the_first_example():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["anchor_and_dual_anchor", "result_plots"])
 def test_figure_examples_write_their_figures(name, tmp_path, monkeypatch):
+    matplotlib = pytest.importorskip("matplotlib")
     monkeypatch.setattr(sys, "argv", ["example", str(tmp_path / "figure.png")])
-    runpy.run_path(str(ROOT / f"examples/{name}.py"))
+    with matplotlib.rc_context():
+        runpy.run_path(str(ROOT / f"examples/{name}.py"))
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 

@@ -1,5 +1,6 @@
-"""The landing page and the explainer as readers get them, in a real browser without a network."""
+"""The landing page, a gallery page and the explainer as readers get them, in a real browser without a network."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -13,29 +14,33 @@ from tests.integration.browser import all_of, emulate, errors, resize
 import dualanchor as da
 
 pytestmark = pytest.mark.slow
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 CONF = """
-extensions = ["myst_parser", "mathml"]
-import sys; sys.path.insert(0, {ext!r})
-html_theme, html_static_path, html_math_renderer = "furo", ["_static"], "mathml"
-html_css_files = ["pages.css"]
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
-myst_heading_anchors = 3
+import runpy
+real = runpy.run_path({conf!r})
+globals().update({{name: value for name, value in real.items() if name[0] != "_"}})
+extensions = ["myst_parser", "sphinx_gallery.gen_gallery", "mathml"]
+sphinx_gallery_conf |= {{"examples_dirs": "examples"}}
 """
+GALLERY = "gallery/plot_scipy_root.html"
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The two pages with the theme and all that they load; links to other pages are not followed."""
+    """Three pages with the theme and all that they load; links to other pages are not followed."""
     pytest.importorskip("furo")
     source = tmp_path_factory.mktemp("docs")
     for name in ("index.md", "explainer.md"):
         shutil.copy(DOCS / name, source)
     for name in ("_static", "figures"):
         shutil.copytree(DOCS / name, source / name)
-    (source / "conf.py").write_text(CONF.format(ext=str(DOCS / "_ext")), encoding="utf-8")
+    (source / "examples").mkdir()
+    for name in ("GALLERY_HEADER.rst", "plot_scipy_root.py"):
+        shutil.copy(ROOT / "examples/gallery" / name, source / "examples")
+    (source / "conf.py").write_text(CONF.format(conf=str(DOCS / "conf.py")), encoding="utf-8")
     command = [sys.executable, "-m", "sphinx", "-q", "-Q", "-b", "html", source, source / "out"]
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, env={**os.environ, "DUALANCHOR_GALLERY": "small"})
     return source / "out"
 
 
@@ -134,7 +139,7 @@ def test_dual_ohm_stays_within_the_lemma(explainer):
         assert (np.array(left) <= bound + 1e-9).all()
 
 
-@pytest.mark.parametrize("name", ["index.html", "explainer.html"])
+@pytest.mark.parametrize("name", ["index.html", "explainer.html", GALLERY, "gallery/index.html"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1300])
 def test_pages_fit_the_screen(browser, built, name, scheme, width):
@@ -144,14 +149,28 @@ def test_pages_fit_the_screen(browser, built, name, scheme, width):
     browser.get((built / name).as_uri())
     wide = browser.execute_script("return document.documentElement.scrollWidth")
     assert wide <= width
-    for one in all_of(browser, ".explainer svg, .explainer input, .cards > *"):
+    for one in all_of(browser, ".explainer svg[role=img], .explainer input, .cards > *, .sphx-glr-script-out"):
         box = one.rect
         assert box["width"] > 60
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width
+    broken = "return [...document.images].filter((one) => !(one.complete && one.naturalWidth)).map((one) => one.src)"
+    assert browser.execute_script(broken) == []
     assert errors(browser) == []
     loaded = browser.execute_script("return performance.getEntriesByType('resource').map((e) => e.name)")
     assert {url.split(":")[0] for url in loaded} <= {"file", "data"}
+
+
+def test_the_gallery_page_has_its_table_and_a_figure_for_light_and_dark(browser, built):
+    browser.get((built / GALLERY).as_uri())
+    printed = " ".join(one.text for one in all_of(browser, ".sphx-glr-script-out"))
+    assert all(word in printed for word in ("da.scipy.root", "samples", "certificate", "truth"))
+    assert all_of(browser, ".sphx-glr-download a")
+    (figure,) = (built / "_images").glob("sphx_glr_plot_scipy_root_001.png")
+    from PIL import Image  # comes with matplotlib
+
+    with Image.open(figure) as image:
+        assert image.convert("RGBA").getpixel((0, 0))[3] == 0  # no background
 
 
 def test_each_slider_has_a_name():
