@@ -8,8 +8,9 @@ import dualanchor as da
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
+from dualanchor.methods.auto import Auto  # noqa: E402
 from dualanchor.oracles.jax_sampler import JaxSampler  # noqa: E402
-from dualanchor.run import compiled  # noqa: E402
+from dualanchor.run import compiled, driver  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -70,8 +71,7 @@ def test_every_method_computes_the_same_as_in_numpy(entry, x64, tolerance):
     np.testing.assert_allclose(found.x, expected.x, rtol=0, atol=tolerance)
     for name in ("nit", "nfev", "draws", "status"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    allowed = {*NOT_COMPILED, *(["DualOHM"] if entry.id == "auto" else [])}  # with a list of batch sizes
-    assert {kind[0][0].__name__ for kind in refused() - before} <= allowed
+    assert {kind[0][0].__name__ for kind in refused() - before} <= set(NOT_COMPILED)
 
 
 DOORS = {
@@ -135,6 +135,43 @@ def test_steps_are_compiled_once_for_all_calls():
         np.testing.assert_allclose(result.x, value, atol=0.2)
     assert len(compiled._PROGRAMS) <= programs + 1  # Dual-OHM, where a run comes to that
     assert [program.run._cache_size() for program in compiled._PROGRAMS.values()][: len(sizes)] == sizes
+
+
+def test_a_stage_is_one_call_of_compiled_code(monkeypatch):
+    """Not one for each of its first and last steps; and the sampler is traced a few times, not for every branch."""
+    calls, traced = [], []
+
+    def sample(x, n, key):
+        traced.append(n)
+        return x - 1 + jax.random.normal(key, x.shape) / jnp.sqrt(n)
+
+    def counted(method, s, F, first, count, coins):
+        calls.append((type(method).__name__, count))
+        return advance(method, s, F, first, count, coins)
+
+    advance = compiled.advance
+    monkeypatch.setattr(compiled, "advance", counted)
+    monkeypatch.setattr(driver, "_CHUNK_SECONDS", np.inf)
+    result = da.root(sample, jnp.zeros(3), budget=6_000, L=1.0)
+    assert sum(count for _, count in calls) == result.nit
+    stages = len(Auto(1.0, result.nit).lengths) + 8  # and a few behind them
+    assert len(calls) < 2 * stages, calls
+    assert isinstance(result.x, jax.Array)
+    assert len(traced) < 20, traced
+
+
+def test_dual_ohm_with_a_list_of_batches_and_a_step_for_each_row_is_compiled():
+    """As the default runs it where averages are biased: once for all runs, whatever steps and sizes."""
+    x0, before = jnp.zeros(2), refused()
+    problem = da.Problem(JaxSampler(gaussian, x0), x0)
+    programs = []
+    for step, N in ((0.5, 40), (0.3, 60)):
+        method = da.DualOHM(jnp.full((2, 1), step), N, [1 + k // 10 for k in range(N - 1)])
+        found = da.solve(problem, method, reps=2)
+        assert found.nfev.tolist() == [sum(method.batch_size)] * 2
+        programs.append(set(compiled._PROGRAMS))
+    assert refused() == before
+    assert programs[0] == programs[1]
 
 
 def test_results_depend_on_the_seed_alone():

@@ -18,7 +18,7 @@ from dualanchor.front.autograd import differentiated
 from dualanchor.front.before import InterruptedBeforeRun, result_at_start, with_saver
 from dualanchor.front.composite import solve_composite
 from dualanchor.front.constraints import flat_prox
-from dualanchor.front.layout import Layout, saddle_sampled, sampled
+from dualanchor.front.layout import Layout, on_host, saddle_sampled, sampled
 from dualanchor.front.request import Request
 from dualanchor.front.route import Route
 from dualanchor.run.checkpoint import Checkpoint
@@ -230,6 +230,7 @@ def _solved(
     try:
         with opened(request.engine) as engine:
             oracle = oracle if engine is None else attach(oracle, engine)
+            x0 = on_host(oracle, x0) if prox is None else x0
             request = with_saver(request, oracle, x0, prox)
             result = Route(request, oracle, x0).result() if prox is None else solve_composite(request, oracle, prox, x0)
     except InterruptedBeforeRun as interrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -18,6 +19,8 @@ from dualanchor.front.tree import Tree, pieces, tree_of
 from dualanchor.oracles.composite import FixedPoint
 from dualanchor.oracles.sampler import Sampler
 
+_LONG = 1 << 16  # numbers that are passed to compiled code and back in no time
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -26,6 +29,7 @@ class Layout:
     shapes: tuple[tuple[int, ...], ...]
     blocks: bool
     trees: tuple[Tree | None, ...]
+    device: Any = None  # of JAX arrays: a flat vector of NumPy becomes one of them there
 
     @classmethod
     def of(cls, x0: Any, owner: str, blocks: int | None = None) -> tuple[Layout, Array]:
@@ -54,13 +58,27 @@ class Layout:
             kinds = " and ".join(str(part.dtype) for part in parts)
             raise ArgumentTypeError(f"{owner}: the start must be of one dtype", kinds, "Convert one of them")
         flat = arrays.concatenate([part.reshape(-1) for part in parts])
-        return cls(tuple(shapes), blocks is not None, tuple(trees)), flat
+        device = flat.device if arrays.is_jax(flat) else None
+        return cls(tuple(shapes), blocks is not None, tuple(trees), device), flat
 
     def split(self, flat: Array) -> Any:
         """The array or the tuple of blocks that a flat vector (or (reps, d)) stands for."""
+        if self.device is not None and isinstance(flat, np.ndarray):
+            flat = sys.modules["jax"].device_put(flat, self.device)
         each = zip(pieces(flat, self.shapes), self.trees, strict=True)
         blocks = tuple(one if tree is None else tree.build(one) for one, tree in each)
         return blocks if self.blocks else blocks[0]
+
+
+def on_host(oracle: Oracle, x0: Any) -> Array:
+    """A start of JAX whose steps are compiled as one of NumPy: what is done between them is faster there.
+
+    Not where vectors are long, or on another device than JAX's own choice: they stay there.
+    """
+    if not oracle.traceable or x0.size > _LONG or x0.devices() != {sys.modules["jax"].devices()[0]}:
+        start: Array = x0
+        return start
+    return np.array(x0)
 
 
 def _numbers(value: Any, owner: str) -> Array:

@@ -28,6 +28,7 @@ from dualanchor.oracles.jax_sampler import Around, TracedStreams, key_of, sample
 from dualanchor.run.traced import Number, OpenError, each_answer
 
 INTERVAL = 1024  # steps that are taken at once, at most
+WINDOW = 4  # of the last of them it is returned what they have seen of samples
 
 
 class _Sizes(Schedule):
@@ -41,12 +42,17 @@ class _Sizes(Schedule):
 
 
 class _Session(Session):
-    """A session within compiled code, for one step: it notes what it draws, and what it sees of the largest value."""
+    """A session within compiled code, for one step: it notes what it draws, and what it sees of the largest value.
 
-    __slots__ = ("drawn", "failed", "largest", "norm")
+    `values` has those of its first calls, where the step is traced once more with other answers. `always` is true, but
+    the compiler does not know: what depends on it is computed once, and not again in every place that uses it.
+    """
 
-    def __init__(self, oracle: Oracle, streams: Any, x: Array) -> None:
+    __slots__ = ("_always", "_called", "_values", "drawn", "failed", "largest", "norm")
+
+    def __init__(self, oracle: Oracle, streams: Any, x: Array, values: list[Array], always: Any) -> None:
         super().__init__(oracle, streams)
+        self._values, self._called, self._always = values, 0, always
         self.drawn: list[Any] = []
         self.largest, self.failed = jnp.full((len(x), 2), -1.0, x.dtype), jnp.zeros(len(x), bool)
         self.norm = jnp.zeros(len(x), x.dtype)
@@ -62,15 +68,18 @@ class _Session(Session):
         return self.oracle.draw(self.streams, size)
 
     def __call__(self, x: Array, batch: Batch) -> Array:
-        value = accepted(x, self.oracle.mean(x, batch))
+        if self._called == len(self._values):
+            self._values.append(jax.lax.cond(self._always, lambda: accepted(x, self.oracle.mean(x, batch)), lambda: x))
+        value = self._values[self._called]
+        self._called += 1
         size = batch.size.value if isinstance(batch.size, Varying) else batch.size
         squares = jnp.vecdot(value, value)
         seen = jnp.stack([squares, jnp.full_like(squares, size)], axis=1)
         self.largest = jnp.where(squares[:, None] > self.largest[:, :1], seen, self.largest)
-        # a NaN has a square that is none: what is infinite, or far out, the run calls divergence
-        failed = jnp.isnan(squares) & jnp.isnan(value).any(axis=1) & (jnp.abs(x).max(axis=1) < moderate(x.dtype))
-        self.norm = jnp.where(failed & ~self.failed, jnp.linalg.norm(x, axis=1), self.norm)
-        self.failed |= failed
+        before = self.failed, self.norm
+        self.failed, self.norm = jax.lax.cond(
+            jnp.isnan(squares).any(), lambda: _failed(x, value, *before), lambda: before
+        )
         return value
 
     def fresh(self, x: Array, size: Any) -> Array:
@@ -82,6 +91,12 @@ class _Session(Session):
         raise OpenError("rows")
 
 
+def _failed(x: Array, value: Array, failed: Array, norm: Array) -> tuple[Array, Array]:
+    """Which rows have seen NaN at a moderate point, and the norm of that point; farther out they diverged."""
+    now = jnp.isnan(value).any(axis=1) & (jnp.abs(x).max(axis=1) < moderate(x.dtype))
+    return failed | now, jnp.where(now & ~failed, jnp.linalg.norm(x, axis=1), norm)
+
+
 class Form(NamedTuple):
     """A method without its numbers: its class, and for each parameter a value, or what is left open."""
 
@@ -89,7 +104,7 @@ class Form(NamedTuple):
     parameters: tuple[tuple[str, Any], ...]
 
 
-_NUMBER, _BATCHES = "a number", "batch sizes"
+_NUMBER, _ARRAY, _BATCHES = "a number", "an array", "batch sizes"
 
 
 def _form(method: Method, any_size: bool, known: frozenset[str], numbers: list[Any]) -> Form:
@@ -100,6 +115,9 @@ def _form(method: Method, any_size: bool, known: frozenset[str], numbers: list[A
         sizes = isinstance(value, (list, tuple, Schedule)) and not isinstance(value, (Constant, Paired))
         if isinstance(value, Method):
             value = _form(value, any_size, known, numbers)
+        elif isinstance(value, (np.ndarray, jax.Array)) and "" not in known:
+            numbers.append(value)
+            value = (_ARRAY,)
         elif name == "batch_size" and (sizes or (any_size and isinstance(value, int) and "" not in known)):
             value = (_BATCHES,)
         elif type(value) in (int, float) and name not in known and "" not in known and name != "batch_size":
@@ -117,6 +135,8 @@ def _method(form: Form, numbers: Iterator[Any], sizes: Any, answers: Iterator[bo
             value = _method(value, numbers, sizes, answers)
         elif value == (_NUMBER,):
             value = Number(next(numbers), answers, name)
+        elif value == (_ARRAY,):
+            value = next(numbers)
         elif value == (_BATCHES,):
             value = _Sizes(sizes)
         object.__setattr__(method, name, value)
@@ -161,26 +181,29 @@ class Program:
         sizes = given.sizes[k - given.first] if len(given.sizes) else 0
         position = given.position + (k - given.first) * self.draws
 
-        def one(answers: Iterator[bool]) -> Any:
+        def one(answers: Iterator[bool], values: list[Array]) -> Any:
             size = Varying(sizes, self._bits)
             method = _method(self._form, iter(given.numbers), size, answers)
             s, x = State(**state), state["x"]
-            F = _Session(oracle, TracedStreams(given.source, position), x)
+            F = _Session(oracle, TracedStreams(given.source, position), x, values, k >= 0)
             coin = None if self._coin is None else np.full(len(x), self._coin)
             method.step(Number(k, answers), s, F, coin)  # type: ignore[arg-type]
             if found is not None:
                 found.add((len(F.drawn), sum(drawn is size for drawn in F.drawn)))
             after = {name: jnp.asarray(value, state[name].dtype) for name, value in vars(s).items()}
-            return after, (F.largest, F.failed, F.norm)
+            return after, F.largest, F.failed, F.norm
 
         return each_answer(one)
 
     def _run(self, state: dict[str, Any], given: Numbers) -> Any:
         x = state["x"]
-        seen = jnp.zeros((len(x), 2), x.dtype), jnp.zeros(len(x), bool), jnp.zeros(len(x), x.dtype)
-        state, seen = jax.lax.fori_loop(
-            given.first, given.last, lambda k, now: self._step(k, now[0], given), (state, seen)
-        )
+
+        def step(k: Any, now: Any) -> Any:
+            state, largest, failed, norm = self._step(k, now[0], given)
+            return state, jnp.concatenate([now[1][1:], largest[None]]), failed, norm
+
+        seen = jnp.zeros((WINDOW, len(x), 2), x.dtype), jnp.zeros(len(x), bool), jnp.zeros(len(x), x.dtype)
+        state, *seen = jax.lax.fori_loop(given.first, given.last, step, (state, *seen))
         bounded = jnp.isfinite(jnp.vecdot(state["x"], state["x"]))
         for name, value in state.items():
             if name != "x":
@@ -193,30 +216,44 @@ _KNOWN: dict[Any, frozenset[str] | None] = {}
 _MOST_PROGRAMS = 256
 
 
-def advance(method: Method, s: State, F: Session, first: int, count: int, coins: Array | None) -> tuple[bool, Any]:
-    """Take steps first, .., first + count - 1 in compiled code, in place; whether it could, and which rows are bounded.
+class Taken(NamedTuple):
+    """What is known after compiled steps: `bounded` as in `ActiveRows`, None if that is not known; and `seen`.
 
-    The rows that are bounded: as in `ActiveRows.bounded`, or None if that is not known.
+    `seen` (steps, rows, 2) has squared norm and batch size of the largest sample in each of the last steps, or NaN.
     """
+
+    bounded: Array | None
+    seen: Array
+
+
+def advance(method: Method, s: State, F: Session, first: int, count: int, coins: Array | None) -> Taken | None:
+    """Take steps first, .., first + count - 1 in compiled code, in place; None if that cannot be done."""
     ends = [count] if coins is None else [*(1 + np.flatnonzero(np.diff(coins[:, :count]).any(axis=0))), count]
-    bounded, begin = None, 0
+    bounded, seen, begin = None, list[Array](), 0
     for end in ends:  # of steps with the same coins
         coin = None if coins is None else coins[:, begin]
         if coin is None or coin.all() or not coin.any():
-            bounded = _advance(method, s, F, first + begin, end - begin, None if coin is None else bool(coin[0]))
-            if bounded is None:
-                return False, None
+            taken = _advance(method, s, F, first + begin, end - begin, None if coin is None else bool(coin[0]))
+            if taken is None:
+                return None
+            bounded, latest = taken
+            seen.extend(latest)
         else:
+            F.checking = True
             for k in range(first + begin, first + end):
+                F.seen = None
                 method.step(k, s, F, coin)
+                seen.append(np.full((len(s.x), 2), np.nan) if F.seen is None else F.seen)
             bounded = None
         begin = end
-    return True, bounded
+    return Taken(bounded, np.array(seen[-WINDOW:]))
 
 
-def _advance(method: Method, s: State, F: Session, first: int, count: int, coin: bool | None) -> Array | None:
-    state, rows, sampler = vars(s), len(s.x), sampler_of(F.oracle)
-    if any(isinstance(value, np.ndarray) for value in state.values()):
+def _advance(method: Method, s: State, F: Session, first: int, count: int, coin: bool | None) -> Taken | None:
+    state, rows, sampler, on_host = vars(s), len(s.x), sampler_of(F.oracle), isinstance(s.x, np.ndarray)
+    if any(isinstance(value, np.ndarray) is not on_host for value in state.values()):
+        return None
+    if jax.dtypes.canonicalize_dtype(s.x.dtype) != s.x.dtype:  # doubles of NumPy, which JAX would make singles
         return None
     cost = method.cost(np.arange(first, first + count), s, None if coin is None else np.full(count, coin))
     draws, evals = (np.broadcast_to(np.asarray(one), (count,)) for one in cost)
@@ -232,16 +269,15 @@ def _advance(method: Method, s: State, F: Session, first: int, count: int, coin:
     if program.open_draws:
         sizes = np.zeros(INTERVAL, np.int32)
         sizes[:count] = draws // program.draws
-    state, bounded, seen = program.run(state, given._replace(numbers=numbers, sizes=sizes))
+    after, bounded, (seen, failed, norms) = program.run(state, given._replace(numbers=numbers, sizes=sizes))
     if F.checking:
-        largest, failed, norms = (np.asarray(one) for one in seen)
-        require_numbers(failed, norms, F.oracle)
-        if not F.oracle.knows_operator:
-            F.seen = largest.astype(float)
-    vars(s).update(state)
+        require_numbers(np.asarray(failed), np.asarray(norms), F.oracle)
+    if on_host:
+        after = {name: np.array(value, state[name].dtype) for name, value in after.items()}
+    vars(s).update(after)
     F.draws, F.evals = F.draws + int(draws.sum()), F.evals + int(evals.sum())
     F.streams.position = F.streams.position + count * program.draws
-    return np.asarray(bounded)
+    return Taken(np.asarray(bounded), np.asarray(seen[-count:] if count < WINDOW else seen, float))
 
 
 def _program(method: Method, oracle: Oracle, coin: bool | None, state: dict[str, Any], given: Numbers) -> Any:

@@ -60,7 +60,8 @@ class Driver:
         self.findings: list[Finding] = []
         self._total = sum(rows.rows.size for rows in active)
         for rows in active:
-            if recorder.from_samples and not (rows.session.oracle.knows_operator or rows.certifies):
+            oracle = rows.session.oracle
+            if recorder.from_samples and not (oracle.knows_operator or oracle.traceable or rows.certifies):
                 rows.trail = Trail.along(rows.state.x)
         self._seconds_per_eval = 0.0
         self._before_failure: Mark | None = None
@@ -102,8 +103,10 @@ class Driver:
         checked = self._observer.stepwise or rows.k < rows.checked_until or not self._can_go_back(rows)
         sampled = not rows.session.oracle.knows_operator
         noted = sampled and rows.steps < WINDOW  # the first and the last samples are compared
-        interval = COMPILED_INTERVAL if rows.session.oracle.traceable else CHECK_INTERVAL
+        compiled = rows.session.oracle.traceable and not checked  # such steps note them themselves
+        interval = COMPILED_INTERVAL if compiled else CHECK_INTERVAL
         chunk = 1 if checked or noted else interval - rows.k % interval
+        chunk = WINDOW - rows.steps if compiled and noted else chunk
         coins = rows.tosses(chunk + WINDOW)
         outlook = Outlook(
             k=rows.steps,
@@ -120,21 +123,20 @@ class Driver:
         if steps <= 0:
             self._stop(rows, allowance, remaining, outlook)
             return False
-        noted |= sampled and steps <= WINDOW
-        checked |= noted
-        if not checked:
-            steps = min(steps - WINDOW if sampled else steps, chunk, self.recorder.next_after(rows.steps) - rows.steps)
-            if self._rule is not None and self._rule.every is not None:
-                steps = min(steps, self._rule.every - rows.steps % self._rule.every)
-            if self._seconds_per_eval * _per_row(outlook.ahead.evals, steps) > _CHUNK_SECONDS:
-                steps = 1
+        count = min(steps, chunk, self.recorder.next_after(rows.steps) - rows.steps)
+        if self._rule is not None and self._rule.every is not None:
+            count = min(count, self._rule.every - rows.steps % self._rule.every)
+        if self._seconds_per_eval * _per_row(outlook.ahead.evals, count) > _CHUNK_SECONDS:
+            count = 1
         began = time.perf_counter()
-        if checked or steps == 1:
-            self._step(rows, coins, noted)
-            steps = 1
-        else:
-            self._advance(rows, steps, coins)
-        self._seconds_per_eval = (time.perf_counter() - began) / max(1.0, _per_row(outlook.ahead.evals, steps))
+        if not (compiled and self._advance(rows, count, coins, compiled)):
+            noted |= sampled and steps <= WINDOW
+            count = 1 if checked or noted else min(count, steps - WINDOW if sampled else steps)
+            if count == 1:
+                self._step(rows, coins, noted)
+            else:
+                self._advance(rows, count, coins)
+        self._seconds_per_eval = (time.perf_counter() - began) / max(1.0, _per_row(outlook.ahead.evals, count))
         return True
 
     # -- steps -----------------------------------------------------------------------------------------------
@@ -142,26 +144,35 @@ class Driver:
     def _can_go_back(self, rows: ActiveRows) -> bool:
         return rows.session.oracle.replayable is not False and rows.state.x.shape[1] * rows.rows.size <= _SNAPSHOT_SIZE
 
-    def _advance(self, rows: ActiveRows, steps: int, coins: Array | None) -> None:
-        """Take the steps without checks; rows for which that went wrong take them again one by one."""
-        before, until = rows.snapshot(), rows.k + steps
+    def _advance(self, rows: ActiveRows, steps: int, coins: Array | None, compiled: bool = False) -> bool:
+        """Take the steps without checks; rows for which that went wrong take them again one by one.
+
+        False if steps that are to be `compiled` cannot be; they are not taken then.
+        """
+        before, until, seen = rows.snapshot(), rows.k + steps, None
         rows.session.checking = False
         try:
-            rows.advance(steps, coins)
+            if not compiled:
+                rows.advance(steps, coins)
+            elif (seen := rows.advance_compiled(steps, coins)) is None:
+                rows.restore(before)
+                return False
         except NestedInterruptError:
             rows.restore(before)
             raise
         except Exception:  # of whatever kind: it is met again, step by step
             rows.restore(before)
             rows.checked_until = until
-            return
+            return True
         bounded = rows.bounded()
-        if bounded.all():
-            return
-        self.active.pop()
-        if bounded.any():
-            self.active.append(rows.take(bounded))
-        self.active.append(rows.restored(before, ~bounded, until))
+        if not bounded.all():
+            self.active[-1:] = [
+                *([rows.take(bounded)] if bounded.any() else []),
+                rows.restored(before, ~bounded, until),
+            ]
+        if seen is not None and bounded.any() and not rows.session.oracle.knows_operator:
+            self.active[-1 if bounded.all() else -2].note_samples(seen[:, bounded])
+        return True
 
     def _step(self, rows: ActiveRows, coins: Array | None, noted: bool) -> None:
         """Take one step and check all rows; note what it has seen of samples, if that is wanted."""
@@ -172,8 +183,8 @@ class Driver:
         except (OracleError, NestedInterruptError):
             self._before_failure = mark
             raise
-        if noted:
-            rows.note_samples()
+        if noted and rows.session.seen is not None:
+            rows.note_samples(rows.session.seen[None])
         bounded = rows.bounded()
         if not bounded.all():
             self._retire_diverged(rows, bounded)

@@ -146,7 +146,7 @@ class ActiveRows:
             k=0,
             before=self.steps,
             levels=levels,
-            checked_until=1,
+            checked_until=0 if self.session.oracle.traceable else 1,
             stage=self.stage + 1,
         )
 
@@ -199,7 +199,8 @@ class ActiveRows:
 
     def advance(self, count: int, coins: Array | None) -> None:
         """Take `count` steps. If one raises, k is the step that failed and the state the one before it."""
-        if self.session.oracle.traceable and self._advance_compiled(count, coins):
+        if (seen := self.advance_compiled(count, coins)) is not None:
+            self.session.seen = None if self.session.oracle.knows_operator else seen[-1]
             return
         step, s, F, first, k = self.method.step, self.state, self.session, self.k, self.k
         if self.trail is not None:
@@ -218,23 +219,25 @@ class ActiveRows:
             F.trail = None
         self.k = first + count
 
-    def _advance_compiled(self, count: int, coins: Array | None) -> bool:
+    def advance_compiled(self, count: int, coins: Array | None) -> Array | None:
+        """Take `count` steps at once; what the last of them saw of samples, (steps, rows, 2); None if impossible."""
+        if not self.session.oracle.traceable:
+            return None
         from dualanchor.run import compiled  # needs JAX
 
-        done, bounded = compiled.advance(self.method, self.state, self.session, self.k, count, coins)
-        self.k += count if done else 0
-        self._bounded = (self.k, bounded)
-        return done
+        if (taken := compiled.advance(self.method, self.state, self.session, self.k, count, coins)) is None:
+            return None
+        self.k, self._bounded = self.k + count, (self.k + count, taken.bounded)
+        return taken.seen
 
-    def note_samples(self) -> None:
-        """Note what a step at the beginning or near an end has seen of samples: means over the first and last ones."""
-        seen, steps = self.session.seen, self.steps
-        if seen is None:
-            return
-        if steps <= WINDOW:
-            self.opening = seen if self.opening is None else self.opening + (seen - self.opening) / steps
-        earlier = [] if self.closing is None else [self.closing[:, 1 - WINDOW :]]
-        self.closing = np.concatenate([*earlier, seen[:, None]], axis=1)
+    def note_samples(self, seen: Array) -> None:
+        """Note what the last steps saw of samples, (steps, rows, 2): a mean over the first ones, and the last."""
+        for step, one in enumerate(seen, self.steps + 1 - len(seen)):
+            if not np.isnan(one).any():
+                if step <= WINDOW:
+                    self.opening = one if self.opening is None else self.opening + (one - self.opening) / step
+                earlier = [] if self.closing is None else [self.closing[:, 1 - WINDOW :]]
+                self.closing = np.concatenate([*earlier, one[:, None]], axis=1)
 
     def growth(self) -> Array | None:
         """Squared norms of the last samples over those of the first ones, (rows,); None if they were not seen.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -93,11 +93,17 @@ class _Answer:
         raise _NotKnown(self._predicate)
 
 
-def each_answer(run: Callable[[Iterator[bool]], Any], answers: tuple[bool, ...] = ()) -> Any:
-    """`run` with all answers that it asks for; compiled code chooses among them."""
+def each_answer(
+    run: Callable[[Iterator[bool], list[Any]], Any], answers: tuple[bool, ...] = (), values: Sequence[Any] = ()
+) -> Any:
+    """`run(answers, values)` with all answers that it asks for; compiled code chooses among them.
+
+    It adds to `values` what it has computed before a question, and finds it there when it is run with the answer.
+    """
+    known = list(values)
     try:
-        return run(iter(answers))
+        return run(iter(answers), known)
     except _NotKnown as question:
         predicate = question.predicate
-    branches = (partial(each_answer, run, (*answers, answer)) for answer in (True, False))
+    branches = (partial(each_answer, run, (*answers, answer), known) for answer in (True, False))
     return jax.lax.cond(predicate, *branches)
