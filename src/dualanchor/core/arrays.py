@@ -132,6 +132,8 @@ def like(values: Any, x: Array) -> Array:
 
 def as_library_of(value: Any, x: Array) -> Any:
     """What an oracle returned in the library and precision of x, detached from its graph; unchanged if it cannot be."""
+    if type(value) is type(x) and value.dtype == x.dtype and not getattr(value, "requires_grad", False):
+        return value
     if not is_foreign(value):
         return value
     if isinstance(x, np.ndarray):
@@ -189,6 +191,15 @@ def add_multiple(target: Array, scale: Any, source: Array) -> None:
         grouped[..., start : start + width] += scale * source[:, start : start + width]
 
 
+def minus_multiple(x: Array, scale: Any, y: Array) -> Array:
+    """The difference x - scale * y, in x where it can be written to; of tensors, without a temporary for scale * y."""
+    if type(scale) is float and hasattr(x, "sub_"):  # a tensor of PyTorch
+        subtracted: Array = x.sub_(y, alpha=scale)
+        return subtracted
+    x -= scale * y
+    return x
+
+
 def to_host(x: Any) -> Any:
     """The array as one of NumPy: the one place where numbers leave a device."""
     if isinstance(x, np.ndarray) or not is_foreign(x):
@@ -236,7 +247,8 @@ def same(x: Array, y: Array) -> bool:
     """Whether two arrays agree in every number; NaN agrees with NaN."""
     if isinstance(x, np.ndarray):
         return bool((x == y).all()) or np.array_equal(x, y, equal_nan=True)
-    return x is y or bool(namespace(x).all((x == y) | ((x != x) & (y != y))))
+    xp = namespace(x)
+    return x is y or bool(xp.all(x == y)) or bool(xp.all((x == y) | ((x != x) & (y != y))))
 
 
 def has_nan(x: Array) -> bool:

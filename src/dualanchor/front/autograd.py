@@ -10,6 +10,7 @@ from dualanchor.core.errors import ArgumentTypeError, OracleError
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.types import Array
 from dualanchor.front.layout import Layout
+from dualanchor.front.tree import pieces
 from dualanchor.oracles.sampler import Sampler
 
 
@@ -21,21 +22,31 @@ def differentiated(phi: Callable[..., Any], x0: Any, args: tuple[Any, ...]) -> t
     if torch is None or not isinstance(start, torch.Tensor):
         rule = "saddle: one function of both players is differentiated by PyTorch, so the start must be tensors"
         raise ArgumentTypeError(rule, type(start).__name__, "Start from tensors, or pass sample_u, sample_v, (u0, v0)")
-    size_u, split = prod(layout.shapes[0]), layout.split
+    size_u, shapes = prod(layout.shapes[0]), layout.leaf_shapes
 
     def field(x: Any, n: int, rng: Any) -> Any:
-        return field_of(lambda flat, random: phi(*split(flat), n, random, *args), x, size_u, rng, "saddle: phi")
+        def value(leaves: Any, random: Any) -> Any:
+            return phi(*layout.of_leaves(leaves), n, random, *args)
 
-    return Sampler(field, name="saddle: phi"), layout, start
+        return field_of(value, x, list(pieces(x, shapes)), size_u, rng, "saddle: phi")
+
+    return _Gradient(field, name="saddle: phi"), layout, start
 
 
-def field_of(value_of: Callable[..., Any], x: Any, size_u: int, rng: Any, owner: str, device: Any = None) -> Any:
-    """The gradient of `value_of(x, generator)` at a tensor x (d,), with the other sign behind `size_u`; one pass."""
+class _Gradient(Sampler):
+    returns_new = True
+
+
+def field_of(value_of: Callable[..., Any], x: Any, leaves: Any, size_u: int, rng: Any, owner: str) -> Any:
+    """The gradient of `value_of(leaves, generator)` like x (d,), with the other sign behind `size_u`; one pass.
+
+    `leaves` are tensors with the numbers of x; the generator, seeded from `rng`, is on their device.
+    """
     torch: Any = sys.modules["torch"]
-    generator = torch.Generator(x.device if device is None else device).manual_seed(int(rng.integers(2**63)))
+    generator = torch.Generator(leaves[0].device).manual_seed(int(rng.integers(2**63)))
     with torch.enable_grad():
-        flat = x.detach().requires_grad_()
-        value = value_of(flat, generator)
+        leaves = [leaf.detach().requires_grad_() for leaf in leaves]
+        value = value_of(leaves, generator)
         if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad:
             remedy = "Return a tensor made from u and v"
             received = type(value).__name__
@@ -44,6 +55,7 @@ def field_of(value_of: Callable[..., Any], x: Any, size_u: int, rng: Any, owner:
                 if value.numel() != 1:
                     received, remedy = f"shape {tuple(value.shape)}", "Take the mean or sum"
             raise OracleError(f"{owner} must return one number", received, remedy)
-        (gradient,) = torch.autograd.grad(value, flat)
-    gradient[size_u:].neg_()
-    return gradient
+        gradients = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
+    joint = torch.cat([one.reshape(-1).to(x) for one in gradients])
+    joint[size_u:].neg_()
+    return joint

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -15,7 +17,7 @@ from dualanchor.core.oracle import Oracle, require_dimension
 from dualanchor.core.problem import Problem, as_reals
 from dualanchor.core.result import Result
 from dualanchor.core.types import Array
-from dualanchor.front.tree import Tree, pieces, tree_of
+from dualanchor.front.tree import Shapes, Tree, pieces, tree_of
 from dualanchor.oracles.composite import FixedPoint
 from dualanchor.oracles.sampler import Sampler
 
@@ -65,8 +67,18 @@ class Layout:
         """The array or the tuple of blocks that a flat vector (or (reps, d)) stands for."""
         if self.device is not None and isinstance(flat, np.ndarray):
             flat = sys.modules["jax"].device_put(flat, self.device)
-        each = zip(pieces(flat, self.shapes), self.trees, strict=True)
-        blocks = tuple(one if tree is None else tree.build(one) for one, tree in each)
+        return self.of_leaves(pieces(flat, self.leaf_shapes))
+
+    @cached_property
+    def leaf_shapes(self) -> Shapes:
+        """The shapes of all arrays, in the order in which they lie in a flat vector."""
+        each = zip(self.shapes, self.trees, strict=True)
+        return tuple(one for shape, tree in each for one in ((shape,) if tree is None else tree.shapes))
+
+    def of_leaves(self, leaves: Iterable[Any]) -> Any:
+        """The array or the tuple of blocks from all arrays in order."""
+        given = iter(leaves)
+        blocks = tuple(next(given) if tree is None else tree.of_leaves(given) for tree in self.trees)
         return blocks if self.blocks else blocks[0]
 
 

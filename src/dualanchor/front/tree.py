@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from math import prod
 from typing import Any
 
@@ -30,8 +30,11 @@ class Tree:
 
     def build(self, flat: Array) -> Any:
         """The tree of a flat vector; of several, (reps, d), each leaf has them along its first axis."""
-        leaves = list(pieces(flat, self.shapes))
-        return _with_leaves(self.skeleton, leaves)
+        return self.of_leaves(pieces(flat, self.shapes))
+
+    def of_leaves(self, leaves: Iterator[Any]) -> Any:
+        """The tree with these leaves; further ones are left for others."""
+        return _with_leaves(self.skeleton, list(islice(leaves, len(self.shapes))))
 
     def flatten(self, value: Any, n: int, owner: str, x: Array) -> Array:
         """What a sampler returned, a mean or n samples in each leaf, as a flat vector of the library of x."""
@@ -64,7 +67,8 @@ def pieces(flat: Array, shapes: Shapes) -> Iterator[Array]:
     """The parts of a flat vector, or of (reps, d), in these shapes."""
     ends = accumulate((prod(shape) for shape in shapes), initial=0)
     for (begin, end), shape in zip(pairwise(ends), shapes, strict=True):
-        yield flat[..., begin:end].reshape((*flat.shape[:-1], *shape))[()]
+        part = flat[..., begin:end]
+        yield part if len(shape) == 1 else part.reshape((*flat.shape[:-1], *shape))[()]
 
 
 def _has_arrays(start: Sequence[Any]) -> bool:

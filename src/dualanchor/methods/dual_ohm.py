@@ -57,7 +57,7 @@ class DualOHM(Scheduled):
     def update(self, k: int, s: State, G: Array) -> None:
         N, alpha, x, z = self.horizon, self.step_size, s.x, s.z
         z *= (N - k - 1) / (N - k)  # paper, proof of Lemma 4.2; more accurate than T_k - T_{k-1}
-        z -= alpha / (N - k) * G
-        x -= alpha * G
+        z = arrays.minus_multiple(z, alpha / (N - k), G)
+        x = arrays.minus_multiple(x, alpha, G)
         x -= z
         s.x, s.z = x, z

@@ -59,6 +59,8 @@ class Sampler(Shardable):
     999
     """
 
+    returns_new = False  # whether what the function returns is an array of its own each time, for us to keep
+
     def __init__(
         self,
         sample: Callable[..., Any],
@@ -132,7 +134,9 @@ class Sampler(Shardable):
             if foreign or type(value) is not np.ndarray or value.dtype is not dtype or value.shape != expected:
                 value = self._accepted(value, x, n, row)
             values[row] = value if shape is None else value.reshape(-1)
-        return arrays.namespace(x).stack(values) if foreign else values
+        if not foreign:
+            return values
+        return values[0][None] if len(x) == 1 and self.returns_new else arrays.namespace(x).stack(values)
 
     def _accepted(self, value: Any, x: Array, n: int, row: int) -> Array:
         """What `sample` returned for one row as a real vector (d,) of the library of x."""

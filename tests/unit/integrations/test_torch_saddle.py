@@ -211,3 +211,19 @@ def test_misuse_is_explained():
     }.items():
         with pytest.raises(da.errors.OracleError, match=message):
             da.root(saddle_oracle(wrong, u0, v0), oracle.x0, budget=100, L=2.0)
+
+
+def test_a_door_differentiates_players_that_are_not_used_or_share_memory():
+    """A gradient that is missing is 0; one that PyTorch returns as a view of a single number is not written to."""
+
+    def phi(u, v, n, rng):
+        return u["a"].sum() - v["b"].sum() + 0 * torch.rand(1, generator=rng).sum()
+
+    from dualanchor.front.autograd import differentiated
+
+    start = {"a": torch.ones(2), "unused": torch.ones(3)}, {"b": torch.ones(2, 2)}
+    oracle, layout, x0 = differentiated(phi, start, ())
+    session = da.Session(oracle, da.Streams(0, np.arange(1), dimension=9, dtype=x0.dtype))
+    value = session.fresh(x0[None], 1)
+    assert value.tolist() == [[1, 1, 0, 0, 0, 1, 1, 1, 1]]
+    assert layout.split(x0)[0]["unused"].shape == (3,)

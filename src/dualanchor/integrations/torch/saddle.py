@@ -30,7 +30,6 @@ class SaddleOracle(Sampler):
         if len(devices := dict.fromkeys(str(leaf.device) for leaf in self._leaves)) > 1:
             rule, remedy = "saddle_oracle: u0 and v0 must be on one device", "Move all tensors to one of them"
             raise ArgumentError(rule, " and ".join(devices), remedy)
-        self._device = self._leaves[0].device
         self._phi, self._size_u = phi, sum(leaf.numel() for leaf in tree_flatten(u0)[0])
         self.x0 = self.flatten(u0, v0)
         super().__init__(self._field, name="saddle_oracle: phi")
@@ -41,10 +40,12 @@ class SaddleOracle(Sampler):
 
     def unflatten(self, x: Any) -> tuple[Any, Any]:
         """Both players from one vector, like u0 and v0; from several, (rows, d), each tensor has rows as first axis."""
-        flat = x if isinstance(x, Tensor) else torch.tensor(np.asarray(x))
+        return tree_unflatten(self._cut(x if isinstance(x, Tensor) else torch.tensor(np.asarray(x))), self._tree)
+
+    def _cut(self, flat: Tensor) -> list[Tensor]:
         self._require_point(tuple(flat.shape))
         pieces = zip(flat.split([leaf.numel() for leaf in self._leaves], dim=-1), self._leaves, strict=True)
-        return tree_unflatten([one.reshape(flat.shape[:-1] + leaf.shape).to(leaf) for one, leaf in pieces], self._tree)
+        return [one.reshape(flat.shape[:-1] + leaf.shape).to(leaf) for one, leaf in pieces]
 
     def _require_point(self, shape: tuple[int, ...]) -> None:
         if shape[-1:] != self.x0.shape:
@@ -56,10 +57,11 @@ class SaddleOracle(Sampler):
         return super().mean(x, batch, n, shard)
 
     def _field(self, x: Array, n: int, rng: np.random.Generator) -> Array:
-        def value(flat: Tensor, generator: torch.Generator) -> Any:
-            return self._phi(*self.unflatten(flat), n, generator)
+        def value(leaves: list[Tensor], generator: torch.Generator) -> Any:
+            return self._phi(*tree_unflatten(leaves, self._tree), n, generator)
 
-        return field_of(value, torch.from_numpy(x), self._size_u, rng, "saddle_oracle: phi", self._device).numpy()
+        flat = torch.from_numpy(x)
+        return field_of(value, flat, self._cut(flat), self._size_u, rng, "saddle_oracle: phi").numpy()
 
 
 def _no_player(leaf: Any) -> ArgumentTypeError:
