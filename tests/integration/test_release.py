@@ -41,6 +41,8 @@ def test_the_recipe_asks_for_what_the_project_asks_for():
     assert asked.pop("python") == PROJECT["requires-python"].removeprefix(">=")
     assert asked.pop("hatchling") == "1.27"
     assert asked == extras()
+    assert all(f"{name} = {target}" in listed for name, target in PROJECT["scripts"].items())
+    assert f"summary: {PROJECT['description']}" in text("recipe/meta.yaml")
 
 
 def test_the_oldest_versions_are_the_lower_bounds():
