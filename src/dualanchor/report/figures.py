@@ -161,7 +161,7 @@ def _add_estimates(ax: Any, result: Result, row: int) -> None:
     ax.plot(evals, np.where(seen, np.sqrt(square), np.nan), "C0.-", linewidth=1, label="" if row else label)
     low, high = np.sqrt(np.maximum(square - 2 * error, 0.0)), np.sqrt(square + 2 * error)
     low = np.where(seen, low, 0.3 * np.min(high, initial=np.inf))  # a logarithmic axis has no 0
-    ax.fill_between(evals, low, high, color="C0", alpha=0.15, linewidth=0, label="" if row else "two standard errors")
+    ax.fill_between(evals, low, high, color="C0", alpha=0.25, linewidth=0, label="" if row else "two standard errors")
     ends = own.evals[np.flatnonzero(np.diff(own.stage))] if row == 0 else np.zeros(0)
     if ends.size:
         ticks = {"marker": "|", "color": "grey", "linestyle": "", "transform": ax.get_xaxis_transform()}
