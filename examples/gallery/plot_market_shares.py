@@ -171,6 +171,5 @@ plt.show()
 # error by evaluating each of them a dozen times or more, and in estimation frozen draws are wanted anyway: they make
 # the objective a smooth function of the taste parameters. As a routine inside pyblp the library is the wrong tool:
 # without noise SQUAREM converges in a dozen evaluations and the library not in sixty, so that fewer consumers can be
-# frozen, and less well.
-# It pays where consumers are expensive, or where the error of simulation itself is the question: the certificate
-# includes it, a converged contraction does not.
+# frozen, and less well. It pays where consumers are expensive, or where the error of simulation itself is the question:
+# the certificate includes it, a converged contraction does not.
