@@ -168,7 +168,7 @@ for ax, (name, part) in zip(axes, frame.groupby("game", sort=False), strict=True
     ax.set_xticks(BUDGETS, [f"{budget:,}" for budget in BUDGETS])
     ax.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
 axes[0].set_ylabel("exploitability")
-axes[1].legend(fontsize=8)
+axes[0].legend(fontsize=8, loc="lower left")
 plt.show()
 
 # %%

@@ -162,7 +162,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 # %%
 # The residual against the number of shifts; bands are the range over the seeds.
-figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
+figure, ax = plt.subplots(figsize=(8, 4), layout="constrained")
 for i, (method, runs) in enumerate(frame.groupby("method", sort=False)):
     seen = runs.groupby("samples")
     ax.loglog(seen.truth.median(), "o-", color=f"C{i}", label=method)
@@ -172,12 +172,12 @@ for i, (method, runs) in enumerate(frame.groupby("method", sort=False)):
 ax.set(xlabel="simulated shifts", ylabel="residual (fraction of callers)")
 ax.set_xticks(BUDGETS, [f"{budget:,}" for budget in BUDGETS])
 ax.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
-ax.legend(fontsize=8)
+figure.legend(loc="outside right upper", fontsize=8)
 plt.show()
 
 # %%
-# **Where it loses.** An averaged Robbins-Monro iteration is better by a fifth to two fifths, once somebody has found
-# its step in four tries of full length; the library needs one run, finds its own step, and spends a sixth of its
+# **Where it loses.** From 600 shifts on an averaged Robbins-Monro iteration is better by a fifth to a third, once
+# somebody has found its step in four tries of full length; the library needs one run, finds its own step, and spends a sixth of its
 # shifts on calibration and on the certificate. Sample average approximation is worse than both: eight evaluations of
 # a hundred and fifty shifts are not enough for the solver, and more evaluations leave too few shifts for each.
 # Workers pay where a shift takes milliseconds or more; for short ones the library is quicker without.
