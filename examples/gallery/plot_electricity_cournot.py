@@ -167,8 +167,8 @@ plt.show()
 
 # %%
 # **Where it loses.** Sample average approximation is as good as any method can be with these scenarios, and fast,
-# because F is affine: a mean matrix is all that it keeps. It needs F written out as a matrix; the library and
-# gradient play need only samples of marginal profits. Gradient play with the best of nine steps finds offers with some
-# six tenths of the library's error, with a larger residual and no bound. The certificate is far above the truth: it
-# comes from a tenth of the scenarios, whose own noise it must allow for. Without L the library takes averages, whose
-# units at a bound are never quite there: the offers are nearly as good, the residual is much larger.
+# because F is affine: a mean matrix is all that it keeps. It needs F written out as a matrix; the library and gradient
+# play need only samples of marginal profits. Gradient play with the best of nine steps finds offers with some six
+# tenths of the library's error, with a larger residual and no bound. The certificate is far above the truth: it comes
+# from a tenth of the scenarios, whose own noise it must allow for. Without L the library takes averages, whose units at
+# a bound are never quite there: the offers are nearly as good, the residual is much larger.

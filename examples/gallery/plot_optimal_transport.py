@@ -119,6 +119,6 @@ plt.show()
 # %%
 # **Where it loses.** A cloud that fits in memory is better solved by L-BFGS with the whole of it at each step: some
 # thirty times as many evaluations, but fast ones, and the exact solution. POT's loop takes a quarter of the time per
-# sample, and with the best of seven ``lr`` it is a little more accurate. Its default, chosen for a cloud of its
-# own size, overflows here (no number in the table). Which ``lr`` is best is not known to somebody who has samples
-# only; the library had no step to choose, and its bound holds.
+# sample, and with the best of seven ``lr`` it is a little more accurate. Its default, chosen for a cloud of its own
+# size, overflows here (no number in the table). Which ``lr`` is best is not known to somebody who has samples only; the
+# library had no step to choose, and its bound holds.

@@ -182,8 +182,8 @@ plt.show()
 # %%
 # **Where it loses.** LSTD uses every sweep in full and is the most accurate in most cases; it needs a matrix of all
 # pairs of states and its solution, which 500 states allow and a million do not. On CliffWalking rewards of −100 are
-# rare: the certificate stays wide, and no fall of the residual can be seen, which the library says (`success` is
-# False, `fall-not-visible`). Where the residual seems to have grown it returns the start, although better points were
-# at hand: the error of 1 in the figure. Averaged TD with the right one of nine steps is about as accurate as the
-# library on Taxi and FrozenLake and several times better on CliffWalking; the gain is that no step was tuned, and that
-# there is a bound.
+# rare: the certificate stays wide, and no fall of the residual can be seen, which the library says (`success` is False,
+# `fall-not-visible`). Where the residual seems to have grown it returns the start, although better points were at hand:
+# the error of 1 in the figure. Averaged TD with the right one of nine steps is about as accurate as the library on Taxi
+# and FrozenLake and several times better on CliffWalking; the gain is that no step was tuned, and that there is a
+# bound.

@@ -177,7 +177,7 @@ plt.show()
 
 # %%
 # **Where it loses.** From 600 shifts on an averaged Robbins-Monro iteration is better by a fifth to a third, once
-# somebody has found its step in four tries of full length; the library needs one run, finds its own step, and spends a sixth of its
-# shifts on calibration and on the certificate. Sample average approximation is worse than both: eight evaluations of
-# a hundred and fifty shifts are not enough for the solver, and more evaluations leave too few shifts for each.
-# Workers pay where a shift takes milliseconds or more; for short ones the library is quicker without.
+# somebody has found its step in four tries of full length; the library needs one run, finds its own step, and spends a
+# sixth of its shifts on calibration and on the certificate. Sample average approximation is worse than both: eight
+# evaluations of a hundred and fifty shifts are not enough for the solver, and more evaluations leave too few shifts for
+# each. Workers pay where a shift takes milliseconds or more; for short ones the library is quicker without.
