@@ -26,7 +26,7 @@ from dualanchor.core.types import Array
 from dualanchor.run.observe import NestedInterruptError, Observer
 from dualanchor.run.record import Recorder
 from dualanchor.run.rows import WINDOW, ActiveRows, Ended
-from dualanchor.run.stop import UNLIMITED, Budget, Outlook, Rule
+from dualanchor.run.stop import Budget, Outlook, Rule
 
 CHECK_INTERVAL = 128  # steps; where rows of fast samplers are checked does not depend on the clock
 COMPILED_INTERVAL = 1024  # the same for steps that JAX compiles
@@ -46,7 +46,7 @@ class Driver:
         self,
         active: list[ActiveRows],
         start: Array,
-        rule: Rule | None,
+        rule: Rule,
         recorder: Recorder,
         observer: Observer,
         result: Callable[[list[Ended], Array | None], Result],
@@ -117,14 +117,14 @@ class Driver:
             elapsed=self._observer.elapsed,
             residual=rows.residual,
         )
-        allowance = np.asarray(UNLIMITED if self._rule is None else self._rule.allowance(outlook))
+        allowance = np.asarray(self._rule.allowance(outlook))
         remaining = rows.remaining()
         steps = int(allowance.min() if remaining is None else np.minimum(allowance, remaining).min())
         if steps <= 0:
             self._stop(rows, allowance, remaining, outlook)
             return False
         count = min(steps, chunk, self.recorder.next_after(rows.steps) - rows.steps)
-        if self._rule is not None and self._rule.every is not None:
+        if self._rule.every is not None:
             count = min(count, self._rule.every - rows.steps % self._rule.every)
         if self._seconds_per_eval * _per_row(outlook.ahead.evals, count) > _CHUNK_SECONDS:
             count = 1
@@ -208,7 +208,7 @@ class Driver:
             return
         if at_end.any():
             self._retire(rows, at_end, [Status.HORIZON] * int(np.count_nonzero(at_end)), final=True)
-        elif self._rule is not None:
+        else:
             self._retire(rows, stopped, [one for one in self._rule.reasons(outlook) if one is not None])
 
     def _end_stage(self) -> None:
@@ -283,7 +283,7 @@ class Driver:
         """Raise where the run that is resumed has gone further than its rule now says."""
         spent: list[tuple[Any, ...]] = [(rows.steps, rows.session.draws, rows.session.evals) for rows in self.active]
         for k, draws, evals in [*spent, *((piece.k, piece.draws, piece.evals) for piece in self.ended)]:
-            if self._rule is not None and np.any(self._rule.exceeded(k, draws, evals)):
+            if np.any(self._rule.exceeded(k, draws, evals)):
                 rule = "A run can be resumed with more steps or samples, not with fewer"
                 received = f"a checkpoint of step {np.max(k)} with {np.max(evals)} evaluations, and {self._rule}"
                 raise CheckpointError(rule, received, "Allow as many, or give another path to start anew")
@@ -328,8 +328,7 @@ class Driver:
 
     def _progress(self, rows: ActiveRows) -> Progress:
         evals = int(np.max(rows.session.evals))
-        budgets = [] if self._rule is None else [leaf.evals for leaf in self._rule.leaves() if isinstance(leaf, Budget)]
-        parts = [evals / budget for budget in budgets]
+        parts = [evals / budget.evals for budget in self._rule.of(Budget)]
         if not rows.levels and rows.method.steps:
             parts.append(rows.k / rows.method.steps)
         active = sum(one.rows.size for one in self.active)

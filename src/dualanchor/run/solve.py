@@ -30,7 +30,7 @@ from dualanchor.run.observe import observer_of
 from dualanchor.run.outcome import assemble
 from dualanchor.run.record import DEFAULT_POINTS, Recorder
 from dualanchor.run.rows import ActiveRows
-from dualanchor.run.stop import Budget, Rule, Steps, Target
+from dualanchor.run.stop import NEVER, Budget, Rule, Steps, Target
 
 DEFAULT_METHOD = "s-dual-ohm"
 
@@ -158,7 +158,7 @@ def solve(
         recorder = Recorder(points, lengths)
         observer = observer_of(oracle, called, shown, saver)
         about = {"problem": identity["problem"], "method": described, "seed": int(seed)}
-        target = min((leaf.eps for leaf in _leaves(rule) if isinstance(leaf, Target)), default=None)
+        target = min((one.eps for one in rule.of(Target)), default=None)
         result = Driver(
             active,
             start,
@@ -189,15 +189,11 @@ def _place(row: int | None, shape: tuple[int, ...]) -> str:
     return f"row {row}"
 
 
-def _leaves(rule: Rule | None) -> list[Rule]:
-    return [] if rule is None else rule.leaves()
-
-
-def _combine(budget: int | None, stop: Rule | None) -> Rule | None:
+def _combine(budget: int | None, stop: Rule | None) -> Rule:
     if stop is not None and not isinstance(stop, Rule):
         raise ArgumentTypeError("solve: stop must be a stopping rule", repr(stop), "Use Steps(k) or Target(eps)")
     if budget is None:
-        return stop
+        return NEVER if stop is None else stop
     limit = Budget(checks.count(budget, "solve: budget"))
     return limit if stop is None else limit | stop
 
@@ -270,23 +266,22 @@ def _active_rows(
     return groups[::-1]  # the driver takes the last one first
 
 
-def _check_ends(rule: Rule | None, method: Method, active: list[ActiveRows]) -> None:
+def _check_ends(rule: Rule, method: Method, active: list[ActiveRows]) -> None:
     """Raise if the run would never end, could not take a first step, or has a target it cannot see."""
-    leaves = _leaves(rule)
     name = type(method).__name__
-    if rule is None and _steps_to_horizon(active[0]) is None:
+    if rule is NEVER and _steps_to_horizon(active[0]) is None:
         raise ArgumentError(
             f"solve: {name} has no horizon, so something must end the run",
             "neither budget nor stop",
             "Pass budget=... or stop=Steps(k)",
         )
-    if any(isinstance(leaf, Target) for leaf in leaves) and active[0].residual() is None:
+    if rule.of(Target) and active[0].residual() is None:
         raise ArgumentError(
             "Target needs a problem whose operator is known",
             "an oracle that can only be sampled",
             "Use Budget, Steps or WallTime, and look at the residual of the result with fresh samples",
         )
-    budgets = [leaf.evals for leaf in leaves if isinstance(leaf, Budget)]
+    budgets = [one.evals for one in rule.of(Budget)]
     largest = max(_first_cost(rows) for rows in active)
     if budgets and largest > min(budgets):
         raise ArgumentError(
@@ -302,14 +297,13 @@ def _first_cost(rows: ActiveRows) -> int:
     return int(np.max(first if remaining is None else np.where(per_row(remaining, rows.rows.size) > 0, first, 0)))
 
 
-def _recording(record: Any, active: list[ActiveRows], rule: Rule | None, oracle: Oracle) -> tuple[Any, list[int]]:
+def _recording(record: Any, active: list[ActiveRows], rule: Rule, oracle: Oracle) -> tuple[Any, list[int]]:
     """What to record, and how many steps rows are expected to take."""
-    leaves = _leaves(rule)
-    budgets = [leaf.evals for leaf in leaves if isinstance(leaf, Budget)]
+    budgets = [one.evals for one in rule.of(Budget)]
     lengths = set[int]()
     for rows in active:
-        limits = [leaf.count for leaf in leaves if isinstance(leaf, Steps)]
-        limits += [_steps_to_horizon(rows), *(_expected_steps(rows, budget) for budget in budgets)]
+        limits = [*(one.count for one in rule.of(Steps)), _steps_to_horizon(rows)]
+        limits += [_expected_steps(rows, budget) for budget in budgets]
         known = [np.ravel(limit) for limit in limits if limit is not None]
         if known:
             lengths |= set(np.minimum.reduce(np.broadcast_arrays(*known)).tolist())

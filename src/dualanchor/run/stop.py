@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from dualanchor.core.result import Status
 from dualanchor.core.types import Array, IntArray
 
 UNLIMITED = 1 << 62
+R = TypeVar("R", bound="Rule")
 
 
 @dataclass
@@ -60,6 +61,10 @@ class Rule(ABC):
     def leaves(self) -> list[Rule]:
         """The simple rules it consists of."""
         return [self]
+
+    def of(self, kind: type[R]) -> list[R]:
+        """Those of one kind among the simple rules it consists of."""
+        return [one for one in self.leaves() if isinstance(one, kind)]
 
     def __or__(self, other: Rule) -> Rule:
         return _Any(self, other)
@@ -138,6 +143,10 @@ class Steps(Rule):
 
     def exceeded(self, k: Any, draws: Any, evals: Any) -> Any:
         return k > self.count
+
+
+NEVER = Steps(UNLIMITED)
+"""Leaves the end of a run to the method's horizon."""
 
 
 @dataclass(frozen=True)
