@@ -1,18 +1,16 @@
 """Plans for operators that are monotone and Lipschitz, and need not be cocoercive."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
 from dualanchor.advise.planned import THEOREMS, Plan, refused
-from dualanchor.core.errors import ArgumentError
 from dualanchor.core.finding import Finding
 from dualanchor.core.method import Method
 from dualanchor.methods.averaged import averaged
 from dualanchor.methods.feg import FEG
-from dualanchor.methods.recursive_extragradient import RecursiveExtragradient, stages_for_budget
+from dualanchor.methods.recursive_extragradient import RecursiveExtragradient
 from dualanchor.methods.regularised_dual_ohm import RegularisedDualOHM
 from dualanchor.methods.seg import SEG
 from dualanchor.theory.bounds import STRONG
@@ -87,9 +85,8 @@ class MonotoneCandidates:
             guess = min(one.run.bound, 0.9 * known.M * known.D)
             if self._little_noise and (made := recursive.hybrid_for_budget(budget, known, guess)):
                 yield self._recursive(made)
-        elif free:
-            with suppress(ArgumentError):  # it may not pay for a stage
-                yield self._recursive(stages_for_budget(budget, known))
+        elif free and (stages := recursive.recursive_for_budget(budget, known)) is not None:
+            yield self._recursive(stages)
 
     def _start(self) -> Plan:
         """The start as it is: F is M-Lipschitz and D away from a root."""

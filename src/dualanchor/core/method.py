@@ -111,6 +111,7 @@ class Method(Rowwise, ABC):
     citation: ClassVar[str]
     anytime: ClassVar[bool] = True  # whether stopping early is as good as stopping at the horizon
     compared: ClassVar[bool] = True  # whether a comparison includes it by default
+    listed: ClassVar[bool] = True  # whether it can be made from its name
     tuned: ClassVar[tuple[str, ...]] = ()  # which of step_size and batch_size a comparison tunes
     positive: ClassVar[tuple[str, ...]] = ("step_size",)  # parameters that must be positive numbers
     counts: ClassVar[tuple[str, ...]] = ()  # parameters that must be whole numbers >= 1

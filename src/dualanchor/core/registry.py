@@ -18,7 +18,7 @@ class Entry(NamedTuple):
 
 
 class Registry(Generic[T]):
-    """The subclasses of `base` with an `id`, each defined in a module of `package`."""
+    """The subclasses of `base` with an `id`, each defined in a module of `package`; not those with `listed = False`."""
 
     def __init__(self, kind: str, package: str, base: type[T]) -> None:
         self._kind, self._package, self._base = kind, package, base
@@ -32,8 +32,8 @@ class Registry(Generic[T]):
             module = importlib.import_module(f"{self._package}.{info.name}")
             for value in vars(module).values():
                 defined = isinstance(value, type) and value.__module__ == module.__name__  # not imported there
-                if defined and issubclass(value, self._base) and isinstance(vars(value).get("id"), str):
-                    found[vars(value)["id"]] = value
+                if defined and issubclass(value, self._base) and "id" in vars(value) and getattr(value, "listed", True):
+                    found[value.id] = value
         self._found = dict(sorted(found.items()))
         return self._found
 

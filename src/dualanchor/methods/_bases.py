@@ -9,6 +9,7 @@ import numpy as np
 from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.method import Cost, Estimator, Method, State
+from dualanchor.core.oracle import no_full_pass
 from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.schedule import Constant, Paired, as_schedule
 from dualanchor.core.session import Session
@@ -21,6 +22,35 @@ class RemembersStart(Method):
 
     def init(self, x0: Array) -> State:
         return State(**vars(super().init(x0)), anchor=arrays.copy(x0))
+
+
+class Batched(Method):
+    """A method that reads F through the means of fresh batches."""
+
+    batch_size: Any
+
+    @cached_property
+    def estimator_in_use(self) -> Estimator:
+        return Minibatch(self.batch_size)
+
+
+class OfFiniteSum(Method):
+    """A method for finite sums, made for one number of components."""
+
+    counts = ("components",)
+    components: Any
+
+    def check_oracle(self, replayable: bool, components: int | None) -> None:
+        super().check_oracle(replayable, components)
+        if components != self.components:
+            rule = f"{type(self).__name__}: components must be the number of components of the oracle, {components}"
+            raise ArgumentError(rule, self.components, f"Use components={components}")
+
+    @classmethod
+    def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
+        if problem.components is None:
+            raise no_full_pass(f"problem {problem.name!r}, which is not a finite sum")
+        return {"components": problem.components}
 
 
 class Anchored(Method):
@@ -79,14 +109,8 @@ def longest_horizon(batch_size: Any, budget: int, owner: str) -> int:
     return bisect_right(range(1, budget + 2), budget, key=lambda N: np.sum(schedule.size(np.arange(N - 1), N)))
 
 
-class TwoCall(Method):
+class TwoCall(Batched):
     """Extragradient steps: two independent batches, of the same size unless `batch_size` is Paired."""
-
-    batch_size: Any
-
-    @cached_property
-    def estimator_in_use(self) -> Estimator:
-        return Minibatch(self.batch_size)
 
     @cached_property
     def _each(self) -> tuple[Estimator, Estimator]:
@@ -114,6 +138,13 @@ class TwoCall(Method):
         if problem.constants.M is not None:
             steps.append(1 / (2 * problem.constants.M))
         return {"step_size": min(steps, default=None)}
+
+
+def required(cls: type[Method], problem: Problem, rule: str, remedy: str, **values: Any) -> list[Any]:
+    """The budget and constants, by name, that hyper-parameters follow from; raises if one of them is None."""
+    if missing := ["a budget" if name == "budget" else name for name, value in values.items() if value is None]:
+        raise ArgumentError(f"{cls.id}: {rule}", f"problem {problem.name!r} without {' and '.join(missing)}", remedy)
+    return list(values.values())
 
 
 class Lipschitz(Method):

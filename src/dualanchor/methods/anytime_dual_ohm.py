@@ -13,7 +13,7 @@ from dualanchor.core.schedule import Tapered
 from dualanchor.core.session import Session
 from dualanchor.core.staged import Stage, Staged
 from dualanchor.core.types import Array, IntArray
-from dualanchor.methods._bases import Anchored
+from dualanchor.methods._bases import Anchored, required
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.weights import root_sum
 
@@ -95,10 +95,8 @@ class AnytimeDualOHM(Staged, Anchored):
         step = cls.step_for(problem, given)
         if step is None or "batch_scale" in given:
             return {"step_size": step}
-        known: dict[str, Any] = {name: getattr(problem.constants, name) for name in ("sigma", "D")}
-        if missing := [name for name, value in known.items() if value is None]:
-            received = f"problem {problem.name!r} without {' and '.join(missing)}"
-            remedy = "Declare what is missing, or pass batch_scale; sigma^2 / |F(x0)|^2 is large enough"
-            raise ArgumentError(f"{cls.id}: batch_scale follows from sigma and D", received, remedy)
-        best = (step * known["sigma"] / (2 * known["D"])) ** 2 if known["D"] > 0 else 1.0
+        rule = "batch_scale follows from sigma and D"
+        remedy = "Declare what is missing, or pass batch_scale; sigma^2 / |F(x0)|^2 is large enough"
+        sigma, D = required(cls, problem, rule, remedy, sigma=problem.constants.sigma, D=problem.constants.D)
+        best = (step * sigma / (2 * D)) ** 2 if D > 0 else 1.0
         return {"step_size": step, "batch_scale": max(best, check.SMALLEST)}

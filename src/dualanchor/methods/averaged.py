@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentTypeError
@@ -70,21 +70,17 @@ class AveragedSGDA(SGDA):
         s.x += share(k + 1, self.weights) * (s.y - s.x)
 
 
-class _Unlisted:
-    """Inherited, not declared: so the registry does not list the class."""
-
-    id: ClassVar[str] = "averaged-iterates"
-    title: ClassVar[str] = "The mean of the iterates of another method"
-    citation: ClassVar[str] = "polyak-juditsky"
-    compared: ClassVar[bool] = False
-
-
 @dataclass(frozen=True)
-class Averaged(_Unlisted, Method):
+class Averaged(Method):
     r"""The mean of the iterates of another method, made by `averaged`; that method's state is named "inner\_..."."""
 
     method: Method
     weights: str = "linear"
+
+    id = "averaged-iterates"
+    title = "The mean of the iterates of another method"
+    citation = "polyak-juditsky"
+    listed = compared = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method) or isinstance(self.method, Staged):

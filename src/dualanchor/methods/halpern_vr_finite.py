@@ -7,14 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError
 from dualanchor.core.method import Cost, Estimator, State
-from dualanchor.core.oracle import no_full_pass
 from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
 from dualanchor.core.types import Array, Rows
 from dualanchor.estimators.page import PAGE
-from dualanchor.methods._bases import Anchored, RemembersStart
+from dualanchor.methods._bases import Anchored, OfFiniteSum, RemembersStart
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class _FullPassPAGE(PAGE):
 
 
 @dataclass(frozen=True)
-class HalpernVRFinite(RemembersStart, Anchored):
+class HalpernVRFinite(OfFiniteSum, RemembersStart, Anchored):
     r"""Halpern iteration with recursive variance reduction for finite sums of n cocoercive operators.
 
     Anytime. A round takes n evaluations and no draws, or b draws and 2b evaluations: the budget must be many times n.
@@ -72,7 +70,6 @@ class HalpernVRFinite(RemembersStart, Anchored):
     citation = "halpern-vr-finite"
     step_rule = "Cai et al. 2024"
     longest = (0.25, "1/(4L)")
-    counts = ("components",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,14 +86,6 @@ class HalpernVRFinite(RemembersStart, Anchored):
         s.x *= 1 - weight
         s.x += weight * s.anchor - self.step_size * G
 
-    def check_oracle(self, replayable: bool, components: int | None) -> None:
-        super().check_oracle(replayable, components)
-        if components != self.components:
-            rule = f"HalpernVRFinite: components must be the number of components of the oracle, {components}"
-            raise ArgumentError(rule, self.components, f"Use components={components}")
-
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
-        if problem.components is None:
-            raise no_full_pass(f"problem {problem.name!r}, which is not a finite sum")
-        return {"step_size": cls.step_for(problem, given), "components": problem.components}
+        return {**super().defaults(problem, budget, given), "step_size": cls.step_for(problem, given)}

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,10 @@ from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import Array, IntArray
-from dualanchor.methods._bases import TwoCall, lipschitz
+from dualanchor.methods._bases import TwoCall, lipschitz, required
 from dualanchor.methods.regularised_dual_ohm import RegularisedDualOHM
 from dualanchor.theory.schedules.monotone import Known
-from dualanchor.theory.schedules.recursive import Recursive, recursive_for_accuracy
+from dualanchor.theory.schedules.recursive import Recursive, recursive_for_budget
 
 
 @dataclass(frozen=True)
@@ -148,26 +147,10 @@ class RecursiveExtragradient(Staged):
         if isinstance(deltas := given.get("deltas"), (tuple, list)):
             step = problem.step_size if M is None else 1 / (2 * (M + max(deltas, default=0.0)))
             return {"step_size": step, "step_factors": (1.0,) * len(deltas)}
-        if budget is None or M is None or known.sigma is None or known.D is None:
-            rule = f"{cls.id}: stages follow from a budget and from M, D and sigma"
-            remedy = "Pass the stages, or a problem with these constants, or use dualanchor.plan"
-            raise ArgumentError(rule, f"budget {budget} and {known}", remedy)
-        return cls.of(stages_for_budget(budget, Known(M, known.D, known.sigma, known.mu))).parameters()
-
-
-def stages_for_budget(budget: int, known: Known) -> Recursive:
-    """Stages whose samples are within a budget, for the smallest accuracy that they can promise."""
-    low, high, best = known.M * known.D * 1e-12, known.M * known.D, None
-    for _ in range(40):
-        middle = sqrt(low * high)
-        made = recursive_for_accuracy(middle, known)
-        if made is not None and made.stages and made.samples <= budget:
-            best, high = made, middle
-        else:
-            low = middle
-        if best is not None and high < low * 1.01:
-            return best
-    if best is None:
-        rule = f"{RecursiveExtragradient.id}: the budget must pay for a first stage"
-        raise ArgumentError(rule, budget, "Use a larger budget")
-    return best
+        rule = "stages follow from a budget and from M, D and sigma"
+        remedy = "Pass the stages, or a problem with these constants, or use dualanchor.plan"
+        needed = {"budget": budget, "M": M, "D": known.D, "sigma": known.sigma}
+        budget, M, D, sigma = required(cls, problem, rule, remedy, **needed)
+        if (made := recursive_for_budget(budget, Known(M, D, sigma, known.mu))) is None:
+            raise ArgumentError(f"{cls.id}: the budget must pay for a first stage", budget, "Use a larger budget")
+        return cls.of(made).parameters()

@@ -10,7 +10,7 @@ from dualanchor.core.errors import ArgumentError
 from dualanchor.core.method import State
 from dualanchor.core.problem import Constants, Problem
 from dualanchor.core.types import Array
-from dualanchor.methods._bases import RemembersStart, lipschitz
+from dualanchor.methods._bases import RemembersStart, lipschitz, required
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.monotone import regularised_cocoercivity
 from dualanchor.theory.schedules.monotone import Known, regularised_for_budget
@@ -77,12 +77,11 @@ class RegularisedDualOHM(RemembersStart, DualOHM):
             weak = M is None or given.get("delta", 0.0) + known.mu == 0
             largest = None if weak else 2 / regularised_cocoercivity(given.get("delta", 0.0), M, known.mu)
             return {"step_size": problem.step_size if largest is None else largest}
-        needed: dict[str, Any] = {"a budget": budget, "M": M, "D": known.D, "sigma": known.sigma}
-        if missing := [name for name, value in needed.items() if value is None]:
-            rule = f"{cls.id}: step, horizon and batches follow from a budget, M, D and sigma"
-            remedy = "Declare what is missing, or pass step_size, horizon, batch_size and delta"
-            raise ArgumentError(rule, f"problem {problem.name!r} without {' and '.join(missing)}", remedy)
-        made = regularised_for_budget(needed["a budget"], Known(needed["M"], needed["D"], needed["sigma"], known.mu))
+        rule = "step, horizon and batches follow from a budget, M, D and sigma"
+        remedy = "Declare what is missing, or pass step_size, horizon, batch_size and delta"
+        needed = {"budget": budget, "M": M, "D": known.D, "sigma": known.sigma}
+        budget, M, D, sigma = required(cls, problem, rule, remedy, **needed)
+        made = regularised_for_budget(budget, Known(M, D, sigma, known.mu))
         return {
             "step_size": made.step_size,
             "horizon": made.run.horizon,

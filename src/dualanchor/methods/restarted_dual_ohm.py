@@ -13,9 +13,9 @@ from dualanchor.core.schedule import Stages
 from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import IntArray
-from dualanchor.methods._bases import Anchored
+from dualanchor.methods._bases import Anchored, required
 from dualanchor.methods.dual_ohm import DualOHM
-from dualanchor.theory.schedules import Run, Setting, restarts_for_accuracy
+from dualanchor.theory.schedules import Setting, restarts_for_budget
 
 
 @dataclass(frozen=True)
@@ -79,33 +79,13 @@ class RestartedDualOHM(Staged, Anchored):
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
         if "horizons" in given and "batch_sizes" in given:
             return {"step_size": problem.step_size}
-        known, step = problem.constants, cls.step_for(problem, given)
-        if budget is None or not known.mu or step is None or known.sigma is None or known.D is None:
-            rule = f"{cls.id}: stages follow from a budget and from mu > 0, L, sigma and D"
-            remedy = "Pass horizons and batch_sizes, or a problem with these constants, or use dualanchor.plan"
-            raise ArgumentError(rule, f"budget {budget} and {known}", remedy)
-        setting = Setting(step, known.D, known.sigma, step * known.L if known.L else 2.0)
-        runs = stages_for_budget(budget, setting, known.mu)
+        known, rule = problem.constants, "stages follow from a budget and from mu > 0, L, sigma and D"
+        remedy = "Pass horizons and batch_sizes, or a problem with these constants, or use dualanchor.plan"
+        needed = {"mu": known.mu or None, "L": cls.step_for(problem, given), "D": known.D, "sigma": known.sigma}
+        budget, mu, step, D, sigma = required(cls, problem, rule, remedy, budget=budget, **needed)
+        setting = Setting(step, D, sigma, step * known.L if known.L else 2.0)
+        if (runs := restarts_for_budget(budget, setting, mu)) is None:
+            rule = f"{cls.id}: the budget must pay for a first stage"
+            raise ArgumentError(rule, budget, "Use a larger budget or s-dual-ohm")
         horizons, sizes = zip(*((run.horizon, run.batch_size) for run in runs), strict=True)
         return {"step_size": step, "horizons": horizons, "batch_sizes": sizes}
-
-
-def stages_for_budget(budget: int, setting: Setting, mu: float) -> list[Run]:
-    """Stages whose samples are within a budget, for the smallest accuracy that they can promise."""
-
-    def affordable(eps: float) -> list[Run] | None:
-        runs = restarts_for_accuracy(eps, setting, mu)
-        return runs if sum(run.samples for run in runs) <= budget else None
-
-    start = high = 2 * setting.D / setting.step_size * (1 - 1e-9)  # the accuracy of the start
-    if (best := affordable(high)) is None:
-        rule = "restarted-dual-ohm: the budget must pay for a first stage"
-        raise ArgumentError(rule, budget, "Use a larger budget or s-dual-ohm")
-    low = high / 4
-    while low > 1e-12 * start and (runs := affordable(low)) is not None:
-        best, high, low = runs, low, low / 4
-    for _ in range(24):
-        middle = (low * high) ** 0.5
-        runs = affordable(middle)
-        best, low, high = (best, middle, high) if runs is None else (runs, low, middle)
-    return best

@@ -1,17 +1,16 @@
 """SGDA, stochastic gradient descent-ascent."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
-from dualanchor.core.method import Estimator, Method, State
+from dualanchor.core.method import State
 from dualanchor.core.problem import Problem
 from dualanchor.core.types import Array
-from dualanchor.estimators.minibatch import Minibatch
+from dualanchor.methods._bases import Batched
 
 
 @dataclass(frozen=True)
-class SGDA(Method):
+class SGDA(Batched):
     r"""Stochastic gradient descent-ascent, the plain iteration, for cocoercive operators.
 
     Anytime. With a constant step it stops improving at a level set by step and noise.
@@ -41,10 +40,6 @@ class SGDA(Method):
     title = "SGDA, stochastic gradient descent-ascent"
     citation = "gorbunov"
     tuned: ClassVar[tuple[str, ...]] = ("step_size",)
-
-    @cached_property
-    def estimator_in_use(self) -> Estimator:
-        return Minibatch(self.batch_size)
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:

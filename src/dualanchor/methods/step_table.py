@@ -2,30 +2,20 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
-from dualanchor.core.method import Estimator, Method, State
+from dualanchor.core.method import Method, State
 from dualanchor.core.types import Array
-from dualanchor.estimators.minibatch import Minibatch
+from dualanchor.methods._bases import Batched
 from dualanchor.theory import step_tables
 
 
-class _Unlisted:
-    """Inherited, not declared: so the registry does not list the class, which cannot be made from a name."""
-
-    id: ClassVar[str] = "step-table"
-    title: ClassVar[str] = "A method given by its step table"
-    citation: ClassVar[str] = "h-duality"
-    compared: ClassVar[bool] = False
-    anytime: ClassVar[bool] = False
-
-
 @dataclass(frozen=True, repr=False)
-class StepTable(_Unlisted, Method):
+class StepTable(Batched):
     r"""The method with a given lower-triangular table of step sizes.
 
     For methods that exist only as a table: H-duals, tables found by optimisation. Yoon, Kim, Suh, Ryu 2024.
@@ -57,6 +47,11 @@ class StepTable(_Unlisted, Method):
     table: Any
     batch_size: Any = 1
 
+    id = "step-table"
+    title = "A method given by its step table"
+    citation = "h-duality"
+    listed = compared = anytime = False
+
     def __post_init__(self) -> None:
         rule = "StepTable: table must be a square array of finite numbers, zero above its diagonal"
         remedy = "Use theory.step_table(method), or rows of equal length that end with zeros"
@@ -80,10 +75,6 @@ class StepTable(_Unlisted, Method):
     def horizon(self) -> int:
         """One more than the rows of the table."""
         return 1 + len(self.table)
-
-    @cached_property
-    def estimator_in_use(self) -> Estimator:
-        return Minibatch(self.batch_size)
 
     def init(self, x0: Array) -> State:
         values = {f"F{j}": arrays.zeros_like(x0) for j in range(len(self.table))}

@@ -6,15 +6,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import ArgumentError
 from dualanchor.core.history import Status
 from dualanchor.core.method import Cost, Method, State
-from dualanchor.core.oracle import no_full_pass
 from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.streams import per_row
 from dualanchor.core.types import Array, IntArray
+from dualanchor.methods._bases import OfFiniteSum
 
 LONGEST = 256  # steps of an epoch: its samples are about one pass, so larger sums have larger batches
 _TRIAL = 16  # steps of a trial of the step size, and of the shortest epoch
@@ -90,7 +89,7 @@ class Epoch(Method):
 
 
 @dataclass(frozen=True)
-class SVRG(Staged):
+class SVRG(OfFiniteSum, Staged):
     r"""Variance-reduced epochs for finite sums of n monotone operators; no constant is needed.
 
     An epoch from the snapshot w steps with batches whose noise vanishes as z and w come near to a root. A full pass
@@ -139,7 +138,6 @@ class SVRG(Staged):
     title = "SVRG, variance-reduced epochs with exact residuals, for finite sums"
     citation = "svrg"
     positive: ClassVar[tuple[str, ...]] = ()
-    counts = ("components",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -233,19 +231,11 @@ class SVRG(Staged):
         rounding = np.finfo(size.dtype).eps * arrays.row_norms(memory.x)
         return np.where((size > (self.eps or 0.0)) & (extent > rounding) & np.isfinite(size), numbers, END)
 
-    def check_oracle(self, replayable: bool, components: int | None) -> None:
-        super().check_oracle(replayable, components)
-        if components != self.components:
-            rule = f"SVRG: components must be the number of components of the oracle, {components}"
-            raise ArgumentError(rule, self.components, f"Use components={components}")
-
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
-        if problem.components is None:
-            raise no_full_pass(f"problem {problem.name!r}, which is not a finite sum")
         L = problem.constants.L
         step = problem.step_size if L is None else 1 / L
-        return {"step_size": step, "components": problem.components, "budget": budget}
+        return {**super().defaults(problem, budget, given), "step_size": step, "budget": budget}
 
 
 def step_from(s: State, used: Array, steps: Any) -> Array:

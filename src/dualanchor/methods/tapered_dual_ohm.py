@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dualanchor.core.errors import ArgumentError
 from dualanchor.core.problem import Problem
+from dualanchor.methods._bases import required
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.schedules import Setting, tapered_for_budget
 
@@ -48,11 +48,9 @@ class TaperedDualOHM(DualOHM):
         known, step = problem.constants, cls.step_for(problem, given)
         if step is None:
             return {"step_size": None}
-        needed: dict[str, Any] = {"a budget": budget, "D": known.D, "sigma": known.sigma}
-        if missing := [name for name, value in needed.items() if value is None]:
-            rule = f"{cls.id}: horizon and batches follow from a budget, L, D and sigma"
-            remedy = "Declare what is missing, or pass horizon and batch_size, or use s-dual-ohm"
-            raise ArgumentError(rule, f"problem {problem.name!r} without {' and '.join(missing)}", remedy)
+        rule = "horizon and batches follow from a budget, L, D and sigma"
+        remedy = "Declare what is missing, or pass horizon and batch_size, or use s-dual-ohm"
+        budget, D, sigma = required(cls, problem, rule, remedy, budget=budget, D=known.D, sigma=known.sigma)
         tau = 2.0 if known.L is None else min(2.0, step * known.L)
-        run = tapered_for_budget(needed["a budget"], Setting(step, needed["D"], needed["sigma"], tau))
+        run = tapered_for_budget(budget, Setting(step, D, sigma, tau))
         return {"step_size": step, "horizon": run.horizon, "batch_size": run.batch_size}

@@ -6,6 +6,7 @@ from dualanchor.theory.schedules.rain import loops_for_accuracy, loops_for_budge
 from dualanchor.theory.schedules.tapered import (
     private_variances,
     restarts_for_accuracy,
+    restarts_for_budget,
     tapered_at,
     tapered_for_accuracy,
     tapered_for_budget,
@@ -23,6 +24,7 @@ __all__ = [
     "private_variances",
     "rain_samples",
     "restarts_for_accuracy",
+    "restarts_for_budget",
     "tapered_at",
     "tapered_for_accuracy",
     "tapered_for_budget",

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, floor, inf, sqrt
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from dualanchor.core.types import Array
 from dualanchor.theory.weights import weight_sum
 
+T = TypeVar("T")
 SCAN = 200_000  # up to this many candidates all of them are tried
 
 
@@ -139,6 +140,15 @@ def best_horizon(round_variance: Callable[[int], float], setting: Setting, longe
         best = best_with(best * np.linspace(1 - width, 1 + width, 21))
     best = best_with(np.arange(best - 50, best + 51))
     return Run(best, 1, best - 1, tried[best])
+
+
+def for_smallest_accuracy(make: Callable[[float], T | None], start: float, within: float = 1e-6) -> T | None:
+    """What `make` gives for the smallest accuracy, below that of the start, at which it does not give None."""
+    low, high, best = start * 1e-12, start, None
+    while high > low * (1 + within):
+        made = make(eps := sqrt(low * high))
+        best, low, high = (best, eps, high) if made is None else (made, low, eps)
+    return best
 
 
 def _cheapest(eps: float, one: Setting, N: Array, known: tuple[float, float] | None = None) -> tuple[float, float]:

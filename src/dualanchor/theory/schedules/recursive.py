@@ -9,6 +9,7 @@ import numpy as np
 from dualanchor.core.schedule import Geometric, Paired
 from dualanchor.core.types import Array
 from dualanchor.theory import monotone as bounds
+from dualanchor.theory.schedules.constant import for_smallest_accuracy
 from dualanchor.theory.schedules.monotone import Known, Regularised, modelled
 from dualanchor.theory.schedules.tapered import tapered_for_accuracy
 
@@ -81,6 +82,16 @@ def recursive_for_accuracy(eps: float, known: Known) -> Recursive | None:
     nu, starts, ends = best[1]
     ends = ends * (1 - 1e-12)
     return Recursive(_stages(starts, ends, nu, known), None, sqrt(float(bounds.theorem_r(nu, ends, known.M, known.D))))
+
+
+def recursive_for_budget(budget: int, known: Known) -> Recursive | None:
+    """The same within a budget of samples, for about the smallest accuracy; None if it does not pay for a stage."""
+
+    def affordable(eps: float) -> Recursive | None:
+        made = recursive_for_accuracy(eps, known)
+        return made if made is not None and made.stages and made.samples <= budget else None
+
+    return for_smallest_accuracy(affordable, known.M * known.D, 0.01)
 
 
 class _Hybrid(NamedTuple):

@@ -10,7 +10,13 @@ import numpy as np
 
 from dualanchor.core.schedule import Tapered
 from dualanchor.core.types import Array
-from dualanchor.theory.schedules.constant import Run, Setting, constant_for_accuracy, constant_for_budget
+from dualanchor.theory.schedules.constant import (
+    Run,
+    Setting,
+    constant_for_accuracy,
+    constant_for_budget,
+    for_smallest_accuracy,
+)
 from dualanchor.theory.weights import damping, first_undamped, root_sum, weight_sum
 
 _MULTIPLES = np.geomspace(1.1, 40, 20)  # of the shortest horizon, at which the cost of a stage is evaluated
@@ -155,6 +161,16 @@ def restarts_for_accuracy(
     make = tapered_for_accuracy if tapered else constant_for_accuracy
     runs = [make(target, replace(setting, D=D), thorough=thorough and i < 2) for i, (D, target) in enumerate(best[1])]
     return [run for run in reversed(runs) if run.horizon > 1] or [make(eps, setting)]  # the last two decide the cost
+
+
+def restarts_for_budget(budget: int, setting: Setting, mu: float) -> list[Run] | None:
+    """The same within a budget of samples, for the smallest accuracy; None if it does not pay for a first stage."""
+
+    def affordable(eps: float) -> list[Run] | None:
+        runs = restarts_for_accuracy(eps, setting, mu)
+        return runs if sum(run.samples for run in runs) <= budget else None
+
+    return for_smallest_accuracy(affordable, 2 * setting.D / setting.step_size)
 
 
 def _stage_cost(setting: Setting, D: float, target: float, tapered: bool) -> float:
