@@ -164,6 +164,20 @@ def test_a_fault_on_one_worker_is_reported_with_worker_round_and_point(engine, f
     assert_still_works(engine)
 
 
+@EACH_KIND
+def test_nan_far_out_is_divergence_with_an_engine_as_without(engine):
+    oracle = da.Sampler(outgrown, shards=32)
+    alone, here = (
+        da.solve(da.Problem(oracle, np.ones(2)), da.SGDA(1.0, 4), budget=400, engine=one) for one in (None, engine)
+    )
+    assert alone.status is here.status is da.Status.DIVERGED
+    assert alone.nit == here.nit
+
+
+def outgrown(x, n, rng):
+    return np.where(np.abs(x) > 1e15, np.nan, -3 * x)
+
+
 def assert_still_works(engine):
     np.testing.assert_array_equal(da.solve(problem(), METHOD, engine=engine).x, da.solve(problem(shards=32), METHOD).x)
 

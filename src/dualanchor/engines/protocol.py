@@ -11,7 +11,7 @@ import numpy as np
 from dualanchor.core import arrays
 from dualanchor.core.errors import CapabilityError, OracleError
 from dualanchor.core.oracle import Batch
-from dualanchor.core.session import accepted, raised
+from dualanchor.core.session import accepted, moderate, raised
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array, IntArray
 from dualanchor.oracles.shards import Shardable, Span, combined, tree_spans, tree_sum
@@ -91,8 +91,7 @@ class Failure(NamedTuple):
     def nan(cls, x: Array, value: Array) -> Self | None:
         """The failure for NaN at a moderate point; far out, where powers overflow, it is divergence, not a defect."""
         with np.errstate(over="ignore", invalid="ignore"):
-            moderate = np.abs(x).max(axis=1) < np.finfo(x.dtype).max ** 0.125
-        broken = np.isnan(value).any(axis=1) & moderate
+            broken = np.isnan(value).any(axis=1) & (np.abs(x).max(axis=1) < moderate(x.dtype))
         if not broken.any():
             return None
         rule, remedy = "The oracle must return numbers at every finite point", "Fix the sampler for this point"
