@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays, check
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.oracle import Oracle, require_dimension
 from dualanchor.core.problem import Problem, as_reals
 from dualanchor.core.result import Result
@@ -20,6 +20,7 @@ from dualanchor.core.types import Array
 from dualanchor.front.tree import Shapes, Tree, pieces, tree_of
 from dualanchor.oracles.composite import FixedPoint
 from dualanchor.oracles.sampler import Sampler
+from dualanchor.oracles.user_call import accepted
 
 _LONG = 1 << 16  # numbers that are passed to compiled code and back in no time
 
@@ -200,15 +201,6 @@ def _two_of(rng: Any) -> Any:
 
 def _flat(value: Any, layout: Layout, block: int, n: int, owner: str, x: Array) -> Array:
     """A value in the form of a block as a flat vector of the library of x."""
-    tree, shape = layout.trees[block], layout.shapes[block]
-    if tree is not None:
+    if (tree := layout.trees[block]) is not None:
         return tree.flatten(value, n, owner, x)
-    array = arrays.as_library_of(value, x) if arrays.is_foreign(x) else arrays.to_host(value)
-    if not arrays.alike(array, x):
-        received = f"{type(array).__name__} for a point of type {type(x).__name__}"
-        remedy = "Compute with that library; its asarray, with dtype and device of the point, takes numbers from rng"
-        raise OracleError(f"{owner} must return an array of the library of the point", received, remedy)
-    if tuple(array.shape) != shape:
-        rule, received = "must return an array with the shape of the point", f"for a point of shape {shape}"
-        raise OracleError(f"{owner} {rule}", f"{arrays.form(array)} {received}", "Return the mean over the n samples")
-    return array.reshape(-1)
+    return accepted(value, x, owner, None, layout.shapes[block], n)

@@ -15,7 +15,7 @@ from dualanchor.core.session import Session
 from dualanchor.core.streams import Streams, per_row
 from dualanchor.core.types import Array
 from dualanchor.oracles.shards import Shardable
-from dualanchor.oracles.user_call import raised
+from dualanchor.oracles.user_call import accepted, raised
 
 
 class Sampler(Shardable):
@@ -132,38 +132,11 @@ class Sampler(Shardable):
             except Exception as error:
                 raise raised(error, self._name, row) from error
             if foreign or type(value) is not np.ndarray or value.dtype is not dtype or value.shape != expected:
-                value = self._accepted(value, x, n, row)
+                value = accepted(value, x, self._name, row, shape, n)
             values[row] = value if shape is None else value.reshape(-1)
         if not foreign:
             return values
         return values[0][None] if len(x) == 1 and self.returns_new else arrays.namespace(x).stack(values)
-
-    def _accepted(self, value: Any, x: Array, n: int, row: int) -> Array:
-        """What `sample` returned for one row as a real vector (d,) of the library of x."""
-        foreign, shape = arrays.is_foreign(x), tuple(x.shape[1:]) if self._shape is None else self._shape
-        try:
-            value = arrays.as_library_of(value, x) if foreign else arrays.to_host(value)
-        except Exception as error:
-            raise raised(error, self._name, row) from error
-        if not arrays.alike(value, x):
-            raise OracleError(
-                f"{self._name} must return an array of the library of x",
-                f"{type(value).__name__} for x of type {type(x).__name__}",
-                "Compute with that library; its asarray, with dtype and device of x, takes numbers from rng",
-                row,
-            )
-        if not (arrays.is_real(value) if foreign else value.dtype.kind in "fiu"):
-            raise OracleError(f"{self._name} must return real numbers", _kind(value), "Return a float array", row)
-        if tuple(value.shape) == (n, *shape):
-            value = arrays.namespace(value).mean(value, axis=0)
-        if tuple(value.shape) != shape:
-            raise OracleError(
-                f"{self._name} must return the mean of n samples, of the shape of x, or n samples",
-                f"{arrays.form(value)} for x of shape {shape} and n = {n}",
-                "Return the mean over the samples, one number per coordinate",
-                row,
-            )
-        return value.reshape(-1)
 
     def _all_rows(self, x: Array, value: Any) -> Array:
         if value is None:
@@ -228,7 +201,3 @@ def each(sample: Callable[[Array, np.random.Generator], Any]) -> Callable[[Array
         return total / n
 
     return mean
-
-
-def _kind(value: Any) -> str:
-    return f"dtype {value.dtype}" if value.dtype.kind != "O" else arrays.form(value)

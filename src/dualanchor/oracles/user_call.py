@@ -21,32 +21,43 @@ def user_call(function: Callable[[int], Any], x: Array, name: str, out: Array | 
         except Exception as error:
             raise raised(error, name, row) from error
         if foreign or type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
-            value = _checked(value, x, name, row)
+            value = accepted(value, x, name, row)
         values[row] = value
     return arrays.namespace(x).stack(values) if foreign else values
 
 
-def _checked(value: Any, x: Array, name: str, row: int) -> Array:
-    """The value, if it is real, of the length of a row and of the library of x."""
-    foreign = arrays.is_foreign(x)
+def accepted(
+    value: Any, x: Array, name: str, row: int | None, shape: tuple[int, ...] | None = None, n: Any = None
+) -> Array:
+    """What a function returned for one row of x (rows, d) as a real vector (d,) of its library.
+
+    It must have the shape of a row, or another `shape` of as many numbers; or be n of those, of which it is the mean.
+    """
+    foreign, shape = arrays.is_foreign(x), tuple(x.shape[1:]) if shape is None else shape
     try:
         value = arrays.as_library_of(value, x) if foreign else arrays.to_host(value)
     except Exception as error:
         raise raised(error, name, row) from error
-    if foreign and not arrays.alike(value, x):
+    if not arrays.alike(value, x):
         received = f"{type(value).__name__} for x of type {type(x).__name__}"
         remedy = "Compute with that library; its asarray, with dtype and device of x, takes numbers from rng"
         raise OracleError(f"{name} must return an array of the library of x", received, remedy, row)
-    if tuple(value.shape) != tuple(x.shape[1:]):
-        received = f"{arrays.form(value)} for x of shape {tuple(x.shape[1:])}"
-        remedy = "Return the mean over the samples, one number per coordinate"
-        raise OracleError(f"{name} must return one vector with the shape of x", received, remedy, row)
     if not (arrays.is_real(value) if foreign else value.dtype.kind in "fiu"):
-        raise OracleError(f"{name} must return real numbers", f"dtype {value.dtype}", "Return a float array", row)
-    return value
+        received = arrays.form(value) if value.dtype == object else f"dtype {value.dtype}"
+        raise OracleError(f"{name} must return real numbers", received, "Return a float array", row)
+    if isinstance(n, int) and tuple(value.shape) == (n, *shape):  # JAX may not know it yet
+        value = arrays.namespace(value).mean(value, axis=0)
+    if tuple(value.shape) != shape:
+        what = (
+            "one vector with the shape of x" if n is None else "the mean of n samples, of the shape of x, or n samples"
+        )
+        received = f"{arrays.form(value)} for x of shape {shape}{'' if n is None else f' and n = {n}'}"
+        remedy = "Return the mean over the samples, one number per coordinate"
+        raise OracleError(f"{name} must return {what}", received, remedy, row)
+    return value.reshape(-1)
 
 
-def raised(error: Exception, name: str, row: int) -> OracleError:
+def raised(error: Exception, name: str, row: int | None) -> OracleError:
     """An error of the user's function, which names the row."""
     if isinstance(error, OracleError):
         return OracleError(*error.parts, row)

@@ -146,3 +146,16 @@ def test_a_number_is_a_point():
 
     assert da.certify(sample, 1.0, samples=512).upper < 0.2
     assert abs(da.calibrate(sample, 0.0, 500).residual - 1) < 0.3
+
+
+def test_a_gradient_may_be_n_samples_as_at_the_other_doors():
+    def samples(sign):
+        return lambda u, v, n, rng: (u + sign * v) + rng.normal(size=(n, 2))
+
+    def mean(sign):
+        return lambda u, v, n, rng: samples(sign)(u, v, n, rng).mean(axis=0)
+
+    start, options = (np.ones(2), np.ones(2)), {"budget": 400, "L": 4.0, "batch": 3}
+    many = da.saddle(samples(1), samples(-1), start, **options)
+    one = da.saddle(mean(1), mean(-1), start, **options)
+    np.testing.assert_array_equal(np.concatenate(many.x), np.concatenate(one.x))

@@ -33,7 +33,7 @@ def test_rows_in_order_and_into_an_array_that_is_given():
     ("value", "text"),
     [
         (np.zeros(3), r"F must return one vector with the shape of x. Got shape \(3,\) for x of shape \(2,\)"),
-        (None, "F must return one vector with the shape of x. Got None"),
+        (None, "F must return real numbers. Got None"),
         (1.0, r"Got shape \(\)"),
         (np.zeros(2, complex), "F must return real numbers. Got dtype complex128"),
         (np.zeros(2, bool), "F must return real numbers. Got dtype bool"),
