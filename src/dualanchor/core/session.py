@@ -1,6 +1,6 @@
 """The Session: the only way in which a method sees an oracle, and the only place where samples are counted."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -217,6 +217,25 @@ def raised(error: BaseException, doing: str) -> OracleError:
     """What is said of an error that a user's oracle raised."""
     remedy = "Fix the oracle; the error it raised is shown above, the result so far is in .result of this one"
     return OracleError(f"The oracle must not raise when {doing}", f"{type(error).__name__}: {error}", remedy)
+
+
+def resolved(prox: Callable[[Array, Any], Any], z: Array, step: Any) -> Array:
+    """A user's prox(z, step) for rows z: points like z, or an OracleError."""
+    try:
+        x = prox(z, step)
+    except DualAnchorError:
+        raise
+    except Exception as error:
+        received = f"{type(error).__name__}: {error}"
+        raise OracleError("The prox must not raise", received, "Fix it for such points") from error
+    if (shape := getattr(x, "shape", None)) != z.shape:
+        rule = "The prox must return points with the shape of z, one row per point"
+        remedy = "Wrap a function of one point in dualanchor.prox.from_function"
+        raise OracleError(rule, f"shape {shape} for z of shape {z.shape}", remedy)
+    if not arrays.alike(x, z):
+        rule, remedy = "The prox must return an array of the library of z", "Compute with that library"
+        raise OracleError(rule, f"{type(x).__name__} for z of type {type(z).__name__}", remedy)
+    return x
 
 
 def accepted(x: Array, value: Any) -> Array:

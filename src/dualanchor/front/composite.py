@@ -18,7 +18,7 @@ from dualanchor.core.finding import Finding
 from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result, Status
-from dualanchor.core.session import Session
+from dualanchor.core.session import Session, resolved
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.front.before import InterruptedBeforeRun, watched
@@ -142,7 +142,7 @@ def _standing_for(x: Array, moved: Array, prox: Prox, step: float) -> Array:
         return x[0]
     short = 1e-6 * (1 + norm) / size
     ahead = x - short * F
-    g = (ahead - arrays.as_library_of(prox(ahead, short), x)) / short
+    g = (ahead - resolved(prox, ahead, short)) / short
     return (x + step * g)[0]
 
 
@@ -259,7 +259,7 @@ def _limit(request: Request, spent: int) -> dict[str, Any]:
 
 
 def _projection(prox: Prox, step: float) -> Callable[[Array], Array]:
-    return lambda x: arrays.as_library_of(prox(x, step), x)
+    return lambda x: resolved(prox, x, step)
 
 
 def _like(saved: Array, x: Array) -> Array:

@@ -11,7 +11,7 @@ from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.method import Cost, Method, State
 from dualanchor.core.problem import Problem
-from dualanchor.core.session import Session
+from dualanchor.core.session import Session, resolved
 from dualanchor.core.types import Array
 from dualanchor.methods._bases import TwoCall
 from dualanchor.methods.averaged import share
@@ -212,7 +212,7 @@ class _Euclidean(NamedTuple):
         return arrays.namespace(reach).maximum(reach, far)
 
     def _resolved(self, z: Array, step: Any) -> Array:
-        return z if self.prox is None else self.prox(z, step)
+        return z if self.prox is None else resolved(self.prox, z, step)
 
 
 class _Entropy(_Euclidean):

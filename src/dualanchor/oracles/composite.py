@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from dualanchor.core import arrays, check
-from dualanchor.core.errors import ArgumentTypeError, DualAnchorError, OracleError
+from dualanchor.core import check
+from dualanchor.core.errors import ArgumentTypeError
 from dualanchor.core.oracle import Batch, Oracle, WrappedOracle
-from dualanchor.core.session import Session
+from dualanchor.core.session import Session, resolved
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray
 
@@ -105,25 +105,7 @@ class Composite(WrappedOracle):
 
     def primal(self, z: Array) -> Array:
         """The point x = J(z) that z stands for, for each row."""
-        return self._resolved(z, self.step_size)
-
-    def _resolved(self, z: Array, step_size: float) -> Array:
-        try:
-            x = self._prox(z, step_size)
-        except DualAnchorError:
-            raise
-        except Exception as error:
-            received = f"{type(error).__name__}: {error}"
-            raise OracleError("The prox must not raise", received, "Fix it for such points") from error
-        if (shape := getattr(x, "shape", None)) != z.shape:
-            rule = "The prox must return points with the shape of z, one row per point"
-            remedy = "Wrap a function of one point in dualanchor.prox.from_function"
-            raise OracleError(rule, f"shape {shape} for z of shape {z.shape}", remedy)
-        if not arrays.alike(x, z):
-            rule = "The prox must return an array of the library of z"
-            received = f"{type(x).__name__} for z of type {type(z).__name__}"
-            raise OracleError(rule, received, "Compute with that library")
-        return x
+        return resolved(self._prox, z, self.step_size)
 
     def start(self, x0: Array, streams: Streams, first_batch: int) -> Array:
         r"""The start :math:`z_0 = x_0 - \alpha F_{B_0}(x_0)` for each row, with `first_batch` samples of its own.
@@ -131,7 +113,7 @@ class Composite(WrappedOracle):
         A point outside of the domain of G is first moved to the nearest one within. The samples are in no run's counts.
         :math:`\mathbb E\|z_0 - z_\star\|^2 \le \|x_0 - x_\star\|^2 + \alpha^2\sigma^2/B_0`.
         """
-        x = self._resolved(x0, _SHORT * self.step_size)
+        x = resolved(self._prox, x0, _SHORT * self.step_size)
         F = Session(self.inner, streams)
         return x - self.step_size * F(x, F.draw(check.count(first_batch, "Composite: first_batch")))
 

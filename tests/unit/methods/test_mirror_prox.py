@@ -122,3 +122,19 @@ def test_messages(name):
     call, text = BAD[name]
     with pytest.raises(da.errors.DualAnchorError, match=text):
         call()
+
+
+def test_a_prox_that_fails_on_the_way_is_an_error_of_the_run_with_its_result():
+    calls = []
+
+    def fails(z, step):
+        calls.append(1)
+        if len(calls) > 20:
+            raise ArithmeticError("no root in the line search")
+        return np.clip(z, 0, 1)
+
+    with pytest.raises(
+        da.errors.OracleError, match=r"The prox must not raise\. Got ArithmeticError.* at iteration 9"
+    ) as e:
+        da.solve(problem(), da.MirrorProx(0.1, prox=fails), budget=400)
+    assert e.value.result.nit == 9
