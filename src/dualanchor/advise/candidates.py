@@ -72,7 +72,7 @@ class Candidates:
         run = schedules.best_horizon(given if callable(given) else lambda rounds: given * rounds, self.setting)
         if not isfinite(run.bound):
             raise refused("round_variance must give finite variances", run.bound, "Check the function")
-        return replace(self._made("theorem-a-rounds", run), exact=True)
+        return self._made("theorem-a-rounds", run, exact=True)
 
     def _stages_within(self, budget: int) -> list[Plan]:
         """Plans for accuracies whose samples come close to the budget from below; samples go about like 1/eps**2."""
@@ -106,7 +106,7 @@ class Candidates:
 
     def _power(self, run: Run) -> Plan:
         method = DualOHM(self.setting.step_size, run.horizon, run.batch_size)
-        return replace(self._made("theorem-n", run), made=method)
+        return self._made("theorem-n", run, made=method)
 
     def _averaged(self, steps: int) -> Plan:
         known = (self.setting.step_size, self.setting.D, self.setting.sigma)
@@ -114,22 +114,8 @@ class Candidates:
             steps += max(1, steps >> 50)  # rounding only
         return self._made("averaging-affine", Run(steps + 1, 1, steps, value))
 
-    def _made(self, theorem: str, *runs: Run) -> Plan:
-        rounds = sum(run.horizon - 1 for run in runs)
-        return Plan(
-            theorem=THEOREMS[theorem],
-            step_size=self.setting.step_size,
-            horizon=rounds + 1,
-            stop=rounds,
-            stages=runs,
-            rounds=rounds,
-            samples=sum(run.samples for run in runs),
-            bound=runs[-1].bound,
-            exact=all(run.exact for run in runs),
-            eps=self.inputs["eps"],
-            budget=self.inputs["budget"],
-            inputs=self.inputs,
-        )
+    def _made(self, theorem: str, *runs: Run, **more: Any) -> Plan:
+        return Plan.of(THEOREMS[theorem], self.setting.step_size, runs, self.inputs, **more)
 
     def _early_stop(self, eps: float, mu: float) -> Plan | None:
         """Theorem 4.5: step 1/L, stop at k with N = max(k + 1, 4LD/eps); a horizon costs nothing, k rounds do."""
@@ -146,8 +132,8 @@ class Candidates:
         steps, horizon, size = int(k[i]), int(N[i]), int(B[i])
         while (value := sqrt(float(bounds.theorem_4_5(horizon, steps, L, mu, D, sigma, size)))) > eps:
             size += max(1, size >> 50)
-        made = self._made("theorem-4.5", Run(horizon, size, steps * size, value, False))
-        return replace(made, step_size=1 / L, horizon=horizon, stop=steps, rounds=steps)
+        run = Run(horizon, size, steps * size, value, False)
+        return replace(self._made("theorem-4.5", run, horizon=horizon), step_size=1 / L, rounds=steps)
 
     def _contracted(self, eps: float, mu: float) -> Plan | None:
         """Theorem C without horizon (SGDA with step 1/L) in epochs that shrink the squared distance by a factor g."""
@@ -177,4 +163,4 @@ class Candidates:
             runs.append(Run(k + 1, int(size), k * int(size), L * distance))
         if not runs or runs[-1].bound > eps:
             return None
-        return replace(self._made("theorem-c", *runs), step_size=1 / L, exact=False)
+        return replace(self._made("theorem-c", *runs, exact=False), step_size=1 / L)

@@ -130,22 +130,9 @@ class MonotoneCandidates:
         return self._plan("fast-extragradient", FEG(1 / known.M, size), [run])
 
     def _plan(self, theorem: str, method: Method | None, runs: list[Run], bound: float | None = None) -> Plan:
-        rounds, result = sum(run.horizon - 1 for run in runs), THEOREMS[theorem]
+        result, step_size = THEOREMS[theorem], 1 / self.known.M if method is None else float(method.step_size)
         if self.known.mu > 0:
             assumptions = tuple(STRONG if one == MONOTONE else one for one in result.assumptions)
             result = replace(result, assumptions=assumptions)
-        return Plan(
-            theorem=result,
-            step_size=1 / self.known.M if method is None else float(method.step_size),
-            horizon=rounds + 1,
-            stop=rounds,
-            stages=tuple(runs),
-            rounds=rounds,
-            samples=sum(run.samples for run in runs),
-            bound=runs[-1].bound if bound is None else bound,
-            exact=all(run.exact for run in runs),
-            eps=self.inputs["eps"],
-            budget=self.inputs["budget"],
-            inputs=self.inputs,
-            made=method,
-        )
+        bound = runs[-1].bound if bound is None else bound
+        return Plan.of(result, step_size, runs, self.inputs, bound=bound, made=method)

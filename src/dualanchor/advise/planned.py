@@ -1,12 +1,12 @@
 """A plan: rounds, batches, samples, the bound that they earn and the theorem behind it."""
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, isfinite
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Plan:
     Attributes
     ----------
     theorem : Theorem, the result behind the bound, with its assumptions
-    horizon, stop : int, N, and the step after which to stop, at most N - 1
+    horizon, stop : int, N, and the step after which to stop, at most N - 1: that of the last round
     stages : tuple of Run, one run, or several started one after another
     rounds, samples : int, oracle rounds, one after another, and samples in all
     bound : float, root mean square of the residual at the end, at most
@@ -86,10 +86,8 @@ class Plan:
     theorem: Theorem
     step_size: float
     horizon: int
-    stop: int
     stages: tuple[Run, ...]
     rounds: int
-    samples: int
     bound: float
     exact: bool
     eps: float | None
@@ -99,6 +97,28 @@ class Plan:
     findings: tuple[Finding, ...] = ()
     inputs: dict[str, Any] = field(default_factory=dict)
     made: Method | None = None
+
+    @classmethod
+    def of(cls, theorem: Theorem, step_size: float, runs: Sequence[Run], inputs: dict[str, Any], **more: Any) -> Self:
+        """The plan of runs one after another; `inputs` are the arguments of `plan`."""
+        rounds, target = sum(run.horizon - 1 for run in runs), {name: inputs[name] for name in ("eps", "budget")}
+        facts = {
+            "horizon": rounds + 1,
+            "rounds": rounds,
+            "bound": runs[-1].bound,
+            "exact": all(run.exact for run in runs),
+        }
+        return cls(theorem=theorem, step_size=step_size, stages=tuple(runs), inputs=inputs, **facts | target | more)
+
+    @property
+    def samples(self) -> int:
+        """Samples of all stages."""
+        return sum(run.samples for run in self.stages)
+
+    @property
+    def stop(self) -> int:
+        """The step after which to stop: that of the last round."""
+        return self.rounds
 
     @property
     def assumptions(self) -> tuple[str, ...]:
