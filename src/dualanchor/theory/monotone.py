@@ -103,9 +103,13 @@ def theorem_n(step_size: Any, D: Any, sigma: Any, batch_sizes: Any) -> Any:
     :math:`V_k = \sum_{t\ge k} v_t` are the variances of the rounds from k on, :math:`v_t = \sigma^2/B_t`.
     """
     v = np.asarray(sigma) ** 2 / np.asarray(batch_sizes, dtype=float)
-    N = v.shape[-1] + 1
+    return solved(D / (step_size * (v.shape[-1] + 1)), noise_term_n(v))
+
+
+def noise_term_n(v: Any) -> Any:
+    """The W of Theorem N for variances of the rounds, k on the last axis."""
     V = np.flip(np.cumsum(np.flip(v, -1), axis=-1), -1)
-    return solved(D / (step_size * N), ((v + np.sqrt(2 * v) * np.sqrt(V)) * round_weights(N)).sum(axis=-1))
+    return ((v + np.sqrt(2 * v) * np.sqrt(V)) * round_weights(v.shape[-1] + 1)).sum(axis=-1)
 
 
 @states("SEG, a random iterate", OURS, A1, MONOTONE, LIPSCHITZ, bounds="samples for E|F(x)|^2 <= eps^2")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf, sqrt
+from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from dualanchor.core.schedule import Paired, Tapered
 from dualanchor.core.types import Array
 from dualanchor.theory import monotone as bounds
 from dualanchor.theory.schedules.constant import Run, Setting, constant_for_accuracy, constant_for_budget
-from dualanchor.theory.schedules.tapered import modelled_cost, tapered_for_accuracy, tapered_for_budget, tapered_totals
+from dualanchor.theory.schedules.tapered import cost_of, tapered_for_accuracy, tapered_for_budget, tapered_totals
 from dualanchor.theory.weights import root_sum
 
 _NEARBY = np.geomspace(0.6, 1.7, 7)  # multiples of the best weight that are tried for short runs
@@ -55,7 +55,7 @@ def regularised_for_accuracy(eps: float, known: Known, tapered: bool = True, tho
     """The cheapest weight, horizon and batches whose bound is at most eps."""
 
     def cost(delta: float) -> float:
-        return modelled(eps - delta * known.D, known.setting(delta), tapered)
+        return cost_of(eps - delta * known.D, known.setting(delta), tapered)
 
     largest = min(known.M, eps / known.D * 0.9) if known.D else known.M
     delta = _best(cost, largest * 1e-4, largest) if known.mu == 0 else _best(cost, largest * 1e-4, largest, also=0.0)
@@ -173,25 +173,11 @@ def _needed_sigma(chosen: Regularised, known: Known, growth: float) -> float:
     inverse = (
         tapered_totals(size.C, run.horizon, size.tau).inverse if isinstance(size, Tapered) else (run.horizon - 1) / size
     )
-    left = 1 - growth * chosen.step_size * sqrt(inverse)
-    return (known.sigma + 2 * growth * known.D) / left if left > 0 else inf
+    return float(bounds.sigma_of_growing_noise(known.sigma, growth, known.D, chosen.step_size, [1 / inverse]))
 
 
 def _regularised(delta: float, known: Known, setting: Setting, run: Run) -> Regularised:
     return Regularised(delta, setting.step_size, replace(run, bound=float(bounds.back_to_F(run.bound, delta, known.D))))
-
-
-def modelled(eps: float, setting: Setting, tapered: bool) -> float:
-    """About what a run for eps costs; infinite if there is none."""
-    one = setting.unit
-    if eps <= 0:
-        return inf
-    if one.sigma == 0:
-        return one.shortest(eps) * (1 + one.round_cost)
-    N = one.shortest(eps) * np.geomspace(1.02, 40, 60) + 1
-    if tapered:
-        return float(modelled_cost(N, eps, one).min())
-    return float(one.cost(N, np.maximum(1, one.noise(N) / one.room(eps, N))).min())
 
 
 def _best(cost: Callable[[float], float], low: float, high: float, also: float | None = None) -> float:

@@ -6,9 +6,8 @@ import numpy as np
 
 from dualanchor.core.schedule import PowerTapered
 from dualanchor.core.types import Array
-from dualanchor.theory.monotone import theorem_n
+from dualanchor.theory.monotone import noise_term_n, theorem_n
 from dualanchor.theory.schedules.constant import Run, Setting
-from dualanchor.theory.weights import round_weights
 
 _LONGEST = 300_000  # shortest horizon for which runs are looked for
 _POWERS = np.linspace(0.3, 0.9, 7)
@@ -25,7 +24,8 @@ def power_for_accuracy(eps: float, setting: Setting) -> Run | None:
     least: tuple[float, int, float, float] = (inf, 0, 0.0, 0.0)
     for N in np.unique(np.ceil(shortest * _MULTIPLES) + 1).astype(int).tolist():
         for p in _POWERS.tolist():
-            C = setting.sigma**2 * _unrounded(N, p) / float(setting.room(eps, N))
+            unrounded = noise_term_n(np.arange(N, 1, -1, dtype=float) ** p)
+            C = setting.sigma**2 * float(unrounded) / float(setting.room(eps, N))
             cost = float(_sizes(N, C, p).sum()) + setting.round_cost * N
             least = min(least, (cost, N, C, p))
     _, N, high, p = least
@@ -45,10 +45,3 @@ def power_for_accuracy(eps: float, setting: Setting) -> Run | None:
 
 def _sizes(N: int, C: float, p: float) -> Array:
     return np.maximum(1.0, np.ceil(C / np.arange(N, 1, -1, dtype=float) ** p))
-
-
-def _unrounded(N: int, p: float) -> float:
-    """C/sigma^2 times the noise term of batches C/m^p that are not rounded."""
-    v = np.arange(N, 1, -1, dtype=float) ** p
-    V = np.cumsum(v[::-1])[::-1]
-    return float(((v + np.sqrt(2 * v) * np.sqrt(V)) * round_weights(N)).sum())

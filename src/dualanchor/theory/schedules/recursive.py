@@ -10,8 +10,8 @@ from dualanchor.core.schedule import Geometric, Paired
 from dualanchor.core.types import Array
 from dualanchor.theory import monotone as bounds
 from dualanchor.theory.schedules.constant import for_smallest_accuracy
-from dualanchor.theory.schedules.monotone import Known, Regularised, modelled
-from dualanchor.theory.schedules.tapered import tapered_for_accuracy
+from dualanchor.theory.schedules.monotone import Known, Regularised
+from dualanchor.theory.schedules.tapered import cost_of, tapered_for_accuracy
 
 _THETAS = np.geomspace(0.01, 0.9, 48)  # step times Lipschitz constant
 _LISTED = 100_000  # rounds whose sizes are added up one by one
@@ -117,7 +117,7 @@ def _hybrid(eps: float, known: Known) -> _Hybrid | None:
                 starts = np.append(known.D, ends[:-1])
                 last, left = replace(known, D=float(ends[-1])), eps * (1 - phi) * share
                 cost = float(_stage_cost(starts, ends, nu[:-1], known)[0].sum())
-                cost += modelled(left, last.setting(float(nu[-1])), True)
+                cost += cost_of(left, last.setting(float(nu[-1])), True)
                 if best is None or cost < best.cost:
                     best = _Hybrid(cost, nu, starts, ends, last, left)
     return best

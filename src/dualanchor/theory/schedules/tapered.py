@@ -19,7 +19,7 @@ from dualanchor.theory.schedules.constant import (
 )
 from dualanchor.theory.weights import damping, first_undamped, root_sum, weight_sum
 
-_MULTIPLES = np.geomspace(1.1, 40, 20)  # of the shortest horizon, at which the cost of a stage is evaluated
+_COARSE, _FINE = np.geomspace(1.1, 40, 20), np.geomspace(1.02, 40, 60)  # multiples of the shortest horizon to try
 _HEAD = 1024  # rounds at the end that are added up one by one
 _SIZES = 1024  # batch sizes that are counted one by one before that
 
@@ -139,24 +139,43 @@ def modelled_cost(N: Array, eps: float, one: Setting) -> Array:
     return np.asarray((0.5 + one.round_cost) * N + 2 * one.sigma**2 * root_sum(N, one.tau) ** 2 / room)
 
 
+def cost_of(eps: float, setting: Setting, tapered: bool, multiples: Array = _FINE) -> float:
+    """About what a run for eps costs, with its best horizon among multiples of the shortest; infinite without one."""
+    one = setting.unit
+    if eps <= 0:
+        return inf
+    if one.stays(eps):
+        return 0.0
+    if one.sigma == 0:
+        return one.at_least(eps) * (1 + one.round_cost)
+    N = one.shortest(eps) * multiples + 1
+    if tapered:
+        return float(modelled_cost(N, eps, one).min())
+    return float(one.cost(N, np.maximum(1, one.noise(N) / one.room(eps, N))).min())
+
+
 def restarts_for_accuracy(
     eps: float, setting: Setting, mu: float, tapered: bool = True, thorough: bool = True
 ) -> list[Run]:
     """Stages whose last bound is at most eps; from a point of residual r, D = r/mu. The targets fall geometrically."""
+
+    def stage_cost(D: float, target: float) -> float:
+        return cost_of(target, replace(setting, D=D), tapered, _COARSE)
+
     first = 2 * setting.D / setting.step_size
     best: tuple[float, list[tuple[float, float]]] = (inf, [])
     for factor in np.geomspace(0.2, 0.7, 8):
         stages: list[tuple[float, float]] = []  # (D, target) from the last stage to the first
         target, later = eps, 0.0
         for _ in range(400):
-            total = later + _stage_cost(setting, setting.D, target, tapered)
+            total = later + stage_cost(setting.D, target)
             if total < best[0]:
                 best = (total, [*stages, (setting.D, target)])
             start = target / factor
             if start >= first or later >= best[0]:
                 break
             stages.append((start / mu, target))
-            later += _stage_cost(setting, start / mu, target, tapered)
+            later += stage_cost(start / mu, target)
             target = start
     make = tapered_for_accuracy if tapered else constant_for_accuracy
     runs = [make(target, replace(setting, D=D), thorough=thorough and i < 2) for i, (D, target) in enumerate(best[1])]
@@ -171,18 +190,6 @@ def restarts_for_budget(budget: int, setting: Setting, mu: float) -> list[Run] |
         return runs if sum(run.samples for run in runs) <= budget else None
 
     return for_smallest_accuracy(affordable, 2 * setting.D / setting.step_size)
-
-
-def _stage_cost(setting: Setting, D: float, target: float, tapered: bool) -> float:
-    one = replace(setting.unit, D=D)
-    if one.stays(target):
-        return 0.0
-    if one.sigma == 0:
-        return one.at_least(target) * (1 + one.round_cost)
-    grid = one.shortest(target) * _MULTIPLES + 1
-    if tapered:
-        return float(modelled_cost(grid, target, one).min())
-    return float(one.cost(grid, np.maximum(1, one.noise(grid) / one.room(target, grid))).min())
 
 
 def _bound(one: Setting, N: int, totals: Totals) -> float:
