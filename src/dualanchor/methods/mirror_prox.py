@@ -47,7 +47,7 @@ class MirrorProx(TwoCall):
     step_size : float, optional, :math:`\alpha`; 1/(2M) or the problem's own by name; found on the way if None
     prox : callable `prox(z, step)` for rows z, with a step for each, (rows, 1); no constraint if None
     batch_size : int, Schedule, Paired or list of int; size of each of the independent batches
-    geometry : "auto", entropy on the simplices of the prox, or "euclidean" everywhere
+    geometry : "auto", entropy on the simplices of the prox for arrays of NumPy, or "euclidean" everywhere
     reuse : bool
         Look ahead with the last batch at the last half-step instead of a new one: half the samples per step (Popov).
     distance : float, optional; a first guess of the distance to a solution, where no smaller one is the diameter
@@ -100,7 +100,7 @@ class MirrorProx(TwoCall):
         return {**super().parameters(), "prox": known}
 
     def init(self, x0: Array) -> State:
-        blocks = self._blocks(x0.shape[1])
+        blocks = self._blocks(x0)
         origin = _joined([one.origin(x0[:, one.part], self.composite_step) for one in blocks])
         s = State(x=arrays.copy(x0), origin=origin, z=_joined([one.first(origin[:, one.part]) for one in blocks]))
         if self.step_size is None:
@@ -113,7 +113,7 @@ class MirrorProx(TwoCall):
         return s
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
-        blocks, a = self._blocks(s.x.shape[1]), self.composite_step
+        blocks, a = self._blocks(s.x), self.composite_step
         errors = s.errors if self.step_size is None else None
 
         def with_steps() -> Iterator[tuple[_Euclidean, Any]]:
@@ -157,11 +157,11 @@ class MirrorProx(TwoCall):
             raise ArgumentError(rule, f"problem {problem.name!r}", "Pass step_size, prox or distance")
         return chosen
 
-    def _blocks(self, dimension: int) -> list["_Euclidean"]:
-        known = isinstance(self.prox, Resolvent)
-        blocks = self.prox.blocks_of(dimension) if known else [(slice(0, dimension), self.prox)]
-        entropic = [self.geometry == "auto" and isinstance(prox, simplex) for _, prox in blocks]
-        return [(_Entropy if one else _Euclidean)(*block) for one, block in zip(entropic, blocks, strict=True)]
+    def _blocks(self, x: Array) -> list["_Euclidean"]:
+        known, d = isinstance(self.prox, Resolvent), x.shape[1]
+        entropic = simplex if self.geometry == "auto" and isinstance(x, np.ndarray) else ()
+        blocks = self.prox.blocks_of(d) if known else [(slice(0, d), self.prox)]
+        return [(_Entropy if isinstance(prox, entropic) else _Euclidean)(part, prox) for part, prox in blocks]
 
 
 class _Euclidean(NamedTuple):
@@ -253,9 +253,10 @@ class _Entropy(_Euclidean):
 
 
 def _joined(parts: Iterable[Array]) -> Array:
-    """Blocks (rows, ..) behind each other; only NumPy has several."""
+    """Blocks (rows, ..) behind each other."""
     first, *others = parts
-    return np.concatenate([first, *others], axis=1) if others else first
+    join = np.concatenate if isinstance(first, np.ndarray) else arrays.namespace(first).concat
+    return join([first, *others], axis=1) if others else first
 
 
 def _sizes(blocks: list[_Euclidean], g: Array) -> Array:

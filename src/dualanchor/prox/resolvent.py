@@ -39,7 +39,7 @@ class Resolvent(ABC):
     def __call__(self, z: Any, step: Any = 1.0) -> Array:
         """J(z) for each row: z of shape (..., d) gives an array of the same shape and, for floats, the same dtype."""
         if arrays.is_foreign(z):
-            return arrays.like(self(arrays.to_host(z), step), z)  # computed on the host
+            return arrays.like(self(arrays.to_host(z), arrays.to_host(step)), z)  # computed on the host
         z = np.asarray(z)
         z = z if z.dtype.kind == "f" else z.astype(np.float64)
         if z.ndim == 0 or (self.size is not None and z.shape[-1] != self.size):

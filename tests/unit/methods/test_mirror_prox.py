@@ -138,3 +138,14 @@ def test_a_prox_that_fails_on_the_way_is_an_error_of_the_run_with_its_result():
     ) as e:
         da.solve(problem(), da.MirrorProx(0.1, prox=fails), budget=400)
     assert e.value.result.nit == 9
+
+
+@pytest.mark.parametrize("name", ["simplex", "two simplices", "mixed", "penalty"])
+def test_tensors_take_the_euclidean_steps_of_numpy(name):
+    torch = pytest.importorskip("torch")
+    method, x0 = da.MirrorProx(prox=SETS[name], distance=1.0), np.linspace(0.1, 1, D)
+    game = torch.as_tensor(K)
+    oracle = da.AdditiveNoise(lambda x: (game @ x if isinstance(x, torch.Tensor) else K @ x) + 0.5, 0.3)
+    here = da.solve(da.Problem(oracle, torch.as_tensor(x0)), method, stop=da.Steps(30), record=0)
+    there = da.solve(da.Problem(oracle, x0), method.with_changes(geometry="euclidean"), stop=da.Steps(30), record=0)
+    np.testing.assert_allclose(here.x, there.x, rtol=1e-10)
