@@ -132,13 +132,8 @@ class Certificate:
         numbers: dict[str, Any] = {name: np.where(rows, *pair)[()] for name, pair in pairs.items()}
         return replace(self, **numbers)
 
-    def repeated(self, count: int) -> Self:
-        """The certificate of a single point for as many copies of it."""
-        numbers: dict[str, Any] = {name: np.full(count, getattr(self, name)) for name in NUMBERS}
-        return replace(self, **numbers)
-
     def spread(self, rows: Array) -> Self:
-        """The certificate for more points: the numbers stand where `rows` is True, infinite ones elsewhere."""
+        """The certificate for more points: its numbers where `rows` is True, infinite ones elsewhere."""
         numbers: dict[str, Any] = {name: np.full(len(rows), np.inf) for name in NUMBERS}
         for name, values in numbers.items():
             values[rows] = getattr(self, name)

@@ -11,7 +11,7 @@ ArgumentError
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Self
 
 
@@ -103,15 +103,12 @@ def explain(rule: str, received: object, remedy: str) -> str:
     return f"{rule.rstrip('.')}. Got {received}. {remedy}{end}"
 
 
-def unknown_name(
-    kind: str, name: object, known: Iterable[str], elsewhere: Mapping[str, str] | None = None
-) -> UnknownNameError:
-    """The error for a name that nothing has, with close matches; `elsewhere` maps other libraries' names to ours."""
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
+    """The error for a name that nothing has, with close matches."""
     names = sorted(known)
     alike = {one.lower().replace("_", "-"): one for one in names}
     word = str(name).lower().replace("_", "-")
     close = [alike[one] for one in difflib.get_close_matches(word, alike, n=3, cutoff=0.5)]
-    close = [elsewhere[str(name)]] if elsewhere and str(name) in elsewhere else close
     remedy = f"Did you mean {' or '.join(close)}?" if close else f"Choose one of {', '.join(names)}"
     return UnknownNameError(f"{kind} must be a known name", repr(name), remedy)
 

@@ -127,13 +127,12 @@ class Result(Mapping[str, Any]):
 
     def row(self, number: int) -> Self:
         """One replication of a result with several, as a result of its own."""
-        history = self.history.of(number)
         names = ("nit", "nfev", "draws", "success", *(() if self.residual is None else ("residual",)))
         return replace(
             self,
             x=self.x[number],
             status=self.status[number],
-            history=replace(history, row=np.zeros_like(history.row)),
+            history=self.history.of(number),
             state={name: value[number : number + 1] for name, value in self.state.items()},
             **{name: getattr(self, name)[number].item() for name in names},
         )

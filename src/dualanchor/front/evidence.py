@@ -200,7 +200,7 @@ class Evidence:
         if not sound.any():
             self._bound_start_residual(samples)
             assert self.start is not None
-            return (self.start.repeated(len(x)) if result.shape else self.start), result
+            return (self.start.spread(np.ones(len(x), bool)) if result.shape else self.start), result
         F, x = self.session(np.arange(len(x)), Purpose.CERTIFICATE, x), arrays.take(x, sound)
         options: dict[str, Any] = {"confidence": self.request.level, "single": not result.shape}
         try:

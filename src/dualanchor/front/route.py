@@ -128,7 +128,7 @@ class Route:
             x = arrays.tile(self.evidence.fallback, shape[0]) if shape else self.evidence.fallback
             result = replace(result, x=x, residual=None, residual_kind=None)
         if shape:
-            certificate = certificate and certificate.repeated(*shape)
+            certificate = certificate and certificate.spread(np.ones(shape, bool))
             result = replace(result, status=np.full(shape, status, dtype=object), success=np.full(shape, success))
         else:
             result = replace(result, status=status, success=success)
