@@ -77,18 +77,3 @@ class PAGE(Estimator):
     @staticmethod
     def _size(size: Any, rows: Rows) -> Any:
         return int(size) if np.ndim(size) == 0 else np.asarray(size)[rows, 0]
-
-
-@dataclass(frozen=True)
-class FreshPAGE(PAGE):
-    """PAGE with other samples at the second point of a difference, so that no noise cancels; for comparison."""
-
-    needs: ClassVar[frozenset[str]] = frozenset()
-
-    def cost(self, k: Any, horizon: Any, coin: Any) -> Cost:
-        both = np.where(coin, self.big_batch, 2 * self.small_batch)
-        return Cost(both, both)
-
-    def difference(self, F: Session, x: Array, previous: Array, rows: Rows) -> Array:
-        size = self._size(self.small_batch, rows)
-        return F(x, F.draw(size)) - F(previous, F.draw(size))

@@ -6,9 +6,14 @@ is run again.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from dualanchor.estimators.page import FreshPAGE
+import numpy as np
+
+from dualanchor.core.method import Cost
+from dualanchor.core.session import Session
+from dualanchor.core.types import Array, Rows
+from dualanchor.estimators.page import PAGE
 from dualanchor.methods.halpern_page import HalpernPAGE
 from dualanchor.paper.claims import CLAIMS, Claim, as_record
 from dualanchor.paper.criteria import Verdict
@@ -40,6 +45,21 @@ class Reading(NamedTuple):
             if entry.id in names or entry.like in names
         )
         return replace(panel, entries=tuple(entries))
+
+
+@dataclass(frozen=True)
+class FreshPAGE(PAGE):
+    """PAGE with other samples at the second point of a difference, so that no noise cancels; for comparison."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def cost(self, k: Any, horizon: Any, coin: Any) -> Cost:
+        both = np.where(coin, self.big_batch, 2 * self.small_batch)
+        return Cost(both, both)
+
+    def difference(self, F: Session, x: Array, previous: Array, rows: Rows) -> Array:
+        size = self._size(self.small_batch, rows)
+        return F(x, F.draw(size)) - F(previous, F.draw(size))
 
 
 @dataclass(frozen=True)

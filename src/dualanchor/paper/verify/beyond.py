@@ -4,11 +4,11 @@ from itertools import product
 
 import numpy as np
 
+from dualanchor.advise.certify import certificate_from_session
 from dualanchor.core.schedule import Tapered
 from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
-from dualanchor.estimators.residual import GROUPS, debiased_squared_residual
 from dualanchor.methods.sgda import SGDA
 from dualanchor.oracles.additive import AdditiveNoise
 from dualanchor.paper.verify import operators as on
@@ -260,14 +260,14 @@ def averaged_affine(lab: Lab) -> Findings:
 @identity(name="Debiased residual", source=OURS)
 def debiased_residual(lab: Lab) -> Findings:
     """E[|g|^2 - tr(S)/n] = |F(x)|^2, with variance 4 f'Sf/n + 2 tr(S^2)/(n(n-1))."""
-    d, samples = 6, 64
+    d, groups, size = 6, 32, 2
     for name, at in (("far from the root", 1.0), ("at the root", 0.0)):
         x = np.full((lab.runs * 2, d), at)
         streams = Streams(lab.seed, np.arange(len(x)), Purpose.CERTIFICATE, dimension=d)
         F = Session(AdditiveNoise(lambda x: 0.5 * x, 3.0, vectorized=True), streams)
-        U = debiased_squared_residual(F, x, samples)
+        U = certificate_from_session(F, x, groups * size).squared
         truth = d * (0.5 * at) ** 2
-        group = 9.0 / d * GROUPS / samples  # the variance of a coordinate of a group's mean
-        variance = 4 * truth * group / GROUPS + 2 * d * group**2 / (GROUPS * (GROUPS - 1))
+        group = 9.0 / (d * size)  # the variance of a coordinate of a group's mean
+        variance = 4 * truth * group / groups + 2 * d * group**2 / (groups * (groups - 1))
         yield mean_equal(f"{name}, mean", U, truth)
         yield mean_equal(f"{name}, variance", (U - truth) ** 2, variance)
