@@ -40,6 +40,45 @@ def lines(*rows: tuple[Any, ...]) -> list[Any]:
     return [pytest.param(Bad(*row), id=row[0]) for row in rows]
 
 
+PENNIES, HALF = [[1.0, -1.0], [-1.0, 1.0]], [0.5, 0.5]
+
+
+def compared(methods: Any = ("sgda",), **options: Any) -> Any:
+    return da.compare(PROBLEM, methods, **{"budget": 20, "seeds": 2, "jobs": 1, **options})
+
+
+STUDIES_AND_SETS = lines(
+    ("no seeds", lambda: compared(seeds=[]), ValueError, "seeds", "[]", "seeds=10"),
+    ("seeds twice", lambda: compared(seeds=[0, 0]), ValueError, "seeds", "[0, 0]", "seeds=10"),
+    ("seeds text", lambda: compared(seeds=["a"]), TypeError, "each of seeds", "'a'", "whole number"),
+    ("jobs text", lambda: compared(jobs="a"), TypeError, "jobs", "'a'", "whole number"),
+    ("jobs negative", lambda: compared(jobs=-3), ValueError, "jobs", "-3", ">= 1"),
+    ("methods number", lambda: compared(3), TypeError, "compare: methods", "3", "'sgda'"),
+    ("methods generator", lambda: compared(m for m in ["sgda"]), TypeError, "compare: methods", "generator", "'sgda'"),
+    ("u nan", lambda: da.exploitability(PENNIES, [np.nan, 1.0], HALF), ValueError, "exploitability: u", "nan", "entry"),
+    ("u text", lambda: da.exploitability(PENNIES, "ab", HALF), TypeError, "exploitability: u", "'ab'", "floats"),
+    (
+        "A ragged",
+        lambda: da.exploitability([[1], [2, 3]], HALF, HALF),
+        TypeError,
+        "exploitability: A",
+        "[[1]",
+        "floats",
+    ),
+    (
+        "A empty",
+        lambda: da.exploitability(np.ones((0, 2)), [], HALF),
+        ValueError,
+        "exploitability: A",
+        "(0, 2)",
+        "Reshape",
+    ),
+    ("set complex", lambda: da.prox.simplex()([1j, 1]), TypeError, "simplex", "[1j, 1]", "floats"),
+    ("set text", lambda: da.prox.box(0, 1)("a"), TypeError, "box", "'a'", "floats"),
+    ("tables ragged", lambda: da.FiniteSum.rank_one([[1], [2, 3]]), TypeError, "FiniteSum: u", "[[1]", "floats"),
+    ("not square", lambda: da.FiniteSum.linear(np.ones((2, 3, 4))), ValueError, "matrices", "(3, 4)", "sizes"),
+    ("row of one", lambda: run().row(0), ValueError, "Result.row", "shape ()", "reps"),
+)
 STEPS = lines(
     ("step zero", lambda: da.DualOHM(0.0, 9), ValueError, "DualOHM: step_size", "0.0", "positive"),
     ("step negative", lambda: da.OHM(-1.0), ValueError, "OHM: step_size", "-1.0", "positive"),
@@ -315,7 +354,7 @@ ORACLES = lines(
         "same",
     ),
     ("vectors", lambda: da.FiniteSum.rank_one(np.ones(3)), ValueError, "FiniteSum: u", "shape (3,)", "Reshape"),
-    ("vectors text", lambda: da.FiniteSum.rank_one([["a"]]), TypeError, "FiniteSum: u", "dtype <U1", "floats"),
+    ("vectors text", lambda: da.FiniteSum.rank_one([["a"]]), TypeError, "FiniteSum: u", "[['a']]", "floats"),
     (
         "targets",
         lambda: da.FiniteSum.rank_one(np.ones((3, 2)), targets=np.ones(2)),
@@ -423,7 +462,7 @@ ENGINES = lines(
 )
 
 
-@pytest.mark.parametrize("bad", [*STEPS, *COUNTS, *RUNS, *POINTS, *ORACLES, *NAMES, *ENGINES])
+@pytest.mark.parametrize("bad", [*STUDIES_AND_SETS, *STEPS, *COUNTS, *RUNS, *POINTS, *ORACLES, *NAMES, *ENGINES])
 def test_a_message_has_its_three_parts(bad):
     with pytest.raises(bad.error) as caught:
         bad.call()

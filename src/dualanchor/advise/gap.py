@@ -18,6 +18,7 @@ from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose
 from dualanchor.core.types import Array
 from dualanchor.prox import Resolvent, box, simplex
+from dualanchor.prox.resolvent import as_parameter
 from dualanchor.theory.confidence import group_moments, student
 
 
@@ -167,12 +168,17 @@ def exploitability(A: ArrayLike, u: ArrayLike, v: ArrayLike) -> float:
     ... )
     (0.0, 1.0)
     """
-    A, u, v = (np.asarray(one, dtype=float) for one in (A, u, v))
-    if A.ndim != 2 or u.shape != A.shape[:1] or v.shape != A.shape[1:]:
+    a: Array = as_parameter(A, "exploitability: A", finite=True, shape="(m, d)")
+    players = {
+        name: np.atleast_1d(as_parameter(one, f"exploitability: {name}", finite=True))
+        for name, one in (("u", u), ("v", v))
+    }
+    if tuple(one.size for one in players.values()) != a.shape:
         rule = "exploitability: A must be a matrix, u a vector for its rows and v one for its columns"
-        raise ArgumentError(rule, f"shapes {A.shape}, {u.shape} and {v.shape}", "Check the sizes")
-    for name, one in (("u", u), ("v", v)):
+        sizes = " and ".join(str(one.shape) for one in players.values())
+        raise ArgumentError(rule, f"shapes {a.shape}, {sizes}", "Check the sizes")
+    for name, one in players.items():
         if one.min() < -1e-9 or abs(one.sum() - 1) > 1e-6:
             rule = f"exploitability: {name} must be probabilities"
             raise ArgumentError(rule, f"a sum of {one.sum():.6g}, the least {one.min():.3g}", "Divide by the sum")
-    return float(np.max(u @ A) - np.min(A @ v))
+    return float(np.max(players["u"] @ a) - np.min(a @ players["v"]))

@@ -14,7 +14,7 @@ from dualanchor.core.arrays import to_host
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.citations import CITATIONS
 from dualanchor.core.claim import Claim
-from dualanchor.core.errors import CheckpointError, UnsuccessfulError, missing_extra
+from dualanchor.core.errors import ArgumentError, CheckpointError, UnsuccessfulError, missing_extra
 from dualanchor.core.files import decoding, jsonable, read_arrays, to_json, write_arrays
 from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.history import History, Status
@@ -127,6 +127,9 @@ class Result(Mapping[str, Any]):
 
     def row(self, number: int) -> Self:
         """One replication of a result with several, as a result of its own."""
+        if len(self.shape) != 1:
+            rule = "Result.row needs a result with replications and one configuration"
+            raise ArgumentError(rule, f"shape {self.shape}", "Use reps=2 or more, and one method")
         names = ("nit", "nfev", "draws", "success", *(() if self.residual is None else ("residual",)))
         return replace(
             self,

@@ -10,6 +10,7 @@ import numpy as np
 from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.oracle import Batch, Oracle
+from dualanchor.core.problem import as_reals
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray, Rows
 from dualanchor.oracles.kernels import Components, Kernel, Linear, RankOne
@@ -106,7 +107,7 @@ class FiniteSum(Oracle):
         array([[ 0.  , -0.25, -0.5 , -0.75]])
         """
         check.function(component, "FiniteSum.from_data: component", "component(x, rows)")
-        arrays = tuple(np.asarray(array) for array in (data if isinstance(data, tuple) else (data,)))
+        arrays = tuple(np.atleast_1d(array) for array in (data if isinstance(data, tuple) else (data,)))
         lengths = {len(array) for array in arrays}
         if len(lengths) != 1:
             rule = "FiniteSum.from_data: all arrays must have the same number of rows"
@@ -146,6 +147,8 @@ class FiniteSum(Oracle):
         instance : array of int, which instance each row of a run uses; one each, in order, if left out
         """
         matrices = _stacked(matrices, 3, "matrices")
+        if matrices.shape[-2] != matrices.shape[-1]:
+            raise ArgumentError("FiniteSum: matrices must be square", f"shape {matrices.shape[-2:]}", "Check the sizes")
         offsets = None if offsets is None else _stacked(offsets, 2, "offsets", matrices=matrices[..., 0])
         return cls.__new__(cls)._set(Linear(matrices, offsets, _instances(matrices, instance)), matrices.shape[-1])
 
@@ -235,11 +238,11 @@ def _block_sampling(
 
 def _stacked(value: Any, ndim: int, name: str, **other: Array) -> Array:
     """A table with the axis of instances in front, of the same shape as the other one."""
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiu":
-        raise ArgumentTypeError(f"FiniteSum: {name} must be real numbers", f"dtype {array.dtype}", "Pass floats")
-    if array.dtype.kind != "f":
-        array = array.astype(np.float64)
+    array = (
+        value if isinstance(value, np.ndarray) and value.dtype.kind == "f" else as_reals(value)
+    )  # no copy of a table
+    if array is None:
+        raise ArgumentTypeError(f"FiniteSum: {name} must be real numbers", repr(value)[:80], "Pass floats")
     if array.ndim not in (ndim, ndim + 1):
         rule = f"FiniteSum: {name} must have {ndim} axes, or {ndim + 1} with one set per instance"
         raise ArgumentError(rule, f"shape {array.shape}", "Reshape it")

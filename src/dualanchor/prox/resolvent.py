@@ -40,8 +40,9 @@ class Resolvent(ABC):
         """J(z) for each row: z of shape (..., d) gives an array of the same shape and, for floats, the same dtype."""
         if arrays.is_foreign(z):
             return arrays.like(self(arrays.to_host(z), arrays.to_host(step)), z)  # computed on the host
-        z = np.asarray(z)
-        z = z if z.dtype.kind == "f" else z.astype(np.float64)
+        given, z = z, np.asarray(z)
+        if z.dtype.kind != "f" and (z := as_reals(given)) is None:
+            raise ArgumentTypeError(f"{self}: points must be real numbers", repr(given)[:80], "Pass floats")
         if z.ndim == 0 or (self.size is not None and z.shape[-1] != self.size):
             wanted = "..., d" if self.size is None else f"..., {self.size}"
             raise ArgumentError(f"{self}: points must have shape ({wanted})", f"shape {z.shape}", "Check the sizes")

@@ -1,6 +1,6 @@
 """A fair comparison on a user's own problem: equal budget, tuned grids, other seeds for tuning than for reporting."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -140,7 +140,7 @@ def _require_numpy(problem: Problem, entries: Sequence[Entry]) -> None:
 
 
 def _entries(problem: Problem, methods: Any, budget: int) -> list[Entry]:
-    if isinstance(methods, (str, Method)) or (methods is not None and len(methods) == 0):
+    if methods is not None and (isinstance(methods, str) or not isinstance(methods, Collection) or not methods):
         rule = "compare: methods must be a list of names or entries"
         raise ArgumentTypeError(rule, repr(methods), "Use ['s-dual-ohm', 'sgda']")
     if methods is None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from dualanchor._version import __version__
 from dualanchor.core import check
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.studies.panel import Entry, Panel
@@ -92,12 +93,16 @@ def run_study(
     paper, or on as many others ("disjoint"). Finished pieces are stored in `folder`; `fresh` ignores what is there.
     `jobs` is the number of processes, by default one per core; `progress` is called with an Event after each piece.
     """
-    many = isinstance(seeds, Sequence) and not isinstance(seeds, str)
-    reported = tuple(seeds if many else range(check.count(seeds, "A study: seeds", most=10**6)))  # type: ignore[arg-type]
+    if not isinstance(seeds, Sequence) or isinstance(seeds, str):
+        seeds = range(check.count(seeds, "A study: seeds", most=10**6))
+    reported = tuple(check.count(one, "A study: each of seeds", 0) for one in seeds)
+    if len(set(reported)) != len(reported) or not reported:
+        raise ArgumentError("A study: seeds must be numbers, each once", list(seeds), "Use seeds=10 or seeds=[0, 1, 2]")
+    jobs = (os.cpu_count() or 1) if jobs is None else check.count(jobs, "A study: jobs")
     check.choice(tune_seeds, "tune_seeds", ("same", "disjoint"))
     tuned_on = reported if tune_seeds == "same" else tuple(max(reported) + 1 + i for i in range(len(reported)))
     store = None if folder is None else Store(folder, fresh)
-    run = partial(_run, store=store, jobs=jobs or os.cpu_count() or 1, progress=progress)
+    run = partial(_run, store=store, jobs=jobs, progress=progress)
 
     pairs = {(panel.id, entry.id): (panel, entry) for panel in panels for entry in panel.entries}
     grids = {
