@@ -139,12 +139,13 @@ def certificate_from_session(
     kurtosis: float | None = None,
     single: bool = False,
     scale: Any = 0.0,
+    least: int = 0,
 ) -> Certificate:
     """As `certify`, for points (rows, d), from a session with streams that are independent of x.
 
     With `single` the numbers of the only row are plain floats. Where samples that may be noisy all agree, the bound
     allows for a sample as large as `scale`, what was seen elsewhere, one number or one per row, as often as it may have
-    been missed; it is infinite where that is 0.
+    been missed. It is infinite where that is 0, and with fewer samples than `least`.
     """
     samples = check.count(samples, "certify: samples", MIN_SAMPLES)
     confidence = check.probability(confidence, "certify: confidence")
@@ -170,7 +171,8 @@ def certificate_from_session(
     unseen = np.zeros(len(finite), bool)
     if rule in ("min", "kurtosis"):  # those that go by the noise seen
         unseen = _unseen_noise(F, x, m, finite, known)
-        missed = np.where(scale > 0, m.norm + log(1 / delta) / (groups * size) * (m.norm + scale), inf)
+        enough = (scale > 0) & (groups * size >= least)
+        missed = np.where(enough, m.norm + log(1 / delta) / (groups * size) * (m.norm + scale), inf)
         allowed = missed if known is None else bounds.upper_any_distribution(m, variance, delta)
         upper[unseen] = allowed[unseen]
 

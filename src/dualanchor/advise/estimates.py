@@ -157,9 +157,8 @@ class Quotients:
         """How far the mean of `inner` may lie above the one seen, for all pairs together, without rounding."""
         mean, error = self.means(self.inner)
         n, t = self.counts, quantile(tail / max(1, self.pairs), self.counts - 1)
-        cubes, _ = self.means((self.inner - np.repeat(mean, n)) ** 3)
         with np.errstate(all="ignore"):  # where there is no skewness to speak of
-            skew = cubes / (error * np.sqrt(n)) ** 3
+            skew, _ = self.means(((self.inner - np.repeat(mean, n)) / np.repeat(error * np.sqrt(n), n)) ** 3)
             # Hall's transformation: means of samples from a law with a long right tail are mostly too small.
             longer = 3 * np.sqrt(n) / skew * (1 - np.cbrt(1 - skew * (t / np.sqrt(n) + skew / (6 * n))))
         return error * np.where(skew > 1e-3, np.fmax(t, longer), t)

@@ -272,6 +272,7 @@ class Probe:
 
 def unit(vector: Any) -> Array:
     """The vector divided by its norm."""
+    vector = vector / np.abs(vector).max()  # else the squares of very small numbers would be 0
     return np.asarray(vector / np.linalg.norm(vector))
 
 

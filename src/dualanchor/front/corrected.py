@@ -111,7 +111,7 @@ class UntilCorrected(UntilCertified):
     def _needed(self, memory: State) -> Array:
         """Samples of an estimate whose error is as small as it must be, by the noise seen last."""
         noise = np.where(np.isfinite(memory.noise), memory.noise, 0.0)
-        return np.maximum(2 * _PAIRS, _UNLIKELY * (noise / (_ERROR * self.eps)) ** 2)
+        return np.maximum(self.least, _UNLIKELY * (noise / (_ERROR * self.eps)) ** 2)
 
     def _growth(self, memory: State) -> IntArray:
         ratio = self._needed(memory) / (_SHARE * self._wanted(memory))
@@ -125,7 +125,7 @@ class UntilCorrected(UntilCertified):
 
     def _worth_another(self, rows: Rows, samples: int, memory: State, F: Session) -> tuple[Rows, IntArray]:
         rows, counts = super()._worth_another(rows, samples, memory, F)
-        plain = memory.noise[rows] == 0  # nothing to correct by
+        plain = (memory.noise[rows] == 0) | (memory.last[rows] + memory.width[rows] <= self.eps)  # nothing to correct
         return rows[plain], counts[plain]
 
     def _certify_as_they_are(self, rows: Rows, number: int, memory: State, F: Session) -> None:

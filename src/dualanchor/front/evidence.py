@@ -27,7 +27,7 @@ from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.front.before import watched
-from dualanchor.front.judge import certified_claim, contradictions, estimated_history, has_fallen
+from dualanchor.front.judge import certified_claim, contradictions, estimated_history, has_fallen, largest_sample
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request
 from dualanchor.run.checkpoint import digest_of
 
@@ -205,6 +205,7 @@ class Evidence:
         options: dict[str, Any] = {"confidence": self.request.level, "single": not result.shape}
         try:
             samples -= self._bound_start_residual(samples)
+            options["scale"] = largest_sample(result, self.start)[sound]
             made = self._certificate("certificate", F if sound.all() else F.take(sound), x, samples, **options)
         except KeyboardInterrupt:
             self.add("certificate-interrupted")
@@ -247,10 +248,9 @@ class Evidence:
 
     def _certificate(self, name: str, F: Session, x: Array, samples: int, **options: Any) -> Certificate:
         """A certificate at points (rows, d); once, however often a call is resumed."""
-        scale = 0.0 if self.start is None or name == "start" else self.start.scale
         return self.request.once(
             name,
-            lambda: certificate_from_session(F, x, samples, sigma=self.request.sigma, scale=scale, **options),
+            lambda: certificate_from_session(F, x, samples, sigma=self.request.sigma, **options),
             Certificate.to_dict,
             Certificate.from_dict,
             [samples, digest_of(x)],
@@ -275,7 +275,8 @@ class Evidence:
             return _only_where(below & seen, self._back_at_start(result, grown | diverged)), certificate
         lower, upper, residual = (np.asarray(getattr(certificate, name)) for name in ("lower", "upper", "residual"))
         fitted = 0 if self.composite is None else self.composite.fitted
-        grown, fallen = (lower > start.upper) & ~diverged, has_fallen(certificate, start, fitted)
+        samples = self.evals + int(np.max(result.nfev))
+        grown, fallen = (lower > start.upper) & ~diverged, has_fallen(certificate, start, result, samples, fitted)
         worse = ~fallen & (upper > _FAR * start.upper)
         if start.sigma == 0 and not start.is_exact:  # noise that only the end shows leaves the start open
             hidden = (np.asarray(certificate.sigma) > 0) & (upper <= _BEYOND * start.upper)

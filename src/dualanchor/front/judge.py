@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import log
 
 import numpy as np
 
 from dualanchor.advise.calibration import Calibration
+from dualanchor.core import arrays
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.claim import Claim, ClaimKind
 from dualanchor.core.finding import Finding
@@ -13,6 +15,7 @@ from dualanchor.core.history import History
 from dualanchor.core.result import Result
 from dualanchor.core.types import Array
 from dualanchor.front.request import Request
+from dualanchor.theory.confidence import enough_for_rare
 
 _SLACK = 1.25  # by how much samples must exceed a constant before they contradict it
 _STAYED = 0.9  # of the residual at x0: a residual above that has not fallen
@@ -34,22 +37,45 @@ def contradictions(request: Request, seen: Calibration, plain: bool) -> Iterator
         yield Finding.of("D-too-small", given=request.D, seen=distance, constant=constant)
 
 
-def has_fallen(here: Certificate, start: Certificate, fitted: int = 0) -> Array:
+def largest_sample(result: Result, start: Certificate | None) -> Array:
+    """At least the size of the largest sample at x0 and, where that was measured, of the run; one number per row."""
+    scale = np.full(np.size(result.nfev), 0.0 if start is None else start.scale)
+    if "fourth" not in result.state:  # the sum of fourth powers
+        return scale
+    size = result.method["parameters"]["samples_per_round"]
+    return np.maximum(scale, size * arrays.to_host(result.state["fourth"]) ** 0.25)
+
+
+def has_fallen(here: Certificate, start: Certificate, result: Result, samples: int, fitted: int = 0) -> Array:
     """Whether the residual here is seen to be below `_STAYED` times that at the start: a test of the estimated squares.
 
     At a residual that has stayed, it is wrong about one time in twenty where noise hides both, and hardly ever where
-    the residual at the start is visible. Exact residuals are compared as they are. Where the element of G at the start
+    the residual at the start is visible. Exact residuals are compared as they are. Where no noise has been seen, all
+    `samples` so far must be so many that one would have shown an event of 1 in 200. Samples as large as others of the
+    run may be missing from either certificate. Where the element of G at the start
     was chosen by `fitted` samples, their noise, which is a part of its residual, is not counted.
     """
     if here.is_exact and start.is_exact:
         return (np.asarray(here.residual) < start.residual) | (np.asarray(here.residual) == 0)
+    unseen = any(one.code == "noise-not-seen" for one in here.findings)
+    if unseen and samples < enough_for_rare(1 - here.confidence):
+        return np.zeros(np.shape(here.residual), bool)
     known = start.lower > 0
     at_start = start.squared - start.lower**2 if known else start.upper**2 - max(start.squared, 0.0)
+    scale = largest_sample(result, None).reshape(np.shape(here.residual))
     with np.errstate(invalid="ignore", over="ignore"):
-        reach = np.asarray(here.upper) ** 2 - np.maximum(here.squared, 0.0)  # as the other, about 1.8 standard errors
+        upper = here.upper + _missed(here, scale)
+        reach = np.asarray(upper) ** 2 - np.maximum(here.squared, 0.0)  # as the other, about 1.8 standard errors
+        at_start = at_start + 2 * start.residual * _missed(start, scale)
         noise = 2 * start.sigma**2 / fitted if fitted else 0.0
         fall = _STAYED**2 * (start.squared - noise) - np.asarray(here.squared)
         return np.asarray((fall > np.hypot(_STAYED**2 * at_start, reach)) | (np.asarray(here.upper) == 0))
+
+
+def _missed(certificate: Certificate, scale: Array) -> Array:
+    """What samples of a size that was seen elsewhere may add to a mean, if none was among those of a certificate."""
+    missing = np.asarray(scale > certificate.scale) & (not certificate.is_exact)
+    return np.where(missing, log(1 / (1 - min(certificate.confidence, 0.999))) / certificate.samples * scale, 0.0)
 
 
 def estimated_history(result: Result, start: Certificate, end: Certificate) -> History:

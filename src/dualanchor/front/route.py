@@ -38,6 +38,7 @@ PLANNED: dict[str, dict[str, Any]] = {
     "restarted-dual-ohm": {"sharp_only": True},
 }
 """Methods that an eps can be planned for, and what keeps the plan from choosing another."""
+_SMALL_CERTIFICATE = 80  # samples, at x and at x0, where noise vanishes
 
 
 class Route:
@@ -220,12 +221,12 @@ class Route:
         spend = request.limit - last - evidence.evals
         method, spare = default_method(request, evidence)(spend), 0
         if isinstance(method, Auto):  # where noise vanishes, a certificate needs fewer samples
-            spare = max(0, min(last // 2, last - MIN_PILOT_SAMPLES))
+            spare = max(0, last - _SMALL_CERTIFICATE)
             spare -= spare % method.samples_per_round
             method = method.with_changes(spare=spare // method.samples_per_round)
         result = self.run(method, budget=spend + spare)
         left = min(last, request.limit - evidence.evals - int(np.max(result.nfev)))
-        evidence.start_share = 1 / 3 if left == last else 2 / 3  # and x fewer of them than x0
+        evidence.start_share = 1 / 3 if left == last else 4 / 5  # and x fewer of them than x0
         return evidence.conclude(result, left)
 
     def _named(self) -> Result:

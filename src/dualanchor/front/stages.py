@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.streams import per_row
 from dualanchor.core.types import Array, IntArray, Rows
+from dualanchor.theory.confidence import enough_for_rare
 
 FIRST_STAGE = 256  # samples
 SHORTEST_STAGE = 32
@@ -47,6 +49,11 @@ class UntilCertified(Staged):
     sigma: float | None = None  # as given, for samples that all agree
     plan: Plan | None = None  # what is done from x0 where nothing is certified within the limit
     step_size: Any = 1.0
+
+    @cached_property
+    def least(self) -> int:
+        """Samples that a bound must rest on where there may be noise: fewer might show nothing of rare ones."""
+        return enough_for_rare(1 - self.level)
 
     def describe(self) -> dict[str, Any]:
         return self.method(FIRST_STAGE).describe() | {"anytime": self.anytime, "parameters": self.parameters()}
@@ -161,8 +168,9 @@ class UntilCertified(Staged):
         gap, width = self.eps - memory.last[rows], memory.width[rows]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # widths fall like one over the root
             needed = 1.3 * samples * (width / np.where(gap > 0.2 * self.eps, gap, np.nan)) ** 2
+        needed = np.where(np.isinf(width) & (gap > 0), samples, needed)  # all samples agree: more of them must
         worth = needed <= 6 * samples * _SHARE
-        rows, counts = rows[worth], rounded_up(np.maximum(needed[worth], samples))
+        rows, counts = rows[worth], rounded_up(np.maximum(needed[worth], max(samples, self.least)))
         payable = per_row(F.evals, len(memory.upper))[rows] + counts <= self.limit
         return rows[payable], counts[payable]
 
@@ -171,7 +179,7 @@ class UntilCertified(Staged):
         for tests in np.unique(memory.tests[rows]).tolist():
             some = rows[memory.tests[rows] == tests]
             part, points = F.at(mask_of(some, len(memory.tests))), arrays.take(memory.x, some)
-            known = {"sigma": self.sigma, "scale": memory.scale[some]}
+            known = {"sigma": self.sigma, "scale": memory.scale[some], "least": self.least}
             made = certificate_from_session(part, points, samples, confidence=self._level(tests), **known)
             unclear = np.isinf(made.upper) & np.isfinite(made.residual) & (made.residual > self.eps)
             made = replace(made, upper=np.where(unclear, made.residual, made.upper))  # seen: it decides which is best
@@ -181,6 +189,8 @@ class UntilCertified(Staged):
             with np.errstate(invalid="ignore"):  # both may be infinite
                 memory.last[some], memory.width[some] = made.residual, made.upper - made.residual
             memory.noise[some] = made.sigma
+            if made.samples < self.least:  # rare samples may be missing
+                made = replace(made, upper=np.where((made.sigma > 0) & (made.upper <= self.eps), np.inf, made.upper))
             picked = made.upper < memory.upper[some]
             better = some[picked]
             memory.best, memory.used[better] = arrays.put(memory.best, better, memory.x[better]), made.samples

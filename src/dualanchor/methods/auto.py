@@ -13,7 +13,7 @@ from dualanchor.core.schedule import Tapered
 from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import Array, IntArray
-from dualanchor.methods.cautious import FALLING, CautiousSteps, begun, judge, least, restart_caution
+from dualanchor.methods.cautious import FALLING, CautiousSteps, begun, judge, least, precision, restart_caution
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.schedules import Setting, tapered_at
 
@@ -23,6 +23,9 @@ LEAST = 16  # rounds of a stretch
 _PART, _LEFT = 8, 4  # a stretch has at most this part of the rounds before it, and of those left
 _ALIKE = 2.5  # mean squares that differ by less are put down to chance
 _ANEW = 0.9  # weight of a stretch in the mean: what was before is forgotten, also by caution
+_AS_NOISY = 0.75  # of the mean square on the way: noise at the mean that is less comes with the steps
+_EXACT = 1e3  # times the precision: steps that are shorter, as parts of y, are near rounding
+_SHORTER = 4  # times, where that makes the mean biased
 _LATE = 4  # a mean of fewer than this part of the rounds is one of late rounds
 
 ESTIMATE, DUAL, EXTRA = (kind << 20 for kind in (1, 2, 3))
@@ -75,7 +78,8 @@ class Auto(Staged):
     3. After Q/8 rounds, as soon as samples do not become smaller any more and if Q >= 200: Q/20 rounds at
        :math:`\bar x` for its squared residual :math:`\rho^2` and the variance :math:`s^2`. If :math:`\rho^2 \le s^2`
        but larger than 3 times what is expected from step 2, Dual-OHM from :math:`\bar x` with tapered batches to the
-       end, N = a tenth of what is left.
+       end, N = a tenth of what is left; or a quarter of the step, if :math:`s^2` is below 0.75 T: long steps have
+       scattered the iterates to where samples are larger.
     4. Up to `spare` further rounds if the mean is one of less than Q/4 rounds: the noise vanishes, or is small.
     5. :math:`\bar x` is returned, or y if the mean square there is below what is expected of :math:`\bar x`.
 
@@ -137,7 +141,7 @@ class Auto(Staged):
 
     def begin(self, x0: Array) -> State:
         memory, zeros = begun(self._steps(0).init(x0)), arrays.zeros_like(x0[:, 0])
-        mean = {name: arrays.copy(zeros) for name in ("level", "count", "estimated", "rest")}
+        mean = {name: arrays.copy(zeros) for name in ("level", "count", "fourth", "estimated", "rest")}
         return State(**vars(memory), x=arrays.copy(x0), g=arrays.zeros_like(x0), **mean)
 
     def stage(self, number: int, memory: State) -> Stage:
@@ -156,14 +160,18 @@ class Auto(Staged):
         kind, number = _kind(number)
         if kind == ESTIMATE:
             memory.estimated = memory.estimated + 1
-            return np.where(self._biased(memory, s), DUAL + number, number + 1)
+            biased, scattered = self._biased(memory, s)
+            memory.longest = memory.longest / (1 + (_SHORTER - 1) * scattered[:, None])
+            return np.where(arrays.to_host(biased), DUAL + number, number + 1)
         if kind == DUAL:
             memory.x = s.x
             return np.full(len(s.x), END)
         rounds = number if kind == EXTRA else self.lengths[number]
         back = judge(memory, s, rounds, -1 if kind == EXTRA else number)
         settled = arrays.to_host((memory.falling == 0) & (s.energy / rounds >= FALLING * memory.level))
-        restart_caution(memory, self._add_to_mean(memory, s, rounds, back) > _ANEW)
+        weight = self._add_to_mean(memory, s, rounds, back)
+        restart_caution(memory, weight > _ANEW)
+        memory.fourth = (1 - weight) * memory.fourth + s.fourth  # of the samples that the mean still consists of
         if kind == EXTRA or number + 1 == len(self.lengths):
             return self._at_end(memory, last=kind != EXTRA)
         Q, used = int(self.rounds), sum(self.lengths[: number + 1])
@@ -174,6 +182,8 @@ class Auto(Staged):
         """What follows the last stretch, or a later one: rounds that are left, in a few pieces."""
         if last:
             late = _LATE * memory.count < int(self.rounds)
+            moving = memory.longest[:, 0] ** 2 * memory.level, arrays.row_squares(memory.y)
+            late &= moving[0] > (_EXACT * precision(memory.x.dtype)) ** 2 * moving[1]
             rest = (1 - memory.estimated) * self.estimate
             memory.rest = arrays.namespace(rest).where(late, rest + int(self.spare), rest)
         piece, rest = max(LEAST, (self.estimate + int(self.spare)) // 6), arrays.to_host(memory.rest).astype(int)
@@ -211,11 +221,15 @@ class Auto(Staged):
         memory.count = xp.where(back, memory.count, count)
         return w
 
-    def _biased(self, memory: State, s: State) -> Array:
-        """Whether the residual at the mean is below the noise, and larger than an affine operator would allow."""
+    def _biased(self, memory: State, s: State) -> tuple[Array, Array]:
+        """Which means have a residual below the noise, yet larger than an affine operator would allow.
+
+        Where noise at the mean is that on the way, and where it is smaller: there it comes with the steps.
+        """
         residual, variance = _squared_residual(s, self.estimate)
         allowed = 3 * (arrays.row_squares(memory.g) + memory.level / memory.count)
-        return arrays.to_host((residual <= variance) & (residual > allowed))
+        biased, noisy = (residual <= variance) & (residual > allowed), variance > _AS_NOISY * memory.level
+        return biased & noisy, biased & ~noisy
 
     def _steps(self, offset: int) -> CautiousSteps:
         return CautiousSteps(self.step_size, int(self.samples_per_round), offset)

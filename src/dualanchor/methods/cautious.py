@@ -22,7 +22,7 @@ AGREE, TURNED = 0.5, -0.7  # correlations of consecutive samples: mostly signal;
 FORGIVEN = 4.0  # times the lowest: what the mean square may reach next, where noise may have grown
 CALM = 1.5  # times the lowest: a point to go back to
 DRIFT, LONGER = 2.0, 4.0  # squared distance over the sum of squared steps: steps grow; by how much at most
-FALL, BEYOND = 4.0, 1.25  # a fall of the mean square after which the step is fitted; times what is best in mean square
+FALL, BEYOND = 4.0, 1.15  # a fall of the mean square after which the step is fitted; times what is best in mean square
 TRIAL, EVERY, FELL, SHORT = 4.0, 8, 0.6, 0.8  # see `_tried`
 FALLING = 0.7  # times an earlier mean square: samples still become smaller
 MOST = 1e6  # times the first step: where F does not change, x would else go on until only rounding is left
@@ -121,7 +121,7 @@ def judge(memory: State, s: State, rounds: int, number: int) -> Array:
     - T > 8 times the lowest so far, or 2 times if \|c\| > 1/2: back to the last calm point with a/4. If samples are no
       smaller there at first, the lowest was too low, by chance, and becomes what they are.
     - c < -0.7: a/2.
-    - T is a quarter of the largest since the step was last changed: :math:`1.25\,a\,(1 + \rho)/2`, :math:`\rho` over
+    - T is a quarter of the largest since the step was last changed: :math:`1.15\,a\,(1 + \rho)/2`, :math:`\rho` over
       all stretches since then. :math:`a\,(1 + \rho)/2` is Polyak's step if the end is the root.
     - :math:`\rho > 2`, or half the rounds if \|c\| > 1/2: :math:`a\,(1 + \rho)/2`, at most 4a, and no longer than half
       of a step that was too long.
@@ -213,3 +213,9 @@ def restart_caution(memory: State, rows: Array) -> None:
 def least(dtype: Any) -> float:
     """A number that makes 0 divisible and changes no other."""
     return float(np.finfo(arrays.numpy_dtype(dtype)).tiny)
+
+
+@cache
+def precision(dtype: Any) -> float:
+    """The relative distance of neighbouring numbers."""
+    return float(np.finfo(arrays.numpy_dtype(dtype)).eps)

@@ -6,7 +6,7 @@ f/\|f\|, \bar g\rangle`, a scalar, so that no dimension enters, or by the unbias
 \mathrm{tr}\,S/K` of :math:`\|f\|^2`, which is sharper in high dimension near a root.
 """
 
-from math import inf, log, sqrt
+from math import ceil, inf, log, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from dualanchor.core.types import Array
 
 _COLUMNS = 4096  # coordinates that are turned into double precision at a time
 _RARE = 4.0  # times the correction for skewness that the largest group mean calls for; see docs/certificates.md
+RAREST = 1 / 200  # events less frequent than this are not guarded against
 _CURVATURE = 0.0982  # log(1 + y + y^2/2) >= y - this y^2 for all y
 
 
@@ -202,6 +203,11 @@ def upper_by_kurtosis(m: GroupMoments, kurtosis: float, delta: float) -> Array:
 def upper_sub_gaussian(norm: Any, variance: Any, delta: float) -> Array:
     r""":math:`\|\bar g\| + \sqrt{2v\ln(1/\delta)}`, :math:`\bar g` sub-Gaussian in any direction with proxy v."""
     return np.asarray(norm + np.sqrt(2 * np.log(1 / delta) * np.asarray(variance)))
+
+
+def enough_for_rare(delta: float) -> int:
+    """Samples of which one shows an event of probability `RAREST`, but with probability delta."""
+    return ceil(log(1 / delta) / RAREST)
 
 
 def student(groups: int, delta: float) -> float:

@@ -419,12 +419,12 @@ def test_max_samples_of_an_inclusion_is_the_one_asked_for():
 @pytest.mark.slow
 def test_replications_have_certificates_with_counts_of_their_own():
     """Rows stop at different stages; each tells what went into its own certificate, as it does alone."""
-    together = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.15, reps=6)
+    together = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.06, reps=6)
     samples = together.certificate.samples
     assert samples.shape == (6,)
     assert len(set(samples.tolist())) > 1
     assert (samples < together.nfev).all()
-    alone = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.15)
+    alone = da.root(Counted(sigma=1.0), np.zeros(2), eps=0.06)
     assert isinstance(alone.certificate.samples, int)
     assert alone.certificate.samples == samples[0]
     assert f"from {samples.min():,} to {samples.max():,}, median " in repr(together)
