@@ -29,7 +29,7 @@ _WIDER = 16  # more directions, at most, in search of the smallest quotient
 _EXACT, _NOISY = (4, 3), (2, 1)  # pairs in search of the largest and of the smallest quotient
 _MIN_DRAWS = 8  # in a pair, where there is noise; fewer are no basis for a test
 _DISTANCES = (1.0, 2.0, 4.0)  # from x0 in units of the radius, where the noise is measured again
-_DIFFERENT = 100  # ratio of the noise of two coordinates that are in different units
+_DIFFERENT = 100  # ratio of noise and of slopes in two coordinates that are in different units
 _FAR_DRAWS = 24  # at each point there, on at most four points per distance; at least half as many on a single one
 
 
@@ -251,12 +251,17 @@ class _Calibrator:
             self.findings.append(Finding.of("batches-not-tested"))
 
     def compare_scales(self) -> None:
-        """Notice coordinates of different units, as the columns of a table often have."""
-        which, scales = self.probe.at_x0.scales
-        if len(scales) < 2 or scales.max() < _DIFFERENT * scales.min():
+        """Notice coordinates of different units, as the columns of a table often have: by noise and by slopes."""
+        which, noise = self.probe.at_x0.scales
+        slopes = np.sqrt(sum(pair.image[which] ** 2 for pair in self.pairs))
+        scales = np.array([noise, slopes])[:, slopes > 0]
+        if scales.shape[1] < 2:
             return
-        large, small = int(which[scales.argmax()]), int(which[scales.argmin()])
-        self.findings.append(Finding.of("scales-differ", factor=scales.max() / scales.min(), large=large, small=small))
+        large, small = scales[0].argmax(), scales[0].argmin()
+        factor = (scales[:, large] / scales[:, small]).min()
+        if factor >= _DIFFERENT:
+            values = {"large": which[slopes > 0][large], "small": which[slopes > 0][small]}
+            self.findings.append(Finding.of("scales-differ", factor=factor, **values))
 
     def conclude(self, radius: float, seen: Directions | None, growths: list[Growth]) -> Calibration:
         probe, quotients = self.probe, estimates.Quotients(self.pairs, seen, self.probe.samples >= _SMALL)

@@ -66,11 +66,11 @@ class AtStart:
         return max(self.rounding, 64 * self.eps * float(np.linalg.norm(self.mean))) ** 2
 
     @property
-    def scales(self) -> Array:
-        """Coordinates in which the stored samples differ, and their standard deviations: (2, .)."""
+    def scales(self) -> tuple[Array, Array]:
+        """Coordinates in which the stored samples differ, and their standard deviations."""
         spread = np.std(self.first, axis=0)
         seen = np.flatnonzero(spread**2 > self.floor)
-        return np.array([seen, spread[seen]])
+        return seen, spread[seen]
 
     @property
     def group_means(self) -> Array:

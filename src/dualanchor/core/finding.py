@@ -269,7 +269,7 @@ _WARNINGS: Texts = {
     "about sqrt({sigma_at_x0:.3g}^2 + ({growth:.3g} r)^2) at a distance of r: the sigma found at x0 holds only near it",
     "start-not-visible": "in the calibration the noise hid |F(x0)|, which is at most {at_most:.3g}: x0 may be nearly a "
     "root, or more samples are needed",
-    "scales-differ": "noise in coordinate {large} of F is {factor:.2g} times that in coordinate {small}: the residual "
+    "scales-differ": "coordinate {large} of F is about {factor:.2g} times as large as coordinate {small}: the residual "
     "says little of the small ones; bring the unknowns to one scale",
     "own-randomness": "sample gives different values for the same rng: it takes randomness from elsewhere (np.random, "
     "torch.randn?), so results do not depend on the seed alone; draw from the rng that is passed",

@@ -354,6 +354,12 @@ def test_columns_in_different_units_are_noticed(units, seen):
         assert 1e4 < one.values["factor"] < 1e6
 
 
+def test_noise_alone_is_no_scale():
+    scales = np.array([1e-3, 1.0])
+    oracle = da.Sampler(lambda x, n, rng: x - 1 + scales * rng.normal(size=(n, 2)))
+    assert "scales-differ" not in {one.code for one in da.calibrate(oracle, np.zeros(2)).findings}
+
+
 def test_a_coordinate_without_noise_has_no_scale():
     oracle = da.Sampler(lambda x, n, rng: x - 1 + np.array([0.0, 1.0]) * rng.normal(size=(n, 1)))
     assert "scales-differ" not in {one.code for one in da.calibrate(oracle, np.zeros(2)).findings}
