@@ -75,6 +75,8 @@ def calibrate(
     """
     samples = check.count(samples, "calibrate: samples", MIN_SAMPLES)
     confidence = check.probability(confidence, "calibrate: confidence")
+    if project is not None:
+        check.function(project, "calibrate: project", "project(points)", 1)
     if radius is not None:
         radius = check.number(radius, "calibrate: radius", positive=True)
     seed = check.seed(seed, rng, "calibrate")

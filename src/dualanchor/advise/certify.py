@@ -1,6 +1,6 @@
 """How large is F at a point? An estimate and an upper confidence bound from fresh samples."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from math import inf, log
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from dualanchor.advise.sampled import Source, open_samples
 from dualanchor.core import arrays, check
 from dualanchor.core.certificate import Certificate
-from dualanchor.core.errors import ArgumentError, unknown_name
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, unknown_name
 from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.problem import Problem
 from dualanchor.core.result import Result
@@ -115,9 +115,10 @@ def best_of(
     >>> certificate.confidence
     0.95
     """
-    points = [one.x if isinstance(one, Result) else one for one in candidates]
-    if not points:
-        raise ArgumentError("best_of: there must be a candidate", "none", "Pass points or results")
+    if not isinstance(candidates, Collection) or isinstance(candidates, str) or len(candidates) == 0:
+        rule = "best_of: candidates must be a list of points or results"
+        raise ArgumentTypeError(rule, repr(candidates)[:80], "Pass at least one")
+    points, seed = [one.x if isinstance(one, Result) else one for one in candidates], check.seed(seed, None, "best_of")
     confidence = check.probability(confidence, "best_of: confidence")
     share = check.count(samples, "best_of: samples") // len(points)
     check.count(share, "best_of: samples of each", MIN_SAMPLES)

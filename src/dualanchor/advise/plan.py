@@ -108,7 +108,7 @@ def plan(
         workers = workers.workers
     budget = None if budget is None else check.count(budget, "plan: budget")
     workers = None if workers is None else check.count(workers, "plan: workers")
-    inputs |= {"budget": budget, "workers": workers, "latency": latency}
+    inputs |= {"budget": budget, "workers": workers, "latency": latency, "mu": 0.0 if mu is None else mu}
     _check(inputs)
     if confidence is not None:
         if eps is None:
@@ -237,7 +237,8 @@ def _with_longer_steps(first: Plan, candidates: Candidates, L_mean: float) -> Pl
 
 def _check(inputs: dict[str, Any]) -> None:
     for name, value in inputs.items():
-        if name in _POSITIVE | _NON_NEGATIVE and value is not None and not callable(value):
+        of_rounds = name == "round_variance" and callable(value)
+        if name in _POSITIVE | _NON_NEGATIVE and value is not None and not of_rounds:
             check.number(value, f"plan: {name}", positive=name in _POSITIVE)
     check.choice(inputs["batches"], "plan: batches", ("tapered", "constant"))
     check.choice(inputs["bound"], "plan: bound", ("sharp", "paper"))

@@ -50,7 +50,10 @@ def number(
     plain = value.item() if getattr(value, "ndim", None) == 0 else value  # scalars of any array library
     if isinstance(plain, (bool, np.bool_)) or not isinstance(plain, Real):
         raise ArgumentTypeError(f"{name} must be a number", repr(value), remedy or "Use a float")
-    given = float(plain)
+    try:
+        given = float(plain)
+    except OverflowError:  # an int
+        given = inf
     low = given > 0 if positive else given >= least
     if not (isfinite(given) and low and given < below):
         rule = "positive" if positive else "non-negative" if least == 0 else f"at least {least:g}"

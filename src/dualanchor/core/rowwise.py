@@ -57,7 +57,7 @@ class Rowwise:
         """Raise unless these fields are positive numbers, or columns of them."""
         for name in names:
             value, label = getattr(self, name), f"{type(self).__name__}: {name}"
-            for one in np.ravel(value) if np.ndim(value) == 2 else [value]:
+            for one in _entries(value):
                 check.number(one, label, positive=True, remedy=f"Use a positive number for {name}")
             if np.ndim(value) == 0 and not isinstance(value, int):  # with a Python number arrays keep their dtype
                 object.__setattr__(self, name, float(value))
@@ -66,7 +66,7 @@ class Rowwise:
         """Raise unless these fields are whole numbers >= 1, or columns of them."""
         for name in names:
             value, label = getattr(self, name), f"{type(self).__name__}: {name}"
-            counts = [check.count(one, label) for one in (np.ravel(value) if np.ndim(value) == 2 else [value])]
+            counts = [check.count(one, label) for one in _entries(value)]
             if np.ndim(value) == 0:
                 object.__setattr__(self, name, counts[0])
 
@@ -91,6 +91,11 @@ class Rowwise:
                 value = value._with(change)
             object.__setattr__(part, field.name, value)
         return part
+
+
+def _entries(value: Any) -> Any:
+    """The numbers in a column, or the only one."""
+    return np.ravel(value) if isinstance(value, np.ndarray) and value.ndim == 2 else [value]
 
 
 def _column(owner: str, name: str, values: list[Any]) -> Any:

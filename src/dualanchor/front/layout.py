@@ -54,6 +54,8 @@ class Layout:
             shapes.append(tuple(leaves[0].shape) if tree is None else (sum(map(prod, tree.shapes)),))
             trees.append(tree)
             parts += leaves
+        if not parts:
+            raise ArgumentError(f"{owner}: the start must have numbers", repr(x0)[:80], "Start from numbers")
         if not all(arrays.alike(part, parts[0]) for part in parts):
             kinds = " and ".join(dict.fromkeys(type(part).__name__ for part in parts))
             raise ArgumentTypeError(f"{owner}: the start must be of one library", kinds, "Convert one of them")

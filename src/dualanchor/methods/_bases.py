@@ -140,6 +140,15 @@ class TwoCall(Batched):
         return {"step_size": min(steps, default=None)}
 
 
+def set_tuples(method: Method, *names: str) -> None:
+    """Turn these parameters, one value per stage, into tuples; raises if one is not a list of them."""
+    for name in names:
+        if not isinstance(value := getattr(method, name), (tuple, list)):
+            rule = f"{type(method).__name__}: {name} must be a tuple with one value per stage"
+            raise ArgumentTypeError(rule, repr(value), "Use for example (1, 2)")
+        object.__setattr__(method, name, tuple(value))
+
+
 def required(cls: type[Method], problem: Problem, rule: str, remedy: str, **values: Any) -> list[Any]:
     """The budget and constants, by name, that hyper-parameters follow from; raises if one of them is None."""
     if missing := ["a budget" if name == "budget" else name for name, value in values.items() if value is None]:

@@ -12,7 +12,7 @@ from dualanchor.core.method import State
 from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
 from dualanchor.core.types import Array
-from dualanchor.methods._bases import TwoCall, lipschitz
+from dualanchor.methods._bases import TwoCall, lipschitz, set_tuples
 from dualanchor.theory.schedules.rain import Epoch, Loops, loops_for_budget
 
 
@@ -70,10 +70,9 @@ class RAINDoubleLoop(TwoCall):
     positive = ("step_size", "anchor_weight")
 
     def __post_init__(self) -> None:
+        set_tuples(self, "lengths", "epochs", "halvings")
         for name, least in (("lengths", 1), ("epochs", 1), ("halvings", 0)):
-            values = tuple(getattr(self, name))
-            object.__setattr__(self, name, values)
-            stages = len(self.lengths)
+            values, stages = getattr(self, name), len(self.lengths)
             if not values or len(values) != stages or not all(isinstance(n, int) and n >= least for n in values):
                 rule = f"{type(self).__name__}: {name} must be ints >= {least}, one per stage"
                 remedy = "Pass lengths, epochs and halvings with one entry for each stage"

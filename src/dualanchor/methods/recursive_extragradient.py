@@ -13,7 +13,7 @@ from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import Array, IntArray
-from dualanchor.methods._bases import TwoCall, lipschitz, required
+from dualanchor.methods._bases import TwoCall, lipschitz, required, set_tuples
 from dualanchor.methods.regularised_dual_ohm import RegularisedDualOHM
 from dualanchor.theory.schedules.monotone import Known
 from dualanchor.theory.schedules.recursive import Recursive, recursive_for_budget
@@ -81,11 +81,7 @@ class RecursiveExtragradient(Staged):
 
     def __post_init__(self) -> None:
         names = ("deltas", "stage_steps", "batch_sizes", "step_factors")
-        for name in names:
-            if not isinstance(value := getattr(self, name), (tuple, list)):
-                rule = f"RecursiveExtragradient: {name} must be a tuple with one value per stage"
-                raise ArgumentTypeError(rule, repr(value), "Use for example (0.1, 0.2)")
-            object.__setattr__(self, name, tuple(value))
+        set_tuples(self, *names)
         if len({len(getattr(self, name)) for name in names}) > 1 or not (self.deltas or self.last):
             rule = "RecursiveExtragradient: there must be as many deltas, steps, batch sizes and step factors"
             raise ArgumentError(rule, [len(getattr(self, name)) for name in names], "Give one of each for every stage")
@@ -93,6 +89,8 @@ class RecursiveExtragradient(Staged):
             rule = "RecursiveExtragradient: last must be a RegularisedDualOHM"
             raise ArgumentTypeError(rule, repr(self.last), "Leave it out, or use da.plan(...).method()")
         weights = [check.number(one, "RecursiveExtragradient: each delta") for one in self.deltas]
+        for factor in self.step_factors:
+            check.number(factor, "RecursiveExtragradient: each step factor", positive=True)
         for steps in self.stage_steps:
             check.count(steps, "RecursiveExtragradient: the steps of a stage")
         if sorted(weights) != weights:

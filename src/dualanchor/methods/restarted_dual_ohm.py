@@ -13,7 +13,7 @@ from dualanchor.core.schedule import Stages
 from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import IntArray
-from dualanchor.methods._bases import Anchored, required
+from dualanchor.methods._bases import Anchored, required, set_tuples
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.schedules import Setting, restarts_for_budget
 
@@ -57,10 +57,9 @@ class RestartedDualOHM(Staged, Anchored):
     compared = False
 
     def __post_init__(self) -> None:
-        for name in ("horizons", "batch_sizes"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        super().__post_init__()
+        set_tuples(self, "horizons", "batch_sizes")
         Stages(self.horizons, self.batch_sizes)  # raises if lengths or sizes are wrong
+        super().__post_init__()
 
     @cached_property
     def horizon(self) -> int:

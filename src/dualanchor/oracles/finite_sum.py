@@ -256,5 +256,5 @@ def _stacked(value: Any, ndim: int, name: str, **other: Array) -> Array:
 
 def _instances(table: Array, instance: Any) -> IntArray | None:
     if instance is not None:
-        return np.asarray(instance, dtype=np.int64)
+        return np.array([check.count(i, "FiniteSum: instance", 0, most=len(table) - 1) for i in np.ravel(instance)])
     return None if table.shape[0] == 1 else np.arange(table.shape[0])

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from dualanchor.core import check
 from dualanchor.core.arrays import to_host
 from dualanchor.core.errors import ArgumentError, DualAnchorError
 from dualanchor.core.problem import as_point
@@ -35,6 +36,8 @@ def check_prox(prox: Callable[[Any, Any], Any], points: Any, step: float = 1.0, 
         ...
     dualanchor.core.errors.ArgumentError: the prox given is not firmly nonexpansive: ...
     """
+    step = check.number(step, "check_prox: step", positive=True)
+    tol = check.number(tol, "check_prox: tol")
     z = _points(points)
     before = z.copy()
     J = _value(prox, z, step)

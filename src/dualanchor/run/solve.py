@@ -117,7 +117,7 @@ def solve(
     configurations = _configurations(problem, method, budget)
     stacked = type(configurations[0]).stack(configurations)
     stacked.check_rounds(None)
-    if check:
+    if checks.switch(check, "solve: check"):
         stacked.check(problem.constants)
     shown = as_progress(progress, "solve", "step")
     called = None if callback is None else as_callback(callback)
