@@ -115,10 +115,12 @@ def best_of(
     >>> certificate.confidence
     0.95
     """
-    if not isinstance(candidates, Collection) or isinstance(candidates, str) or len(candidates) == 0:
+    if not isinstance(candidates, Collection) or isinstance(candidates, str):
         rule = "best_of: candidates must be a list of points or results"
         raise ArgumentTypeError(rule, repr(candidates)[:80], "Pass at least one")
     points, seed = [one.x if isinstance(one, Result) else one for one in candidates], check.seed(seed, None, "best_of")
+    if not points:
+        raise ArgumentError("best_of: there must be a candidate", "none", "Pass points or results")
     confidence = check.probability(confidence, "best_of: confidence")
     share = check.count(samples, "best_of: samples") // len(points)
     check.count(share, "best_of: samples of each", MIN_SAMPLES)
