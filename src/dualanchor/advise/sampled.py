@@ -28,8 +28,8 @@ def open_samples(oracle: Source, x: Any, *, seed: int, purpose: Purpose, owner: 
         rule = f"{owner}: x must be one array, and that of a saddle point is two"
         raise ArgumentTypeError(rule, "a Result of saddle", "Pass np.concatenate(result.x) and an oracle of both parts")
     if callable(oracle) and not isinstance(oracle, (Oracle, Problem)):
-        form = _shape(given)
-        one = given is not None and (form == () or (isinstance(x, Result) and x.shape == ()))  # of any shape
+        form, is_array = _shape(given), not (given is None or isinstance(given, dict))
+        one = is_array and (form == () or (isinstance(x, Result) and x.shape == ()))  # of any shape
         oracle = Sampler(oracle, shape=form if one else None)
         if one:
             given = given.reshape(-1) if arrays.is_foreign(given) else np.reshape(given, -1)
@@ -58,8 +58,8 @@ def open_samples(oracle: Source, x: Any, *, seed: int, purpose: Purpose, owner: 
 
 
 def _shape(value: Any) -> tuple[int, ...]:
-    """The shape of what may be an array; (1,) for ragged lists, which `as_point` then turns down."""
+    """The shape of what may be an array; (1,) for dicts and ragged lists, which `as_point` then turns down."""
     try:
-        return tuple(np.shape(value))
+        return (1,) if isinstance(value, dict) else tuple(np.shape(value))
     except ValueError:
         return (1,)
