@@ -97,7 +97,7 @@ def cases() -> list[Case]:
         made.append(additive(name, kind, lambda x: (x - root) @ J.T, start, L, sigma, *budgets))
 
     affine("rotation", "rotational", 0.01, 1.0, 3.0, 0.3, 3000)
-    affine("gradient", "gradient-like", 0.1, 0.0, 3.0, 0.3, 500, 20_000)
+    affine("gradient", "gradient-like", 0.1, 0.0, 3.0, 0.3, 500, 20_000, 100_000)
     affine("strongly monotone", "strongly monotone", 0.2, 0.5, 3.0, 0.3, 3000)
     affine("ill-conditioned", "gradient-like", 1e-3, 0.0, 10.0, 0.1, 3000)
     affine("heavy noise", "heavy noise", 0.05, 1.0, 3.0, 10.0, 3000)

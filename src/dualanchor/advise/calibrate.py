@@ -30,6 +30,8 @@ _EXACT, _NOISY = (4, 3), (2, 1)  # pairs in search of the largest and of the sma
 _MIN_DRAWS = 8  # in a pair, where there is noise; fewer are no basis for a test
 _DISTANCES = (1.0, 2.0, 4.0)  # from x0 in units of the radius, where the noise is measured again
 _DIFFERENT = 100  # ratio of noise and of slopes in two coordinates that are in different units
+_NEAR = 0.01  # of |x0|, or of the radius, where samples repeat: a first look
+_RESCALED, _OTHER_UNITS = 4, 50.0  # such looks at most, where the distance was off by more than this factor
 _FAR_DRAWS = 24  # at each point there, on at most four points per distance; at least half as many on a single one
 
 
@@ -119,7 +121,7 @@ class _Calibrator:
         count = min(_FEW_DIRECTIONS, probe.dimension)
         others = [probe.random_direction() for _ in range(count - 1)]
         directions = np.linalg.qr(np.stack([self.toward_image(), *others], axis=1))[0].T
-        distance = (0.01 if probe.replayable else 0.5) * (self.radius or max(1.0, probe.norm))
+        distance = (_NEAR if probe.replayable else 0.5) * (self.radius or probe.norm or 1.0)
         self.pairs = probe.fan(directions, distance, (probe.remaining - size) // (count + 1))
         for pair in self.pairs:
             self.set_slope(pair)
@@ -129,9 +131,10 @@ class _Calibrator:
         return self.conclude(self.radius or distance, None, [])
 
     def find_scale(self) -> float:
+        """The radius given, or |F(x0)| over the slope seen near x0; where none is seen |x0|, or 1 at 0."""
         probe = self.probe
-        unit = max(1.0, probe.norm) if self.radius is None else self.radius
-        distance = (0.01 if probe.replayable else 0.5) * unit
+        unit = self.radius or probe.norm or 1.0
+        distance = (_NEAR if probe.replayable else 0.5) * unit
         for attempt in range(1 if probe.samples < 256 else 4):
             direction = self.toward_image() if attempt % 2 == 0 else probe.random_direction()
             self.set_slope(self.add_pair(direction, distance, _MIN_DRAWS))
@@ -144,6 +147,13 @@ class _Calibrator:
         size = here.value if here.low > 0 else here.high
         if not (self.slope and size > 0):
             return unit
+        for _ in range(_RESCALED if probe.replayable else 0):  # x in other units: look as near as the radius says
+            found = max(_NEAR * size / self.slope, sqrt(probe.eps) * probe.norm)
+            if 1 / _OTHER_UNITS <= found / distance <= _OTHER_UNITS or probe.remaining < probe.samples // 2:
+                break
+            self.pairs.pop()
+            distance = found
+            self.set_slope(self.add_pair(self.toward_image(), distance, _MIN_DRAWS))
         return max(size / self.slope, 0.0 if probe.replayable else distance)  # where noise does not hide the change
 
     def add_pair(self, direction: Array, distance: float, draws: int) -> Pair:

@@ -1,7 +1,7 @@
 """The default method where no theorem is wanted: which, why, and with how many samples per round."""
 
 from collections.abc import Callable
-from math import hypot, sqrt
+from math import hypot, inf, sqrt
 
 from dualanchor.core import arrays
 from dualanchor.core.method import Method
@@ -40,7 +40,10 @@ def default_method(request: Request, evidence: Evidence) -> Callable[[int], Meth
     longest = None if seen is None else seen.largest_step
     if request.L is None:
         evidence.add("no-L")
-        step = _first_step(evidence) if longest is None else longest
+        step = _first_step(evidence)
+        if seen is not None and longest is not None:  # by a lower bound on L alone, it may be far too long
+            rough = seen.replayable and (seen.local_L_interval is None or seen.local_L_interval[1] == inf)
+            step = min(step, longest) if rough else longest
     else:  # 1/L, shrunk by calibration
         step = 1 / request.L
         step = step if longest is None or longest >= _MUCH_SHORTER * step else longest

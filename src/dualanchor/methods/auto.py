@@ -26,6 +26,7 @@ _ANEW = 0.9  # weight of a stretch in the mean: what was before is forgotten, al
 _AS_NOISY = 0.75  # of the mean square on the way: noise at the mean that is less comes with the steps
 _EXACT = 1e3  # times the precision: steps that are shorter, as parts of y, are near rounding
 _SHORTER = 4  # times, where that makes the mean biased
+_STILL = 0.8  # of the mean square of such rounds: noise still becomes smaller, and y is better than their mean
 _LATE = 4  # a mean of fewer than this part of the rounds is one of late rounds
 
 ESTIMATE, DUAL, EXTRA = (kind << 20 for kind in (1, 2, 3))
@@ -190,7 +191,9 @@ class Auto(Staged):
         length = np.where(rest < 2 * piece, rest, piece)
         memory.rest = memory.rest - arrays.like(length, memory.rest)
         expected = arrays.row_squares(memory.g) + memory.level / memory.count
-        better = arrays.to_host((memory.recent < expected) & (memory.seen > 0))
+        better = (memory.recent < expected) & (memory.seen > 0)
+        better |= (memory.recent < _STILL * memory.level) & (_LATE * memory.count < int(self.rounds))
+        better = arrays.to_host(better)
         rows = np.flatnonzero((length == 0) & better)
         memory.x = arrays.put(memory.x, rows, memory.y[rows])
         return np.where(length > 0, EXTRA + length, END)

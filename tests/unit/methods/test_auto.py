@@ -51,6 +51,22 @@ def test_the_units_of_x_do_not_matter(c):
     np.testing.assert_array_equal(other.x / c, plain.x)
 
 
+@pytest.mark.parametrize("c", [2.0**-20, 2.0**20, 1e-6, 1e6])
+def test_the_units_of_x_do_not_matter_without_L(c):
+    """As long as x0 is not 0: calibration looks within a part of |x0| first."""
+    plain, other = (da.root(rows(1.0, scale), np.full(8, scale / 2), budget=1500) for scale in (1.0, c))
+    np.testing.assert_allclose(other.x / c, plain.x, rtol=1e-6, atol=1e-12)
+    assert other.nfev == plain.nfev
+    assert other.success == plain.success
+
+
+@pytest.mark.parametrize("c", [1e-6, 1e3])
+def test_the_units_of_x_are_found_from_0(c):
+    result = da.root(rows(1.0, c), np.zeros(8), budget=2000)
+    assert result.success
+    assert final(result.x / c) < 1e-3 * final(np.zeros(8))
+
+
 @pytest.mark.parametrize("wrong", [0.01, 100.0])
 def test_a_wrong_first_step_is_corrected_on_the_way(wrong):
     L = float((A**2).sum(axis=1).max())
@@ -73,6 +89,24 @@ def test_a_flat_start_is_left_behind():
 
     for seed in range(4):
         assert abs(da.root(sample, np.full(1, 30.0), budget=3000, seed=seed).x[0] - 1) < 0.01
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("noise", [1e-9, 0.1])
+def test_a_plateau_is_left_without_overflows(noise):
+    def sample(x, n, rng):
+        return np.clip(20 * (x - 1), -1, 1) + noise * rng.normal(size=x.shape) / np.sqrt(n)
+
+    assert abs(da.root(sample, [-30.0], budget=3000).x[0] - 1) < 0.01
+
+
+@pytest.mark.filterwarnings("ignore::dualanchor.core.errors.AssumptionWarning")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_samples_whose_squares_are_0_do_no_harm():
+    def sample(x, n, rng):
+        return (x - 1) * np.exp(-((x - 1) ** 2) / 2) + 0.0 * rng.normal(size=x.shape)
+
+    assert not da.root(sample, [-30.0], budget=500).success
 
 
 def test_rare_samples_are_not_taken_for_noise_that_vanishes():
