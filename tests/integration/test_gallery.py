@@ -18,7 +18,7 @@ def test_script_runs_at_small_size(script, tmp_path):
     small = {**os.environ, "DUALANCHOR_GALLERY": "small", "MPLBACKEND": "agg"}
     done = subprocess.run([sys.executable, script], cwd=tmp_path, env=small, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    for column in ("samples", "seconds", "certificate"):
+    for column in ("samples", "seconds", "certificate", "truth"):
         assert column in done.stdout
     assert not list(tmp_path.iterdir())  # it leaves nothing behind
 
