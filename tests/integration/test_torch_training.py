@@ -346,7 +346,7 @@ def test_a_learning_rate_from_a_look_at_batches():
         for x, _ in few
     ]
     largest = max(torch.linalg.matrix_norm(one, 2).item() for one in hessians)
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.5 / largest, rel=0.1)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(1 / largest, rel=0.1)
     assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
     assert torch.equal(torch.random.get_rng_state(), random)
     train(model, optimizer, batches, epochs)
@@ -414,3 +414,73 @@ def test_what_cannot_be_trained_is_said_in_three_parts(params, options, message)
         groups = [{"params": [made[one]] if isinstance(one, str) else one} for one in params]
     with pytest.raises((ValueError, TypeError), match=f"DualAnchor: {message}"):
         DualAnchor(groups, lr=0.1, **{"total_steps": 4, **options})
+
+
+def test_a_look_leaves_buffers_as_they_were():
+    """BatchNorm's running statistics, and a buffer that a module replaces by another tensor."""
+
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x):
+            self.calls = self.calls + 1
+            return x
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), Counting(), torch.nn.Linear(4, 1))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    held, look = model[2].calls, (lambda batch: loss_of(model, batch), list(loader(32)))
+    DualAnchor(model.parameters(), lr="auto", total_steps=9, look=look)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model[2].calls is held
+    assert model[1].num_batches_tracked == 0
+
+
+@pytest.mark.parametrize("look", [lambda batch: batch, (lambda batch: batch,), (1, []), (lambda batch: batch, 3), 5])
+def test_a_look_that_is_no_pair_is_refused(look):
+    with pytest.raises(TypeError, match=r"DualAnchor: look must be a pair: .* Got .*\. Pass look=\(loss, batches\)"):
+        DualAnchor([torch.ones(2, requires_grad=True)], lr="auto", total_steps=9, look=look)
+
+
+def test_an_adversary_that_descends_is_noticed():
+    """Forgetting `maximize` makes the field decrease along this player; a correct one gives no warning."""
+    u, v = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
+    look = (lambda batch: 5 * u @ u + u[0] * v[0] - v @ v, [0, 1])
+    for params in ([{"params": u}, {"params": v}], [u, v]):
+        with pytest.warns(
+            da.errors.AssumptionWarning, match=r"curves downwards for those of shape \(3,\)\. .*maximize"
+        ):
+            DualAnchor(params, lr="auto", total_steps=9, look=look)
+    with pytest.warns(da.errors.AssumptionWarning, match=r"shape \(2,\)"):
+        DualAnchor([{"params": [u, v], "maximize": True}], lr="auto", total_steps=9, look=look)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DualAnchor([{"params": u}, {"params": v, "maximize": True}], lr="auto", total_steps=9, look=look)
+        model, few = regression(), [batch for _, batch in zip(range(3), loader(32), strict=False)]
+        DualAnchor(model.parameters(), lr="auto", total_steps=9, look=(lambda batch: loss_of(model, batch), few))
+
+
+def test_each_group_has_steps_of_its_own_length():
+    """A steep penalty of one player does not shorten the steps of the other."""
+    u, v = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    look = (lambda batch: u @ u / 2 + u @ v - 50 * v @ v, [0])
+    groups = [{"params": u}, {"params": v, "maximize": True}]
+    optimizer = DualAnchor(groups, lr="auto", look=look, total_steps=200, averaged=True)
+    first, second = (group["lr"] for group in optimizer.param_groups)
+    assert first == pytest.approx(1.0, rel=0.1)
+    assert second == pytest.approx(0.01, rel=0.1)
+    lengths = []
+    for _ in range(200):
+        optimizer.zero_grad()
+        (u @ u / 2 + u @ v - 50 * v @ v).backward()
+        before = u.detach().clone()
+        optimizer.step()
+        lengths.append(((u.detach() - before).norm() / before.norm().clamp(min=1e-30)).item())
+    assert max(u.norm().item(), v.norm().item()) < 1e-3
+    bilinear = (lambda batch: u @ v, [0])
+    with torch.no_grad():
+        u.fill_(1.0), v.fill_(1.0)
+    optimizer = DualAnchor(groups, lr="auto", look=bilinear, total_steps=200)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1.0, 1.0], rel=0.01)

@@ -12,12 +12,13 @@ from torch.optim.swa_utils import AveragedModel
 from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError
 from dualanchor.integrations.torch.field import FieldOptimizer, Group, TensorList, stepped, tensors_of
-from dualanchor.integrations.torch.look import steepness
+from dualanchor.integrations.torch.look import Look
 from dualanchor.integrations.torch.proxes import moved
 from dualanchor.integrations.torch.unfinished import Run
 from dualanchor.methods.dual_ohm import DualOHM
 
-_AUTO, _AUTO_AVERAGED = 0.5, 0.125  # steps times M for lr="auto": curvature biases means, the more the longer steps are
+_AUTO = 1.0  # steps times M for lr="auto"
+_AUTO_TAIL = 0.125  # of these steps where points are averaged: curvature biases means, the more the longer steps are
 _SHORT = 1e-8  # of the step: the prox with this step is nearly the projection onto the set
 
 
@@ -33,8 +34,9 @@ class DualAnchor(FieldOptimizer):
     ----------
     params : iterable, parameters, or groups of them with settings of their own: `{"params": ..., "maximize": True}`
     lr : float, tensor or "auto"
-        :math:`\alpha`, read at every step. "auto" takes 1/(2M) from the few batches of `look`, 1/(8M) with averages: M
-        is how fast their gradients change along the steepest direction at the start.
+        :math:`\alpha`, read at every step. "auto" takes 1/M for each group from the few batches of `look`, and an eighth
+        of it for the steps whose points are averaged. M is how fast gradients change along the steepest direction at
+        the start, in units in which all groups are equally steep.
     horizon : int, N = `total_steps` + 1; one of the two is needed
     maximize : bool, whether these parameters ascend
     total_steps : int
@@ -93,15 +95,12 @@ class DualAnchor(FieldOptimizer):
             remedy = 'Pass lr="auto", look=(loss, batches): loss(batch) is what is differentiated, for a few batches'
             raise ArgumentError(f'{name}: lr="auto" and look go together', received, remedy)
         self._own = {**self._own, "horizon": _horizon(name, horizon, total_steps), "k": 0, "prox": prox}
-        self._own["averaged"] = averaged
+        self._own |= {"averaged": averaged, "tail_lr": _AUTO_TAIL if auto else 1.0}
         super().__init__(params, 1.0 if auto else lr, maximize, weight_decay=weight_decay, foreach=foreach)
         self._follow()
         if look is not None:
-            loss, batches = look
-            found = (_AUTO_AVERAGED if averaged else _AUTO) / steepness(
-                self.param_groups, loss, batches, f"{name}: look"
-            )
-            for settings in (self.defaults, *self.param_groups):
+            rates = [_AUTO / M for M in Look(self.param_groups, look, f"{name}: look").steepness()]
+            for settings, found in zip((self.defaults, *self.param_groups), (min(rates), *rates), strict=True):
                 settings["lr"] = found if settings["lr"] == 1.0 else settings["lr"]
 
     def add_param_group(self, param_group: Group) -> None:
@@ -194,20 +193,24 @@ class DualAnchor(FieldOptimizer):
             raise ArgumentError(f"{name}: averaged must be at most 1, a part of the steps", given, remedy)
         if group["prox"] is not None:
             check.function(group["prox"], f"{name}: prox", "prox(x, step)", 2)
-        return {**super()._settings(group), "horizon": horizon, "averaged": averaged, "prox": group["prox"]}
+        tail = check.number(group["tail_lr"], f"{name}: tail_lr", positive=True)
+        own = {"horizon": horizon, "averaged": averaged, "tail_lr": tail, "prox": group["prox"]}
+        return {**super()._settings(group), **own}
 
     def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
         begin, N = _stage(group)
-        k, prox = group["k"] - begin, group["prox"]
-        z, step = self._buffers("z", x, torch.zeros_like), stepped(group, self._field(group, x, G))
+        k, prox, factor = group["k"] - begin, group["prox"], group["tail_lr"] if _in_tail(group) else 1.0
+        z, step = self._buffers("z", x, torch.zeros_like), stepped(group, factor * self._field(group, x, G))
         if k == 0 and begin:
             z *= 0.0
         if prox is None:
             _take_step(N, k, x, z, step)
         else:  # as `oracles.composite.Composite`: along the field of w, whose prox the parameters are
             w = self._buffers("before_prox", x, torch.clone)
+            if k == 0 and factor != 1.0:  # w - x is a multiple of the step
+                w.lerp_(x, 1 - factor)
             _take_step(N, k, w, z, w - x + step)
-            x.copy_(TensorList([moved(prox, one, group["lr"]) for one in w.tensors], x.foreach))
+            x.copy_(TensorList([moved(prox, one, factor * group["lr"]) for one in w.tensors], x.foreach))
         group["k"] += 1
         if points := _averaged_points(group):
             everything = tensors_of(group, group["params"])
@@ -328,6 +331,11 @@ def _stage(group: Group) -> tuple[int, int]:
 def _tail(group: Group) -> int:
     """The number of points that are averaged in the end."""
     return ceil(group["averaged"] * (group["horizon"] - 1))
+
+
+def _in_tail(group: Group) -> bool:
+    """Whether the point of the next step is averaged."""
+    return bool(group["averaged"]) and group["k"] >= group["horizon"] - 1 - _tail(group)
 
 
 def _averaged_points(group: Group) -> int:
