@@ -611,3 +611,14 @@ def test_seeds_of_any_length_are_seeds_of_their_own():
     seeds = (5, 2**32 + 5, 2**33 + 5, 2**64 + 5, 5 * 2**32)
     ends = [ours.solve_jit(sample, jnp.zeros(2), step_size=0.5, horizon=4, seed=seed).x.tolist() for seed in seeds]
     assert len({tuple(end) for end in ends}) == len(seeds)
+
+
+def test_nan_far_out_is_divergence_also_in_doubles():
+    """Coordinates above 1e12 are far out in every precision."""
+
+    def sample(x, n, key):
+        return jnp.where(jnp.abs(x) > 1e14, jnp.nan, -x)
+
+    with jax.enable_x64(True):
+        result = ours.solve_jit(sample, jnp.ones(2), step_size=1.0, horizon=400)
+    assert result.status is da.Status.DIVERGED

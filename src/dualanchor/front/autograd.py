@@ -12,6 +12,7 @@ from dualanchor.core.types import Array
 from dualanchor.front.layout import Layout
 from dualanchor.front.tree import pieces
 from dualanchor.oracles.sampler import Sampler
+from dualanchor.oracles.user_call import torch_generator
 
 
 def differentiated(phi: Callable[..., Any], x0: Any, args: tuple[Any, ...]) -> tuple[Oracle, Layout, Array]:
@@ -43,7 +44,7 @@ def field_of(value_of: Callable[..., Any], x: Any, leaves: Any, size_u: int, rng
     `leaves` are tensors with the numbers of x; the generator, seeded from `rng`, is on their device.
     """
     torch: Any = sys.modules["torch"]
-    generator = torch.Generator(leaves[0].device).manual_seed(int(rng.integers(2**63)))
+    generator = torch_generator(rng, leaves)
     with torch.enable_grad():
         leaves = [leaf.detach().requires_grad_() for leaf in leaves]
         value = value_of(leaves, generator)

@@ -45,7 +45,8 @@ def root(
     ----------
     sample : callable or Oracle
         `sample(x, n, rng, *args)` returns n independent samples of F at x, `(n, *shape)`, or their mean, with all
-        randomness from `rng`.
+        randomness from `rng`, a `numpy.random.Generator`. On tensors of PyTorch it is a `torch.Generator` if the
+        parameter is called `generator`; on JAX arrays it may be a key.
     x0 : array, dict or list of arrays, or torch.nn.Module
         The start, of any shape; the result has the same, and is of the same library (NumPy, PyTorch, JAX, CuPy). Trees
         of arrays reach `sample` as such, a module as the dict of its parameters.

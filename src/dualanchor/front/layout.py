@@ -20,7 +20,7 @@ from dualanchor.core.types import Array
 from dualanchor.front.tree import Shapes, Tree, pieces, tree_of
 from dualanchor.oracles.composite import FixedPoint
 from dualanchor.oracles.sampler import Sampler
-from dualanchor.oracles.user_call import accepted
+from dualanchor.oracles.user_call import accepted, taking_generator
 
 _LONG = 1 << 16  # numbers that are passed to compiled code and back in no time
 
@@ -127,7 +127,7 @@ def sampled(door: str, sample: Any, x0: Any, args: Any, minus_identity: bool = F
         check.function(sample, name, form, 3 + len(args), remedy, each)
         keyed = _keyed(sample, start, layout, tuple(args), name)
         if keyed is None and (tree := layout.trees[0]) is not None:
-            keyed = Sampler(_OfTree(sample, tree, name), args=tuple(args), name=name)
+            keyed = Sampler(_OfTree(taking_generator(sample, 2), tree, name), args=tuple(args), name=name)
         sample = keyed or Sampler(sample, shape=layout.shapes[0], args=tuple(args), name=name)
     return FixedPoint(sample) if minus_identity else sample, layout, start
 
@@ -173,7 +173,10 @@ def saddle_sampled(sample_u: Any, sample_v: Any, x0: Any, args: Any) -> tuple[Or
         check.function(function, f"saddle: {name}", form, 4 + len(args))
 
     both = _Gradients(sample_u, sample_v, layout)
-    oracle = _keyed(both, start, None, tuple(args), "saddle: sample") or Sampler(both, args=tuple(args))
+    oracle = _keyed(both, start, None, tuple(args), "saddle: sample")
+    if oracle is None:
+        drawing = _Gradients(taking_generator(sample_u, 3), taking_generator(sample_v, 3), layout)
+        oracle = Sampler(drawing, args=tuple(args))
     return oracle, layout, start
 
 

@@ -15,7 +15,7 @@ from dualanchor.core.session import Session
 from dualanchor.core.streams import Streams, per_row
 from dualanchor.core.types import Array
 from dualanchor.oracles.shards import Shardable
-from dualanchor.oracles.user_call import accepted, raised
+from dualanchor.oracles.user_call import accepted, raised, taking_generator
 
 
 class Sampler(Shardable):
@@ -31,7 +31,8 @@ class Sampler(Shardable):
     ----------
     sample : callable
         `sample(x, n, rng)` for one point x of shape (d,), an int n and a `numpy.random.Generator`: the mean of n
-        samples, shape (d,), or the samples themselves, shape (n, d).
+        samples, shape (d,), or the samples themselves, shape (n, d). On tensors of PyTorch the third argument is a
+        `torch.Generator` on their device if the parameter is called `generator`.
     replayable : bool, optional
         Whether the same generator state gives the same samples. A simulator with randomness of its own is
         not; that is legal, and only methods that need one batch at two points refuse it. Not declared, it is found
@@ -75,7 +76,8 @@ class Sampler(Shardable):
         more = "" if not args else ", *args"
         check.function(sample, name, f"(x, n, rng{more}); da.each wraps a function of (x, rng)", 3 + len(args))
         self._function, self._vectorized, self._name = sample, vectorized, name
-        self._sample: Callable[..., Any] = sample if not args else lambda x, n, rng: sample(x, n, rng, *args)
+        drawing = taking_generator(sample, 2)
+        self._sample: Callable[..., Any] = drawing if not args else lambda x, n, rng: drawing(x, n, rng, *args)
         self._shape = None if shape is None or len(shape) == 1 else shape
         self._shards = None if shards is None else check.count(shards, "Sampler: shards")
         self.replayable = replayable

@@ -1,6 +1,9 @@
 """Calling a user's function of one point for every row."""
 
+import inspect
+import sys
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -63,3 +66,30 @@ def raised(error: Exception, name: str, row: int | None) -> OracleError:
         return OracleError(*error.parts, row)
     remedy = f"Fix {name}; the error it raised is shown above, the result so far is in .result of this one"
     return OracleError(f"{name} must not raise", f"{type(error).__name__}: {error}", remedy, row)
+
+
+def taking_generator(sample: Callable[..., Any], place: int) -> Callable[..., Any]:
+    """The function; if its parameter in this place is called `generator`, with a torch.Generator there on tensors."""
+    try:
+        names = list(inspect.signature(sample).parameters)
+    except (TypeError, ValueError):
+        return sample
+    if names[place : place + 1] != ["generator"]:
+        return sample
+
+    @wraps(sample)
+    def call(x: Any, *given: Any) -> Any:
+        rng = torch_generator(given[place - 1], x)
+        return sample(x, *given[: place - 1], rng, *given[place:])
+
+    return call
+
+
+def torch_generator(rng: Any, x: Any) -> Any:
+    """A torch.Generator on the device of x, a tensor or a tree of tensors, seeded from rng; for other arrays rng."""
+    while isinstance(x, (dict, list, tuple)):
+        x = next(iter(x.values() if isinstance(x, dict) else x))
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not isinstance(x, torch.Tensor):
+        return rng
+    return torch.Generator(x.device).manual_seed(int(rng.integers(2**63)))

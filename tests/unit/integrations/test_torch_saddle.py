@@ -227,3 +227,38 @@ def test_a_door_differentiates_players_that_are_not_used_or_share_memory():
     value = session.fresh(x0[None], 1)
     assert value.tolist() == [[1, 1, 0, 0, 0, 1, 1, 1, 1]]
     assert layout.split(x0)[0]["unused"].shape == (3,)
+
+
+def test_a_parameter_called_generator_is_one_of_pytorch():
+    """On tensors, in trees and for both players; elsewhere the name means nothing."""
+    seen = []
+
+    def sample(x, n, generator):
+        seen.append(type(generator))
+        return x - 1 + torch.randn(x.shape, generator=generator) / n**0.5
+
+    found, again = (da.root(sample, torch.zeros(2), budget=500, L=1.0, check=False) for _ in range(2))
+    assert set(seen) == {torch.Generator}
+    assert torch.equal(found.x, again.x)
+    assert (found.x - 1).abs().max() < 0.5
+    other = da.root(sample, torch.zeros(2), budget=500, L=1.0, seed=1)
+    assert not torch.equal(found.x, other.x)
+
+    def tree(x, n, generator, shift):
+        return {"w": x["w"] - shift + torch.randn(2, generator=generator) / n**0.5}
+
+    assert (da.root(tree, {"w": torch.zeros(2)}, args=(1.0,), budget=500, L=1.0).x["w"] - 1).abs().max() < 0.5
+
+    def grad_u(u, v, n, generator):
+        return u + v + torch.randn(2, generator=generator) / n**0.5
+
+    def grad_v(u, v, n, generator):
+        return u - v + torch.randn(2, generator=generator) / n**0.5
+
+    assert da.saddle(grad_u, grad_v, (torch.ones(2), torch.ones(2)), budget=2_000, L=2.0).x[0].abs().max() < 0.3
+
+    def in_numpy(x, n, generator):
+        assert isinstance(generator, np.random.Generator)
+        return x - 1 + generator.normal(size=2) / n**0.5
+
+    assert np.abs(da.root(in_numpy, np.zeros(2), budget=500, L=1.0).x - 1).max() < 0.5

@@ -16,6 +16,7 @@ from dualanchor.core.method import Method, State
 from dualanchor.core.problem import Constants, Problem, as_point, as_reals
 from dualanchor.core.result import History, Result, Status, jsonable
 from dualanchor.core.schedule import BatchSize, Constant, as_schedule
+from dualanchor.core.session import moderate
 from dualanchor.front.layout import Layout
 from dualanchor.integrations.jax.transformations import updated
 from dualanchor.methods.dual_ohm import DualOHM
@@ -188,7 +189,6 @@ class Fixed(NamedTuple):
 def _all_steps(x: Any, keys: Any, noise: Any, sizes: Any, points: Any, fixed: Fixed) -> tuple[Any, Any, Any, Any]:
     """Every replication from its start to its last iterate: x, z, the steps taken, and the residuals at the points."""
     sample, operator, method, n, checked = fixed
-    moderate = np.finfo(x.dtype).max ** 0.125  # as in a Session: beyond, powers of x may overflow
 
     def run(x: Any, key: Any, noise: Any) -> tuple[Any, Any, Any, Any]:
         def step(k: Any, now: Any) -> Any:
@@ -198,7 +198,7 @@ def _all_steps(x: Any, keys: Any, noise: Any, sizes: Any, points: Any, fixed: Fi
             s = updated(method, k, G, x=x, z=z)
             if not checked:
                 return s.x, s.z, taken + 1
-            failed = jnp.isnan(G).any() & (jnp.abs(x).max() < moderate)
+            failed = jnp.isnan(G).any() & (jnp.abs(x).max() < moderate(x.dtype))
             going = (taken == k) & ~failed
             return jnp.where(going, s.x, x), jnp.where(going, s.z, z), taken + going
 

@@ -17,8 +17,7 @@ from dualanchor.integrations.torch.proxes import moved
 from dualanchor.integrations.torch.unfinished import Run
 from dualanchor.methods.dual_ohm import DualOHM
 
-_AUTO = 1.0  # steps times M for lr="auto"
-_AUTO_TAIL = 0.125  # of these steps where points are averaged: curvature biases means, the more the longer steps are
+_AUTO_TAIL = 0.125  # of the steps of lr="auto" where points are averaged: curvature and long steps bias means
 _SHORT = 1e-8  # of the step: the prox with this step is nearly the projection onto the set
 
 
@@ -34,9 +33,9 @@ class DualAnchor(FieldOptimizer):
     ----------
     params : iterable, parameters, or groups of them with settings of their own: `{"params": ..., "maximize": True}`
     lr : float, tensor or "auto"
-        :math:`\alpha`, read at every step. "auto" takes 1/M for each group from the few batches of `look`, and an eighth
-        of it for the steps whose points are averaged. M is how fast gradients change along the steepest direction at
-        the start, in units in which all groups are equally steep.
+        :math:`\alpha`, read at every step. "auto" takes 1/M for each group from the few batches of `look`, and an
+        eighth of it for the steps whose points are averaged. M is how fast gradients change along the steepest
+        direction at the start, in units in which all groups are equally steep.
     horizon : int, N = `total_steps` + 1; one of the two is needed
     maximize : bool, whether these parameters ascend
     total_steps : int
@@ -99,7 +98,7 @@ class DualAnchor(FieldOptimizer):
         super().__init__(params, 1.0 if auto else lr, maximize, weight_decay=weight_decay, foreach=foreach)
         self._follow()
         if look is not None:
-            rates = [_AUTO / M for M in Look(self.param_groups, look, f"{name}: look").steepness()]
+            rates = [1 / M for M in Look(self.param_groups, look, f"{name}: look").steepness()]
             for settings, found in zip((self.defaults, *self.param_groups), (min(rates), *rates), strict=True):
                 settings["lr"] = found if settings["lr"] == 1.0 else settings["lr"]
 
@@ -193,9 +192,8 @@ class DualAnchor(FieldOptimizer):
             raise ArgumentError(f"{name}: averaged must be at most 1, a part of the steps", given, remedy)
         if group["prox"] is not None:
             check.function(group["prox"], f"{name}: prox", "prox(x, step)", 2)
-        tail = check.number(group["tail_lr"], f"{name}: tail_lr", positive=True)
-        own = {"horizon": horizon, "averaged": averaged, "tail_lr": tail, "prox": group["prox"]}
-        return {**super()._settings(group), **own}
+        own = {name: group[name] for name in ("tail_lr", "prox")}
+        return {**super()._settings(group), "horizon": horizon, "averaged": averaged, **own}
 
     def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
         begin, N = _stage(group)
@@ -320,9 +318,8 @@ def _stage(group: Group) -> tuple[int, int]:
     total, k = group["horizon"] - 1, group["k"]
     if not group["averaged"]:
         return 0, total + 1
-    ends = [total - _tail(group)]
-    ends = [0, ends[0] // 4, ends[0] // 2, ends[0], total]
-    for begin, end in pairwise(ends):
+    tail = total - _tail(group)
+    for begin, end in pairwise((0, tail // 4, tail // 2, tail, total)):
         if begin <= k < end:
             return begin, end - begin + 1
     return 0, total + 1

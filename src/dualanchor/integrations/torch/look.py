@@ -1,7 +1,7 @@
 """How steep a field of gradients is, from a few batches."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,8 +20,8 @@ _FEW = 8  # tensors that are looked at one by one
 class Look:
     """The field of gradients of parameters, at the point where they are, on a few batches.
 
-    Each batch is taken as a whole, whose constant is smaller than that of its rows: batches must have the size that they
-    have in the loop. Parameters, buffers of modules and PyTorch's generator are in the end as they were before.
+    Each batch is taken as a whole, whose constant is smaller than that of its rows: batches must have the size that
+    they have in the loop. Parameters, buffers of modules and PyTorch's generator are in the end as they were before.
     """
 
     def __init__(self, groups: list[dict[str, Any]], look: Any, owner: str) -> None:
