@@ -13,11 +13,11 @@ from dualanchor.core.schedule import Tapered
 from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import Array, IntArray
-from dualanchor.methods.cautious import FALLING, CautiousSteps, begun, judge, least, precision, restart_caution
+from dualanchor.methods.cautious import AGREE, FALLING, CautiousSteps, begun, judge, least, precision, restart_caution
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.schedules import Setting, tapered_at
 
-SHORT = 200  # rounds below which nothing is spent on an estimate
+SHORT = 800  # rounds below which nothing is spent on an estimate
 LONG = 50_000  # rounds above which samples are taken several at a time
 LEAST = 16  # rounds of a stretch
 _PART, _LEFT = 8, 4  # a stretch has at most this part of the rounds before it, and of those left
@@ -76,7 +76,7 @@ class Auto(Staged):
        :math:`\|\bar g\|^2 + T/n` is smallest, with the mean :math:`\bar g` and the mean square T of the samples;
        for affine F that is the squared residual, and 2T/n at most more. If it is above 0.9, distances and squares
        are measured anew.
-    3. After Q/8 rounds, as soon as samples do not become smaller any more and if Q >= 200: Q/20 rounds at
+    3. After Q/8 rounds, as soon as samples do not become smaller any more and if Q >= 800: Q/20 rounds at
        :math:`\bar x` for its squared residual :math:`\rho^2` and the variance :math:`s^2`. If :math:`\rho^2 \le s^2`
        but larger than 3 times what is expected from step 2, Dual-OHM from :math:`\bar x` with tapered batches to the
        end, N = a tenth of what is left; or a quarter of the step, if :math:`s^2` is below 0.75 T: long steps have
@@ -169,7 +169,8 @@ class Auto(Staged):
             return np.full(len(s.x), END)
         rounds = number if kind == EXTRA else self.lengths[number]
         back = judge(memory, s, rounds, -1 if kind == EXTRA else number)
-        settled = arrays.to_host((memory.falling == 0) & (s.energy / rounds >= FALLING * memory.level))
+        settled = (memory.falling == 0) & (s.energy / rounds >= FALLING * memory.level)
+        settled = arrays.to_host(settled & (abs(s.turning) <= AGREE * s.energy))  # noise, not signal, is what is seen
         weight = self._add_to_mean(memory, s, rounds, back)
         restart_caution(memory, weight > _ANEW)
         memory.fourth = (1 - weight) * memory.fourth + s.fourth  # of the samples that the mean still consists of
