@@ -94,8 +94,8 @@ class Rowwise:
 
 
 def _entries(value: Any) -> Any:
-    """The numbers in a column, or the only one."""
-    return np.ravel(value) if isinstance(value, np.ndarray) and value.ndim == 2 else [value]
+    """The numbers in a column, of any array library, or the only one."""
+    return np.ravel(value) if getattr(value, "ndim", None) == 2 else [value]
 
 
 def _column(owner: str, name: str, values: list[Any]) -> Any:
