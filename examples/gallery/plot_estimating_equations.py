@@ -167,8 +167,8 @@ plt.show()
 # **Where it loses.** With ten columns and data in memory, Newton's method is exact after six passes; nothing stochastic
 # comes near, and statsmodels is the tool. With a single pass averaged SGD with the right step is better. Poisson
 # regression is hard there: a step that is right near the start is far too long where the exponential grows, and of five
-# runs of the library one ends farther from the root than it began, at a point where the score is flat; its residual has
-# fallen, and only the wide certificate warns. From five passes on, the library sees that the sum is finite and reduces
-# the variance, while averaged SGD, which samples with replacement, stays at a fraction of the standard error that falls
-# like :math:`1/\sqrt{\text{passes}}`. What the library adds is generality: any function of a row will do, with no
-# Hessian and no likelihood, and the error bars are the same.
+# runs of the library one comes to nothing: it returns the start, and says so (`result.success` is False). From five
+# passes on, the library sees that the sum is finite and reduces the variance, while averaged SGD, which samples with
+# replacement, stays at a fraction of the standard error that falls like :math:`1/\sqrt{\text{passes}}`. What the
+# library adds is generality: any function of a row will do, with no Hessian and no likelihood, and the error bars are
+# the same.
