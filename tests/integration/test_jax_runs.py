@@ -323,3 +323,19 @@ def test_trees_reach_the_sampler_as_they_are():
 
     u, v = da.saddle(grad_u, grad_v, ({"a": jnp.ones(2)}, jnp.ones(2)), budget=5_000, L=2.0).x
     assert max(np.abs(u["a"]).max(), np.abs(v).max()) < 0.3
+
+
+def test_samplers_with_a_key_are_certified_and_calibrated():
+    def sample(x, n, key):
+        return x - 1 + jax.random.normal(key, x.shape) / jnp.sqrt(n)
+
+    made = da.certify(sample, jnp.full(3, 2.0), samples=400)
+    assert made.lower < 3**0.5 < made.upper
+    result = da.root(sample, jnp.zeros((2, 2)), budget=3_000, L=1.0)
+    assert da.certify(sample, result, samples=400).upper < 0.5
+    assert da.calibrate(sample, jnp.zeros(3)).sigma == pytest.approx(3**0.5, rel=0.3)
+
+    def in_numpy(x, n, rng):
+        return x - 1 + jnp.asarray(rng.normal(size=3), x.dtype) / n**0.5
+
+    assert da.certify(in_numpy, jnp.ones(3), samples=400).upper < 0.5

@@ -30,9 +30,10 @@ def open_samples(oracle: Source, x: Any, *, seed: int, purpose: Purpose, owner: 
     if callable(oracle) and not isinstance(oracle, (Oracle, Problem)):
         form, is_array = _shape(given), not (given is None or isinstance(given, dict))
         one = is_array and (form == () or (isinstance(x, Result) and x.shape == ()))  # of any shape
-        oracle = Sampler(oracle, shape=form if one else None)
+        sample, shape = oracle, form if one else None
         if one:
             given = given.reshape(-1) if arrays.is_foreign(given) else np.reshape(given, -1)
+        oracle = _keyed(sample, given, shape, f"{owner}: sample") or Sampler(sample, shape=shape)
     shape, dimension = _shape(given), None
     if isinstance(oracle, Problem):
         rows = shape[0] if len(shape) == 2 else 1
@@ -55,6 +56,16 @@ def open_samples(oracle: Source, x: Any, *, seed: int, purpose: Purpose, owner: 
     points = arrays.tile(point, rows)
     streams = Streams(seed, np.arange(rows), purpose, width, points.dtype)
     return Session(oracle, streams), points, len(shape) == 1
+
+
+def _keyed(sample: Any, points: Any, shape: tuple[int, ...] | None, name: str) -> Oracle | None:
+    """The oracle of a function that draws from a JAX key, if the points (d,) or (rows, d) are arrays of JAX."""
+    if not arrays.is_jax(points):
+        return None
+    from dualanchor.oracles.jax_sampler import Reshaped, keyed
+
+    one = points.reshape(-1, points.shape[-1])[0]
+    return keyed(sample, one, form=None if shape is None else Reshaped(shape), args=(), name=name)
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -230,6 +230,16 @@ def _keys(seed: int, purpose: int, replications: bytes) -> Any:
         key = jax.random.fold_in(key, seed >> shift & _WORD)
     rows = jnp.asarray(np.frombuffer(replications, np.int64).astype(np.uint32))
     return jax.vmap(partial(jax.random.fold_in, jax.random.fold_in(key, purpose)))(rows)
+
+
+class Reshaped(NamedTuple):
+    """The form of points of one shape."""
+
+    shape: tuple[int, ...]
+
+    def split(self, flat: Array) -> Array:
+        """The point that a flat vector stands for."""
+        return flat.reshape(self.shape)
 
 
 def keyed(sample: Any, x0: Array, *, form: Any, args: tuple[Any, ...], name: str) -> JaxSampler | None:
