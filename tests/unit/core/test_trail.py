@@ -68,7 +68,8 @@ def test_a_budget_run_has_estimates_on_its_way():
     assert history.residual[-1] == result.certificate.residual
     assert (history.rounds >= 1).all()
     assert (np.diff(history.stage) >= 0).all()
-    assert (history.residual[4:-1] < 1.0).all()  # it has long arrived
+    noise = np.sqrt(2 / (history.samples * history.rounds))
+    assert (history.residual < 0.3 + 4 * noise)[4:-1].all()  # it has long arrived
 
 
 def test_estimates_are_near_the_true_residuals():
