@@ -16,6 +16,7 @@ import dualanchor as da
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.front.request import Request
 from dualanchor.front.route import Route
+from dualanchor.theory.confidence import enough_for_rare
 
 pytestmark = pytest.mark.slow
 
@@ -51,8 +52,9 @@ def test_stopping_by_certificate(name):
     assert_few(np.count_nonzero(true > eps), REPS)
     assert_few(np.count_nonzero(true > result.certificate.upper * (1 + 1e-9)), REPS)  # exact ones, but for rounding
     plan = da.plan(eps=eps, L=known.L, D=known.D, sigma=known.sigma, mu=known.mu)
-    assert np.median(result.nfev) <= 4 * plan.samples
-    assert result.nfev.mean() <= 4 * plan.samples
+    most = 4 * plan.samples + 1.1 * enough_for_rare(0.05)  # what a certificate rests on at least
+    assert np.median(result.nfev) <= most
+    assert result.nfev.mean() <= most
 
 
 @pytest.mark.parametrize("name", ["worst-case, 0.1", "finite-sum, 0.1"])
