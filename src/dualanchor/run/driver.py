@@ -166,10 +166,10 @@ class Driver:
             return True
         bounded = rows.bounded()
         if not bounded.all():
-            self.active[-1:] = [
-                *([rows.take(bounded)] if bounded.any() else []),
-                rows.restored(before, ~bounded, until),
-            ]
+            others = [rows.take(bounded)] if bounded.any() else []
+            rows.restore(before)
+            rows.checked_until = rows.diverged_by = until
+            self.active[-1:] = [*others, rows.take(~bounded)]
         if seen is not None and bounded.any() and not rows.session.oracle.knows_operator:
             self.active[-1 if bounded.all() else -2].note_samples(seen[:, bounded])
         return True

@@ -272,14 +272,6 @@ class ActiveRows:
         noted |= {} if self.trail is None else {"trail": self.trail.packed()}
         return Frozen(facts, {"rows": self.rows, **counts, **saved, **noted})
 
-    def restored(self, snapshot: Snapshot, rows: Rows, until: int) -> ActiveRows:
-        """Rows (a mask) that have diverged by step `until`, as they were before: to take the steps one by one."""
-        part = self.take(rows)
-        trail = None if snapshot.trail is None else snapshot.trail.take(rows)
-        part.restore(Snapshot(snapshot.k, snapshot.state.take(rows), snapshot.mark.take(rows), trail))
-        part.checked_until = part.diverged_by = until
-        return part
-
     def bounded(self) -> Array:
         """Which rows have an iterate that is finite and can still be squared, and no NaN in the rest of their state."""
         k, known = self._bounded
