@@ -198,7 +198,7 @@ def tapered(N: int, total: int) -> list[int]:
 
 def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     Q, b, x, y, start, anchor, safe = m.rounds, m.samples_per_round, x0, x0, x0, x0, (x0, 0.0, 0.0)
-    E = Q // 20 if Q >= 200 else 0
+    E = Q // 20 if Q >= 800 else 0
     longest, ceiling, lowest, latest, recent, n, level, gm = m.step_size, inf, inf, inf, inf, 0.0, 0.0, 0 * x0
     far = squares = path = above = checked = checked_step = 0.0
     trial, estimated, seen, peaked = False, False, False, 3.0
@@ -254,11 +254,11 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         due, kept = number % 8 == 4, lately < 0.6 * latest
         alone = T * checked_step < 0.7 * checked * a
         again = not back and not turned and drift < 0.8 and (kept if trial else due and not alone)
-        settled = not (0.7 * checked > T or again) and 0.7 * level <= T
+        settled = not (0.7 * checked > T or again) and 0.7 * level <= T and not signal
         if trial and not kept:
             wanted = 4 * longest
         elif fallen:
-            wanted = min(max(1.25 * (1 + all_drift) / 2, 0.5), 2.0) * a
+            wanted = min(max(1.15 * (1 + all_drift) / 2, 0.5), 2.0) * a
         else:
             wanted = min((1 + coherent) / 2, 4.0) * longest if coherent > 2 else longest
         ceiling = a / 2 if back or turned else 1.1 * ceiling
@@ -302,20 +302,23 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
                 seen, estimated = np.array([sample(x) for _ in range(E)]), True
                 variance = float(seen.var(axis=0, ddof=1).sum())
                 residual = square(seen.mean(axis=0)) - variance / E
-                if 3 * (square(gm) + level / n) < residual <= variance:
+                biased = 3 * (square(gm) + level / n) < residual <= variance
+                longest = longest / 4 if biased and variance <= 0.75 * level else longest
+                if biased and variance > 0.75 * level:
                     N, z, a = max(2, left // 10), np.zeros_like(x0), min(longest, m.step_size)
                     for i, several in enumerate(tapered(N, left)):
                         G = sample(x, several * b)
                         z = ((N - i - 1) * z - a * G) / (N - i)
                         x = output[0] = x - a * G - z
                     return x
-        rest = (0 if estimated else E) + (m.spare if 4 * n < Q else 0)
+        moving = longest**2 * level > (1e3 * np.finfo(float).eps) ** 2 * square(y)
+        rest = (0 if estimated else E) + (m.spare if 4 * n < Q and moving else 0)
         piece = max(16, (E + m.spare) // 6)
         while rest:
             rounds = rest if rest < 2 * piece else piece
             after(-1, rounds, stretch(done, rounds))
             output[0], rest = x, rest - rounds
-        return y if recent < square(gm) + level / n and seen else x
+        return y if (recent < square(gm) + level / n and seen) or (recent < 0.8 * level and 4 * n < Q) else x
     except StopIteration:
         pass
     return output[0]

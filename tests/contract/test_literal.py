@@ -36,7 +36,13 @@ def test_every_way_through_auto_equals_its_literal_loop(monkeypatch):
         return stage(self, number, memory)
 
     monkeypatch.setattr(Auto, "stage", watched)
+    turn = np.array([[0.0, -0.5], [0.5, 0.0]])
+
+    def leaky(x):
+        return np.where(x > 0, x, 0.1 * x) + x @ turn
+
     problems = [
+        da.Problem(da.AdditiveNoise(leaky, 0.01, vectorized=True), np.full(2, 2.0), constants=da.Constants(L=3.6)),
         da.problems.affine(dimension=8),
         da.problems.huber_minimax(dimension=4),
         da.problems.finite_sum_cocoercive(components=9, dimension=8, rank=5),
