@@ -4,6 +4,8 @@ HYPOTHESIS_PROFILE=search looks for new examples, twenty times as many.
 """
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,3 +26,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent / "statistics"):
             item.add_marker("no_cover")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _release_compiled_code() -> Iterator[None]:
+    """What JAX has compiled for a file of tests goes with it: all of it together would take gigabytes."""
+    yield
+    if (jax := sys.modules.get("jax")) is not None:
+        jax.clear_caches()
