@@ -588,11 +588,11 @@ def test_the_extra_is_named_when_it_is_missing(package):
 @pytest.mark.parametrize("script", ["optimizers_optax", "front_jax"])
 def test_the_benchmark_gives_its_rows(script):
     rows = runpy.run_path(str(ROOT / f"benchmarks/{script}.py"))["rows"](quick=True)
-    assert len(rows) == 2
+    assert len(rows) == (6 if script == "front_jax" else 2)
     for row in rows:
         assert set(row) == {"name", "measured", "against", "ratio", "target", "met"}
-        assert row["ratio"] == row["measured"] / row["against"] > 0
-        assert row["met"] == (row["ratio"] <= row["target"])
+        assert row["ratio"] == row["measured"] / (row["against"] or 1) > 0
+        assert row["met"] == (None if row["target"] is None else row["ratio"] <= row["target"])
 
 
 def test_errors_are_in_the_words_of_the_caller():

@@ -18,6 +18,7 @@ from dualanchor.front.request import Request
 from dualanchor.theory.confidence import enough_for_rare
 
 _SLACK = 1.25  # by how much samples must exceed a constant before they contradict it
+_KURTOSIS = 3  # of samples of which none stands out
 _STAYED = 0.9  # of the residual at x0: a residual above that has not fallen
 
 
@@ -38,12 +39,13 @@ def contradictions(request: Request, seen: Calibration, plain: bool) -> Iterator
 
 
 def largest_sample(result: Result, start: Certificate | None) -> Array:
-    """At least the size of the largest sample at x0 and, where that was measured, of the run; one number per row."""
+    """At least the size of the largest sample at x0 and, where some stand out, of the run; one number per row."""
     scale = np.full(np.size(result.nfev), 0.0 if start is None else start.scale)
-    if "fourth" not in result.state:  # the sum of fourth powers
+    if "fourth" not in result.state:
         return scale
-    size = result.method["parameters"]["samples_per_round"]
-    return np.maximum(scale, size * arrays.to_host(result.state["fourth"]) ** 0.25)
+    fourth, level, count = (arrays.to_host(result.state[name]) for name in ("fourth", "level", "count"))
+    rare = np.maximum(fourth - _KURTOSIS * count * level**2, 0.0)  # of the sum of fourth powers, beyond that of others
+    return np.maximum(scale, result.method["parameters"]["samples_per_round"] * rare**0.25)
 
 
 def has_fallen(here: Certificate, start: Certificate, result: Result, samples: int, fitted: int = 0) -> Array:

@@ -7,6 +7,7 @@ from tests.unit.front.samplers import codes
 
 import dualanchor as da
 from dualanchor.core.claim import ClaimKind
+from dualanchor.front.judge import largest_sample
 
 
 def rare_reward(x, n, rng):
@@ -93,3 +94,13 @@ def test_a_small_budget_that_missed_rare_noise_is_no_success(gauss):
     results = [da.root(sample, [0.0], budget=300, seed=seed) for seed in range(30)]
     wrong = sum(bool(result.success) and abs(result.x[0] - 0.05) > 0.05 for result in results)
     assert wrong <= (15 if gauss else 0)
+
+
+@pytest.mark.parametrize("size", [1, 32])
+def test_noise_without_rare_samples_does_not_hide_a_fall(size):
+    def sample(x, n, rng):
+        return 2 * x - 1 + rng.normal(size=(n, 4))
+
+    result = da.root(sample, np.ones(4), budget=3000, batch=size)
+    assert result.success
+    assert not largest_sample(result, None).any()  # none stands out
