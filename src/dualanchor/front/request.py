@@ -80,6 +80,9 @@ class Request:
         for name, (least, most) in _COUNTS.items():
             if (value := getattr(self, name)) is not None:
                 checked[name] = require.count(value, f"{self.door}: {name}", least, most=most)
+        for name in ("affine", "guarantee", "certificate", "check"):
+            if (value := getattr(self, name)) is not None:
+                checked[name] = require.switch(value, f"{self.door}: {name}")
         if self.confidence is not None:
             checked["confidence"] = require.probability(self.confidence, f"{self.door}: confidence")
         if not isinstance(self.method, (str, Method)):

@@ -42,6 +42,8 @@ KEYWORDS = [
     ({"budget": 100, "max_samples": 50}, ArgumentError, "max_samples goes with eps; a budget is a limit itself. Got b"),
     ({"eps": 0.1, "max_samples": -1}, ArgumentError, "max_samples must be at least 1. Got -1"),
     ({"budget": 10, "seed": -1}, ArgumentError, "seed must be at least 0. Got -1"),
+    ({"budget": 10, "check": [1, 1]}, ArgumentTypeError, "check must be True or False. Got [1, 1]"),
+    ({"budget": 10, "guarantee": "yes"}, ArgumentTypeError, "guarantee must be True or False. Got 'yes'"),
     ({"budget": 10, "rng": 5}, ArgumentTypeError, "rng must be a numpy.random.Generator. Got 5"),
     ({"budget": 10, "rng": np.random.default_rng(0), "seed": 1}, ArgumentError, "only one of seed and rng may be"),
     ({"budget": 10, "reps": 0}, ArgumentError, "reps must be at least 1. Got 0"),
