@@ -103,8 +103,10 @@ class Session:
         oracle = self.oracle
         try:
             value = oracle.mean(x, oracle.draw(self.streams, size))
+        except DualAnchorError:
+            raise
         except Exception as error:
-            raise error if isinstance(error, DualAnchorError) else raised(error, "evaluating a batch") from error
+            raise raised(error, "evaluating a batch") from error
         self.draws, self.evals = self.draws + size, self.evals + size
         if not (type(value) is type(x) is np.ndarray and value.dtype is x.dtype and value.shape == x.shape):
             value = accepted(x, value)
