@@ -44,7 +44,8 @@ def largest_sample(result: Result, start: Certificate | None) -> Array:
     if "fourth" not in result.state:
         return scale
     fourth, level, count = (arrays.to_host(result.state[name]) for name in ("fourth", "level", "count"))
-    rare = np.maximum(fourth - _KURTOSIS * count * level**2, 0.0)  # of the sum of fourth powers, beyond that of others
+    with np.errstate(over="ignore", invalid="ignore"):  # of what diverged
+        rare = np.maximum(fourth - _KURTOSIS * count * level**2, 0.0)  # of fourth powers, beyond those of others
     return np.maximum(scale, result.method["parameters"]["samples_per_round"] * rare**0.25)
 
 

@@ -24,6 +24,7 @@ FIRST_STAGE = 256  # samples
 SHORTEST_STAGE = 32
 _SHORTEST_CERTIFICATE, _FIRST_CERTIFICATE = 64, 32  # after a stage; at x0
 _SHARE = 4  # samples of a stage for one of its first certificate
+_MARGIN = 1.1  # for counts that are rounded down to groups
 _FAR = 1e6  # times the samples: further than anybody would go
 _PLAN = 1 << 41  # the stage that follows a plan
 _STALLED = 0.8  # of the residual at a quarter of the samples; one that falls with their root is at half of it
@@ -168,7 +169,9 @@ class UntilCertified(Staged):
         gap, width = self.eps - memory.last[rows], memory.width[rows]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # widths fall like one over the root
             needed = 1.3 * samples * (width / np.where(gap > 0.2 * self.eps, gap, np.nan)) ** 2
-        needed = np.where(np.isinf(width) & (gap > 0), samples, needed)  # all samples agree: more of them must
+            odds = np.log([1 / (1 - self._level(tests)) for tests in memory.tests[rows].tolist()])
+            agreeing = _MARGIN * odds * memory.scale[rows] / gap  # samples that must not show one as large as others
+        needed = np.where(np.isinf(width) & (gap > 0), agreeing, needed)
         worth = needed <= 6 * samples * _SHARE
         rows, counts = rows[worth], rounded_up(np.maximum(needed[worth], max(samples, self.least)))
         payable = per_row(F.evals, len(memory.upper))[rows] + counts <= self.limit

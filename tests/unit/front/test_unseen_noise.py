@@ -45,6 +45,12 @@ def test_without_sigma_samples_seen_elsewhere_say_how_large_a_missed_one_may_be(
     assert "eps" in options or "noise-not-seen" in codes(result, "note")
 
 
+def test_no_more_samples_are_asked_to_agree_than_it_takes():
+    result = da.root(without_noise, np.zeros(2), eps=0.01)
+    assert result.success
+    assert result.nfev < 3000
+
+
 @pytest.mark.parametrize("options", [{"eps": 0.05}, {"budget": 2000}])
 def test_a_sampler_that_leaves_its_generator_alone_is_certified(options):
     result = da.root(lambda x, n, rng: x - 1, np.zeros(2), L=1.0, **options)
