@@ -213,31 +213,30 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     def square(v: Any) -> float:
         return float(v @ v)
 
-    def stretch(before: int, rounds: int) -> tuple[Any, ...]:
+    def segment(before: int, rounds: int) -> tuple[Any, ...]:
         """Where it ends, its points, samples and steps, and r and the sum of squares of the whole run."""
-        z, r, total, points, samples, a, used = y, far, squares, [], [], longest, []
+        z, r, total, points, samples, a, used, walk = y, far, squares, [], [], longest, [], 0.0
         for k in range(rounds):
             g = sample(z)
             points, samples, total = [*points, z], [*samples, g], total + square(g)
             if before == 0:
                 output[0] = sum(points) / len(points)
-            if k == 0 or before + k < 16 or (before + k + 1) % 16 == 0:
-                r = max(r, float(np.linalg.norm(z - start)))
+            if k % 16 == 0 or before + k < 16:
+                r, walk = max(r, float(np.linalg.norm(z - start)), sqrt(walk) / 2), 0.0
                 a = min(longest, 1.5 * r / sqrt(total)) if r > 0 else longest
-            z, used = z - a * g, [*used, a]
-        return z, points, samples, used, r, total
+            z, used, walk = z - a * g, [*used, a], walk + a**2 * square(g)
+        return z, points, samples, used, max(r, float(np.linalg.norm(z - start)), sqrt(walk) / 2), total
 
     def after(number: int, rounds: int, ended: tuple[Any, ...]) -> bool:
-        """Everything that follows a stretch; whether samples have settled."""
+        """Everything that follows a segment; whether samples have settled."""
         nonlocal x, y, start, anchor, safe, longest, ceiling, lowest, latest, recent, n, level, gm
         nonlocal far, squares, path, above, checked, checked_step, trial, peaked, seen
         z, points, samples, used, r, total = ended
         each, a = [square(g) for g in samples], used[-1]
         T, length = sum(each) / rounds, sum(step**2 * one for step, one in zip(used, each, strict=True))
         c = sum(float(g @ h) for g, h in pairwise(samples)) / sum(each)
-        lately = 0.0
-        for k, one in enumerate(each):
-            lately += (one - lately) / min(k + 1, 16)
+        late = each[max(0, (rounds - 1) // 16 * 16 - 16) :]
+        lately = sum(late) / len(late)
         low, signal = sum(each[:4]) / len(each[:4]) if number == 0 else lowest, abs(c) > 0.5
         many = number == 0 or sum(one > 2 * lowest for one in each) > rounds / 4
         back = (2 if signal else 8) * low < T and many and (number > 0 or low > 0)
@@ -296,7 +295,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         while left:
             rounds = max(16, min(done // 8, left // 4))
             rounds = rounds if left >= 2 * rounds else left
-            settled = after(number, rounds, stretch(done, rounds))
+            settled = after(number, rounds, segment(done, rounds))
             output[0], done, left, number = x, done + rounds, left - rounds, number + 1
             if left and E and settled and not estimated and Q // 8 <= done <= Q // 2:
                 seen, estimated = np.array([sample(x) for _ in range(E)]), True
@@ -316,7 +315,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         piece = max(16, (E + m.spare) // 6)
         while rest:
             rounds = rest if rest < 2 * piece else piece
-            after(-1, rounds, stretch(done, rounds))
+            after(-1, rounds, segment(done, rounds))
             output[0], rest = x, rest - rounds
         return y if (recent < square(gm) + level / n and seen) or (recent < 0.8 * level and 4 * n < Q) else x
     except StopIteration:

@@ -32,9 +32,9 @@ class Trail:
     Of a method that samples at its iterate, mean squares are of interest. One that samples elsewhere returns some mean
     of those points; then it is the square of the mean, that of F at the mean of the points where F is affine.
 
-    `total` (rows, d) is the sum of samples, `squares` (rows, d) that of the squares of batch means; `counts` has the
-    sum of 1/size, the number of batches, of samples, and of batches at the iterate, the `x` of `state`. The sizes of
-    batches are the same for all rows.
+    `squares` (rows, d) is the sum of the squares of batch means at the iterate, the `x` of `state`; `total` (rows, d)
+    that of samples elsewhere. `counts` has the sum of 1/size and the number of the first batches, the samples and the
+    number of the others. The sizes of batches are the same for all rows.
     """
 
     __slots__ = ("counts", "squares", "state", "total")
@@ -51,22 +51,24 @@ class Trail:
 
     def add(self, x: Array, value: Array, size: int) -> None:
         """Add means (rows, d) of `size` samples at x."""
-        self.total += value if size == 1 else size * value
-        self.squares += value * value
         counts = self.counts
-        counts[0] += 1 / size
-        counts[1] += 1
-        counts[2] += size
-        counts[3] += self.state is not None and x is self.state.x
+        if self.state is not None and x is self.state.x:
+            self.squares += value * value
+            counts[0] += 1 / size
+            counts[1] += 1
+        else:
+            self.total += value if size == 1 else size * value
+            counts[2] += size
+            counts[3] += 1
 
     def seen(self) -> Seen:
         """What was seen since the last `clear`."""
-        inverse, batches, samples, at_iterate = self.counts
+        inverse, at_iterate, samples, elsewhere = self.counts
         with np.errstate(invalid="ignore", over="ignore"):
-            if not batches:
-                return Seen(np.full(len(self.total), np.nan), 0.0, 0)
             if at_iterate:
-                return Seen(self.squares.sum(axis=1) / batches, batches / inverse, int(batches))
+                return Seen(self.squares.sum(axis=1) / at_iterate, at_iterate / inverse, int(at_iterate))
+            if not elsewhere:
+                return Seen(np.full(len(self.total), np.nan), 0.0, 0)
             return Seen(np.einsum("ij,ij->i", self.total, self.total) / samples**2, samples, 1)
 
     def clear(self) -> None:

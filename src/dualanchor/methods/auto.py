@@ -13,16 +13,26 @@ from dualanchor.core.schedule import Tapered
 from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import Array, IntArray
-from dualanchor.methods.cautious import AGREE, FALLING, CautiousSteps, begun, judge, least, precision, restart_caution
+from dualanchor.methods.cautious import (
+    AGREE,
+    FALLING,
+    CautiousSteps,
+    begun,
+    completed,
+    judge,
+    least,
+    precision,
+    restart_caution,
+)
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.schedules import Setting, tapered_at
 
 SHORT = 800  # rounds below which nothing is spent on an estimate
 LONG = 50_000  # rounds above which samples are taken several at a time
-LEAST = 16  # rounds of a stretch
-_PART, _LEFT = 8, 4  # a stretch has at most this part of the rounds before it, and of those left
+LEAST = 16  # rounds of a segment
+_PART, _LEFT = 8, 4  # a segment has at most this part of the rounds before it, and of those left
 _ALIKE = 2.5  # mean squares that differ by less are put down to chance
-_ANEW = 0.9  # weight of a stretch in the mean: what was before is forgotten, also by caution
+_ANEW = 0.9  # weight of a segment in the mean: what was before is forgotten, also by caution
 _AS_NOISY = 0.75  # of the mean square on the way: noise at the mean that is less comes with the steps
 _EXACT = 1e3  # times the precision: steps that are shorter, as parts of y, are near rounding
 _SHORTER = 4  # times, where that makes the mean biased
@@ -30,8 +40,8 @@ _STILL = 0.8  # of the mean square of such rounds: noise still becomes smaller, 
 _LATE = 4  # a mean of fewer than this part of the rounds is one of late rounds
 
 ESTIMATE, DUAL, EXTRA = (kind << 20 for kind in (1, 2, 3))
-"""Stages beside the stretches, which have numbers from 0: the residual at the mean after stretch j has the number
-ESTIMATE + j, Dual-OHM then DUAL + j; a stretch of n rounds behind all others EXTRA + n."""
+"""Stages beside the segments, which have numbers from 0: the residual at the mean after segment j has the number
+ESTIMATE + j, Dual-OHM then DUAL + j; a segment of n rounds behind all others EXTRA + n."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +78,11 @@ class Auto(Staged):
 
     In Q = `rounds` rounds, each the mean of `samples_per_round` samples at one point:
 
-    1. Stretches of steps :math:`y \leftarrow y - a\,g` with :math:`a \le 1.5\,r/\sqrt{\sum\|g\|^2}`, r the
+    1. Segments of steps :math:`y \leftarrow y - a\,g` with :math:`a \le 1.5\,r/\sqrt{\sum\|g\|^2}`, r the
        largest distance from the start so far: of 16 rounds, later of an eighth of those before, towards the end of a
        quarter of those left. Each starts where the one before ended, or at an earlier point if samples have grown,
        and its step depends on what the samples of the one before say: see `methods/cautious.py`.
-    2. The mean :math:`\bar x` of a stretch is added to that of those before with the weight for which
+    2. The mean :math:`\bar x` of a segment is added to that of those before with the weight for which
        :math:`\|\bar g\|^2 + T/n` is smallest, with the mean :math:`\bar g` and the mean square T of the samples;
        for affine F that is the squared residual, and 2T/n at most more. If it is above 0.9, distances and squares
        are measured anew.
@@ -126,7 +136,7 @@ class Auto(Staged):
 
     @cached_property
     def lengths(self) -> list[int]:
-        """Rounds of each stretch."""
+        """Rounds of each segment."""
         left, lengths = int(self.rounds) - self.estimate, list[int]()
         while left > 0:
             length = max(LEAST, min(sum(lengths) // _PART, left // _LEFT))
@@ -168,6 +178,7 @@ class Auto(Staged):
             memory.x = s.x
             return np.full(len(s.x), END)
         rounds = number if kind == EXTRA else self.lengths[number]
+        s = completed(s, rounds)
         back = judge(memory, s, rounds, -1 if kind == EXTRA else number)
         settled = (memory.falling == 0) & (s.energy / rounds >= FALLING * memory.level)
         settled = arrays.to_host(settled & (abs(s.turning) <= AGREE * s.energy))  # noise, not signal, is what is seen
@@ -181,7 +192,7 @@ class Auto(Staged):
         return np.where(wanted, ESTIMATE + number, number + 1)
 
     def _at_end(self, memory: State, last: bool) -> IntArray:
-        """What follows the last stretch, or a later one: rounds that are left, in a few pieces."""
+        """What follows the last segment, or a later one: rounds that are left, in a few pieces."""
         if last:
             late = _LATE * memory.count < int(self.rounds)
             moving = memory.longest[:, 0] ** 2 * memory.level, arrays.row_squares(memory.y)
@@ -204,10 +215,10 @@ class Auto(Staged):
 
     @staticmethod
     def _add_to_mean(memory: State, s: State, rounds: int, back: Array) -> Array:
-        """Add the mean of a stretch to that of those before, unless the row has gone back; its weight.
+        """Add the mean of a segment to that of those before, unless the row has gone back; its weight.
 
         `count` is the number of samples whose plain mean would have as much noise, `level` their mean square. Mean
-        squares that are alike are pooled, so that a stretch does not count more for having missed a rare sample.
+        squares that are alike are pooled, so that a segment does not count more for having missed a rare sample.
         """
         xp, T, new = arrays.namespace(s.x), s.energy / rounds, memory.count == 0
         g, n = s.total / rounds, memory.count + new
@@ -248,5 +259,5 @@ class Auto(Staged):
 
 
 def _kind(number: int) -> tuple[int, int]:
-    """What kind of stage a number stands for, 0 for a stretch, and which one."""
+    """What kind of stage a number stands for, 0 for a segment, and which one."""
     return number >> 20 << 20, number % (1 << 20)

@@ -131,10 +131,11 @@ class Driver:
         began = time.perf_counter()
         if not (compiled and self._advance(rows, count, coins, compiled)):
             noted |= sampled and steps <= WINDOW
-            count = 1 if checked or noted else min(count, steps - WINDOW if sampled else steps)
-            if count == 1:
-                self._step(rows, coins, noted)
+            if checked or noted or count == 1:
+                count = 1 if checked else count
+                self._steps(rows, count, coins, noted)
             else:
+                count = min(count, steps - WINDOW if sampled else steps)
                 self._advance(rows, count, coins)
         self._seconds_per_eval = (time.perf_counter() - began) / max(1.0, _per_row(outlook.ahead.evals, count))
         return True
@@ -174,20 +175,22 @@ class Driver:
             self.active[-1 if bounded.all() else -2].note_samples(seen[:, bounded])
         return True
 
-    def _step(self, rows: ActiveRows, coins: Array | None, noted: bool) -> None:
-        """Take one step and check all rows; note what it has seen of samples, if that is wanted."""
-        rows.session.checking, rows.session.seen = True, None
-        mark = rows.session.mark()
-        try:
-            rows.advance(1, coins)
-        except (OracleError, NestedInterruptError):
-            self._before_failure = mark
-            raise
-        if noted and rows.session.seen is not None:
-            rows.note_samples(rows.session.seen[None])
-        bounded = rows.bounded()
-        if not bounded.all():
-            self._retire_diverged(rows, bounded)
+    def _steps(self, rows: ActiveRows, count: int, coins: Array | None, noted: bool) -> None:
+        """Take steps one by one, until a row diverges; note what they have seen of samples, if that is wanted."""
+        for step in range(count):
+            rows.session.checking, rows.session.seen = True, None
+            mark = rows.session.mark()
+            try:
+                rows.advance(1, None if coins is None else coins[:, step:])
+            except (OracleError, NestedInterruptError):
+                self._before_failure = mark
+                raise
+            if noted and rows.session.seen is not None:
+                rows.note_samples(rows.session.seen[None])
+            bounded = rows.bounded()
+            if not bounded.all():
+                self._retire_diverged(rows, bounded)
+                return
 
     def _retire_diverged(self, rows: ActiveRows, bounded: Array) -> None:
         diverged = rows.take(~bounded).ended([Status.DIVERGED] * int(np.count_nonzero(~bounded)))

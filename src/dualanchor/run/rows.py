@@ -146,7 +146,7 @@ class ActiveRows:
             k=0,
             before=self.steps,
             levels=levels,
-            checked_until=0 if self.session.oracle.traceable else 1,
+            checked_until=0 if self.stage or self.session.oracle.traceable else 1,
             stage=self.stage + 1,
         )
 
