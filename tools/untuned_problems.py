@@ -270,4 +270,27 @@ def cases() -> list[Case]:
             (5000,),
         )
     )
+
+    made.append(
+        Case(
+            "price of a stock",
+            "one dimension, counts",
+            lambda x, n, rng: 20 - rng.poisson(40 * n * np.exp(-np.maximum(x, -5))) / n,
+            lambda x: 20 - 40 * np.exp(-np.maximum(x, -5)),
+            np.array([0.2]),
+            40.0,
+            (1000, 4000),
+        )
+    )
+    made.append(
+        Case(
+            "service level",
+            "one dimension, yes or no",
+            lambda x, n, rng: rng.binomial(n, 1 / (1 + np.exp(-x))) / n - 0.9,
+            lambda x: 1 / (1 + np.exp(-x)) - 0.9,
+            np.array([0.0]),
+            0.25,
+            (1000, 4000),
+        )
+    )
     return made

@@ -201,7 +201,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     E = Q // 20 if Q >= 800 else 0
     longest, ceiling, lowest, latest, recent, n, level, gm = m.step_size, inf, inf, inf, inf, 0.0, 0.0, 0 * x0
     far = squares = path = above = checked = checked_step = 0.0
-    trial, estimated, seen, peaked = False, False, False, 3.0
+    trial, estimated, seen, peaked, used_step = False, False, False, 3.0, 0.0
 
     def sample(point: Any, size: int = b) -> Any:
         nonlocal steps
@@ -221,16 +221,16 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
             points, samples, total = [*points, z], [*samples, g], total + square(g)
             if before == 0:
                 output[0] = sum(points) / len(points)
-            if k % 16 == 0 or before + k < 16:
+            if k % 16 == 0 or k & (k - 1) == 0 or before + k < 16:
                 r, walk = max(r, float(np.linalg.norm(z - start)), sqrt(walk) / 2), 0.0
-                a = min(longest, 1.5 * r / sqrt(total)) if r > 0 else longest
+                a = min(longest, 1.5 * r / sqrt(total)) if 1.5 * r > 1e-6 * longest * sqrt(total) else longest
             z, used, walk = z - a * g, [*used, a], walk + a**2 * square(g)
         return z, points, samples, used, max(r, float(np.linalg.norm(z - start)), sqrt(walk) / 2), total
 
     def after(number: int, rounds: int, ended: tuple[Any, ...]) -> bool:
         """Everything that follows a segment; whether samples have settled."""
         nonlocal x, y, start, anchor, safe, longest, ceiling, lowest, latest, recent, n, level, gm
-        nonlocal far, squares, path, above, checked, checked_step, trial, peaked, seen
+        nonlocal far, squares, path, above, checked, checked_step, trial, peaked, seen, used_step
         z, points, samples, used, r, total = ended
         each, a = [square(g) for g in samples], used[-1]
         T, length = sum(each) / rounds, sum(step**2 * one for step, one in zip(used, each, strict=True))
@@ -245,7 +245,9 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         path, above = path + length, max(above, T)
         drift, all_drift = square(z - y) / length, square(z - anchor) / path
         if each and sum(each[:4]) / len(each[:4]) < 2 * T:
-            peaked += (sum(one**2 for one in each) * rounds / sum(each) ** 2 - peaked) / min(8, abs(number) + 1)
+            peaked += (sum(one**2 for one in each) * rounds / sum(each) ** 2 - peaked) / (
+                min(8, number + 1) if number >= 0 else 8
+            )
         seen = 5 * peaked < rounds
         fallen, coherent = seen and above > 4 * T, max(drift, all_drift)
         if signal:
@@ -260,9 +262,10 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
             wanted = min(max(1.15 * (1 + all_drift) / 2, 0.5), 2.0) * a
         else:
             wanted = min((1 + coherent) / 2, 4.0) * longest if coherent > 2 else longest
-        ceiling = a / 2 if back or turned else 1.1 * ceiling
+        ceiling = a / 2 if back or turned else (2.0 if coherent > 2 and not signal else 1.1) * ceiling
         wanted = a / 4 if back else a / 2 if turned else min(wanted, ceiling)
         wanted = wanted / 4 if again else wanted
+        used_step = wanted if back or turned else max(used_step, a)
         latest = latest if trial and not kept else T
         checked, checked_step = (T, a) if due else (checked, checked_step)
         trial, changed, longest = again, fallen or wanted != longest, wanted
@@ -287,7 +290,8 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         n = 1 / ((1 - w) ** 2 / (n or 1.0) + w**2 / rounds)
         level = n * ((1 - w) ** 2 * before + w**2 * now)
         if w > 0.9:
-            start, far, squares, safe = y, 0.0, 0.0, (safe[0], 0.0, 0.0)
+            far = min(used_step, longest) * sqrt(T)
+            start, squares, safe = y, 0.0, (safe[0], far, 0.0)
         return settled
 
     output, left, done, number = [x0], Q - E, 0, 0
@@ -304,7 +308,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
                 biased = 3 * (square(gm) + level / n) < residual <= variance
                 longest = longest / 4 if biased and variance <= 0.75 * level else longest
                 if biased and variance > 0.75 * level:
-                    N, z, a = max(2, left // 10), np.zeros_like(x0), min(longest, m.step_size)
+                    N, z, a = max(2, left // 10), np.zeros_like(x0), min(longest, m.step_size, used_step)
                     for i, several in enumerate(tapered(N, left)):
                         G = sample(x, several * b)
                         z = ((N - i - 1) * z - a * G) / (N - i)

@@ -13,35 +13,29 @@ from dualanchor.core.schedule import Tapered
 from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import Array, IntArray
-from dualanchor.methods.cautious import (
-    AGREE,
-    FALLING,
-    CautiousSteps,
-    begun,
-    completed,
-    judge,
-    least,
-    precision,
-    restart_caution,
-)
+from dualanchor.methods.cautious import CautiousSteps, Segment, smallest
 from dualanchor.methods.dual_ohm import DualOHM
+from dualanchor.methods.step_control import AGREE, FALLING, adjust, begin, restart_distances
 from dualanchor.theory.schedules import Setting, tapered_at
 
-SHORT = 800  # rounds below which nothing is spent on an estimate
-LONG = 50_000  # rounds above which samples are taken several at a time
-LEAST = 16  # rounds of a segment
-_PART, _LEFT = 8, 4  # a segment has at most this part of the rounds before it, and of those left
-_ALIKE = 2.5  # mean squares that differ by less are put down to chance
-_ANEW = 0.9  # weight of a segment in the mean: what was before is forgotten, also by caution
-_AS_NOISY = 0.75  # of the mean square on the way: noise at the mean that is less comes with the steps
-_EXACT = 1e3  # times the precision: steps that are shorter, as parts of y, are near rounding
-_SHORTER = 4  # times, where that makes the mean biased
-_STILL = 0.8  # of the mean square of such rounds: noise still becomes smaller, and y is better than their mean
-_LATE = 4  # a mean of fewer than this part of the rounds is one of late rounds
+SHORT = 800  # rounds below which none are spent on an estimate of the bias
+LONG = 50_000  # rounds above which a round takes several samples
+MIN_SEGMENT = 16  # rounds
+PART_BEFORE, PART_LEFT = 8, 4  # a segment has at most this part of the rounds before it, and of those left
+ESTIMATE_PART = 20  # of the rounds, for the residual at the mean
+ALIKE = 2.5  # mean squares within this factor are pooled: they may differ by chance
+REPLACED = 0.9  # weight of a segment in the mean above which the mean begins anew
+BIASED = 3  # times the squared residual expected of the mean: above that, averaging is biased
+SCATTERED = 0.75  # of the mean square on the way: where noise at the mean is less, long steps have caused the rest
+SHORTER = 4  # times, the step where that is so
+DUAL_PART = 10  # of the rounds left: the horizon of Dual-OHM
+EXACT = 1e3  # times the precision: relative steps below that are near rounding
+LATE_PART = 4  # a mean of fewer than this part of the rounds consists of late rounds: noise vanishes, or is small
+STILL_FALLING = 0.8  # of the mean square of such a mean: noise becomes smaller still, and the last iterate is better
 
 ESTIMATE, DUAL, EXTRA = (kind << 20 for kind in (1, 2, 3))
-"""Stages beside the segments, which have numbers from 0: the residual at the mean after segment j has the number
-ESTIMATE + j, Dual-OHM then DUAL + j; a segment of n rounds behind all others EXTRA + n."""
+"""Numbers of stages other than the planned segments, which have 0, 1, ...: ESTIMATE + j, the residual at the mean after
+segment j; DUAL + j, Dual-OHM after that; EXTRA + n, a segment of n rounds after all others."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +74,15 @@ class Auto(Staged):
 
     1. Segments of steps :math:`y \leftarrow y - a\,g` with :math:`a \le 1.5\,r/\sqrt{\sum\|g\|^2}`, r the
        largest distance from the start so far: of 16 rounds, later of an eighth of those before, towards the end of a
-       quarter of those left. Each starts where the one before ended, or at an earlier point if samples have grown,
-       and its step depends on what the samples of the one before say: see `methods/cautious.py`.
+       quarter of those left. Each starts where the one before ended, or at an earlier point if samples have grown.
+       Its step depends on the samples of the one before: see `methods/step_control.py`.
     2. The mean :math:`\bar x` of a segment is added to that of those before with the weight for which
        :math:`\|\bar g\|^2 + T/n` is smallest, with the mean :math:`\bar g` and the mean square T of the samples;
        for affine F that is the squared residual, and 2T/n at most more. If it is above 0.9, distances and squares
        are measured anew.
     3. After Q/8 rounds, as soon as samples do not become smaller any more and if Q >= 800: Q/20 rounds at
        :math:`\bar x` for its squared residual :math:`\rho^2` and the variance :math:`s^2`. If :math:`\rho^2 \le s^2`
-       but larger than 3 times what is expected from step 2, Dual-OHM from :math:`\bar x` with tapered batches to the
+       but larger than 3 times what step 2 expects, Dual-OHM from :math:`\bar x` with tapered batches to the
        end, N = a tenth of what is left; or a quarter of the step, if :math:`s^2` is below 0.75 T: long steps have
        scattered the iterates to where samples are larger.
     4. Up to `spare` further rounds if the mean is one of less than Q/4 rounds: the noise vanishes, or is small.
@@ -136,10 +130,10 @@ class Auto(Staged):
 
     @cached_property
     def lengths(self) -> list[int]:
-        """Rounds of each segment."""
+        """Rounds of each planned segment."""
         left, lengths = int(self.rounds) - self.estimate, list[int]()
         while left > 0:
-            length = max(LEAST, min(sum(lengths) // _PART, left // _LEFT))
+            length = max(MIN_SEGMENT, min(sum(lengths) // PART_BEFORE, left // PART_LEFT))
             lengths.append(length if left >= 2 * length else left)
             left -= lengths[-1]
         return lengths
@@ -148,11 +142,16 @@ class Auto(Staged):
     def estimate(self) -> int:
         """Rounds for the residual at the mean; 0 in short runs."""
         Q = int(self.rounds)
-        return 0 if Q < SHORT else Q // 20
+        return 0 if Q < SHORT else Q // ESTIMATE_PART
 
     def begin(self, x0: Array) -> State:
-        memory, zeros = begun(self._steps(0).init(x0)), arrays.zeros_like(x0[:, 0])
-        mean = {name: arrays.copy(zeros) for name in ("level", "count", "fourth", "estimated", "rest")}
+        """The memory of the step control, and of the mean.
+
+        The mean `x` has the mean sample `g`; a plain mean of `count` samples with mean square `level` is as noisy.
+        `estimated` counts estimates of its residual, `rest` the rounds after the planned segments.
+        """
+        memory, zeros = begin(self._steps(0).init(x0)), arrays.zeros_like(x0[:, 0])
+        mean = {name: arrays.copy(zeros) for name in ("level", "count", "estimated", "rest")}
         return State(**vars(memory), x=arrays.copy(x0), g=arrays.zeros_like(x0), **mean)
 
     def stage(self, number: int, memory: State) -> Stage:
@@ -169,44 +168,45 @@ class Auto(Staged):
 
     def choose(self, number: int, memory: State, s: State, F: Session) -> IntArray:
         kind, number = _kind(number)
-        if kind == ESTIMATE:
-            memory.estimated = memory.estimated + 1
-            biased, scattered = self._biased(memory, s)
-            memory.longest = memory.longest / (1 + (_SHORTER - 1) * scattered[:, None])
-            return np.where(arrays.to_host(biased), DUAL + number, number + 1)
         if kind == DUAL:
             memory.x = s.x
             return np.full(len(s.x), END)
-        rounds = number if kind == EXTRA else self.lengths[number]
-        s = completed(s, rounds)
-        back = judge(memory, s, rounds, -1 if kind == EXTRA else number)
-        settled = (memory.falling == 0) & (s.energy / rounds >= FALLING * memory.level)
-        settled = arrays.to_host(settled & (abs(s.turning) <= AGREE * s.energy))  # noise, not signal, is what is seen
-        weight = self._add_to_mean(memory, s, rounds, back)
-        restart_caution(memory, weight > _ANEW)
-        memory.fourth = (1 - weight) * memory.fourth + s.fourth  # of the samples that the mean still consists of
+        if kind == ESTIMATE:
+            memory.estimated = memory.estimated + 1
+            biased, scattered = self._biased(memory, s)
+            memory.longest = memory.longest / (1 + (SHORTER - 1) * scattered[:, None])
+            return np.where(arrays.to_host(biased), DUAL + number, number + 1)
+        segment = Segment.of(s, number if kind == EXTRA else self.lengths[number])
+        before = memory.level
+        back = adjust(memory, segment, None if kind == EXTRA else number)
+        weight = self._add_to_mean(memory, segment, back)
+        restart_distances(memory, weight > REPLACED, segment.mean_square)
         if kind == EXTRA or number + 1 == len(self.lengths):
-            return self._at_end(memory, last=kind != EXTRA)
+            return self._after_last(memory, planned=kind != EXTRA)
         Q, used = int(self.rounds), sum(self.lengths[: number + 1])
-        wanted = settled & (arrays.to_host(memory.estimated) == 0) & (Q // 8 <= used <= Q // 2) & (self.estimate > 0)
-        return np.where(wanted, ESTIMATE + number, number + 1)
+        if not (self.estimate > 0 and Q // 8 <= used <= Q // 2):
+            return np.full(len(s.x), number + 1)
+        settled = (memory.falling == 0) & (segment.mean_square >= FALLING * before)
+        settled &= (abs(segment.correlation) <= AGREE) & (memory.estimated == 0)
+        return np.where(arrays.to_host(settled), ESTIMATE + number, number + 1)
 
-    def _at_end(self, memory: State, last: bool) -> IntArray:
-        """What follows the last segment, or a later one: rounds that are left, in a few pieces."""
-        if last:
-            late = _LATE * memory.count < int(self.rounds)
-            moving = memory.longest[:, 0] ** 2 * memory.level, arrays.row_squares(memory.y)
-            late &= moving[0] > (_EXACT * precision(memory.x.dtype)) ** 2 * moving[1]
-            rest = (1 - memory.estimated) * self.estimate
-            memory.rest = arrays.namespace(rest).where(late, rest + int(self.spare), rest)
-        piece, rest = max(LEAST, (self.estimate + int(self.spare)) // 6), arrays.to_host(memory.rest).astype(int)
+    def _after_last(self, memory: State, planned: bool) -> IntArray:
+        """What follows the last planned segment, or a later one: the rounds that are left, in a few pieces."""
+        xp = arrays.namespace(memory.x)
+        late = LATE_PART * memory.count < int(self.rounds)
+        if planned:
+            step_squared = memory.longest[:, 0] ** 2 * memory.level
+            moves = step_squared > (EXACT * _precision(memory.x.dtype)) ** 2 * arrays.row_squares(memory.y)
+            unspent = (1 - memory.estimated) * self.estimate
+            memory.rest = xp.where(late & moves, unspent + int(self.spare), unspent)
+        piece = max(MIN_SEGMENT, (self.estimate + int(self.spare)) // 6)
+        rest = arrays.to_host(memory.rest).astype(int)
         length = np.where(rest < 2 * piece, rest, piece)
         memory.rest = memory.rest - arrays.like(length, memory.rest)
         expected = arrays.row_squares(memory.g) + memory.level / memory.count
-        better = (memory.recent < expected) & (memory.seen > 0)
-        better |= (memory.recent < _STILL * memory.level) & (_LATE * memory.count < int(self.rounds))
-        better = arrays.to_host(better)
-        rows = np.flatnonzero((length == 0) & better)
+        iterate_is_better = (memory.recent < expected) & (memory.resolved > 0)
+        iterate_is_better |= (memory.recent < STILL_FALLING * memory.level) & late
+        rows = np.flatnonzero((length == 0) & arrays.to_host(iterate_is_better))
         memory.x = arrays.put(memory.x, rows, memory.y[rows])
         return np.where(length > 0, EXTRA + length, END)
 
@@ -214,50 +214,61 @@ class Auto(Staged):
         return s.x if number == 0 or _kind(number)[0] == DUAL else memory.x
 
     @staticmethod
-    def _add_to_mean(memory: State, s: State, rounds: int, back: Array) -> Array:
+    def _add_to_mean(memory: State, segment: Segment, back: Array) -> Array:
         """Add the mean of a segment to that of those before, unless the row has gone back; its weight.
 
-        `count` is the number of samples whose plain mean would have as much noise, `level` their mean square. Mean
-        squares that are alike are pooled, so that a segment does not count more for having missed a rare sample.
+        Mean squares that are alike are pooled, so that a segment does not weigh more for having missed a rare sample.
         """
-        xp, T, new = arrays.namespace(s.x), s.energy / rounds, memory.count == 0
-        g, n = s.total / rounds, memory.count + new
+        xp, T, rounds = arrays.namespace(segment.mean), segment.mean_square, segment.rounds
+        new = memory.count == 0
+        n = memory.count + new
         pooled = (n * memory.level + rounds * T) / (n + rounds)
-        alike = ((memory.level * _ALIKE > T) & (memory.level < _ALIKE * T)) | ((memory.level > T) & (memory.seen == 0))
-        before, now = xp.where(alike, pooled, memory.level) / n, xp.where(alike, pooled, T) / rounds
-        a, b = arrays.row_squares(memory.g) + before, arrays.row_squares(g) + now
-        c = arrays.row_products(memory.g, g)
-        w = xp.clip((a - c) / (a + b - 2 * c + least(s.x.dtype)), 0.0, 1.0)
+        alike = (memory.level * ALIKE > T) & (memory.level < ALIKE * T)
+        alike |= (memory.level > T) & (memory.resolved == 0)
+        noise_before = xp.where(alike, pooled, memory.level) / n
+        noise = xp.where(alike, pooled, T) / rounds
+        # Minimise the expected squared residual |(1 - w) g + w mean_sample|^2 + (1 - w)^2 noise_before + w^2 noise.
+        a = arrays.row_squares(memory.g) + noise_before
+        b = arrays.row_squares(segment.mean_sample) + noise
+        c = arrays.row_products(memory.g, segment.mean_sample)
+        w = xp.clip((a - c) / (a + b - 2 * c + smallest(segment.mean.dtype)), 0.0, 1.0)
         w = xp.where(back, 0 * w, xp.where(new, 0 * w + 1, w))
-        memory.x = memory.x + w[:, None] * (s.x - memory.x)
-        memory.g = memory.g + w[:, None] * (g - memory.g)
+        memory.x = memory.x + w[:, None] * (segment.mean - memory.x)
+        memory.g = memory.g + w[:, None] * (segment.mean_sample - memory.g)
         count = 1 / ((1 - w) ** 2 / n + w**2 / rounds)
-        memory.level = xp.where(back, memory.level, count * ((1 - w) ** 2 * before + w**2 * now))
+        memory.level = xp.where(back, memory.level, count * ((1 - w) ** 2 * noise_before + w**2 * noise))
         memory.count = xp.where(back, memory.count, count)
         return w
 
     def _biased(self, memory: State, s: State) -> tuple[Array, Array]:
-        """Which means have a residual below the noise, yet larger than an affine operator would allow.
+        """Which means are biased, and which only look so because long steps scatter the iterates.
 
-        Where noise at the mean is that on the way, and where it is smaller: there it comes with the steps.
+        Biased: the residual is below the noise, yet larger than an affine operator would allow. Where the noise at the
+        mean is smaller than on the way, it comes with the steps.
         """
         residual, variance = _squared_residual(s, self.estimate)
-        allowed = 3 * (arrays.row_squares(memory.g) + memory.level / memory.count)
-        biased, noisy = (residual <= variance) & (residual > allowed), variance > _AS_NOISY * memory.level
-        return biased & noisy, biased & ~noisy
+        allowed = BIASED * (arrays.row_squares(memory.g) + memory.level / memory.count)
+        biased = (residual <= variance) & (residual > allowed)
+        scattered = variance <= SCATTERED * memory.level
+        return biased & ~scattered, biased & scattered
 
     def _steps(self, offset: int) -> CautiousSteps:
         return CautiousSteps(self.step_size, int(self.samples_per_round), offset)
 
     def _dual(self, memory: State, rounds: int) -> DualOHM:
-        """Dual-OHM for the rest of the rounds, N a tenth of them, with tapered batches that take all of them."""
-        N = max(2, rounds // 10)
+        """Dual-OHM for the rest of the rounds, with tapered batches that take all of them, and a step that was used."""
+        N = max(2, rounds // DUAL_PART)
         sizes = Tapered(tapered_at(N, rounds, Setting(1.0, 1.0, 1.0)).C).size(np.arange(N - 1), N)
         sizes[-1] += rounds - int(sizes.sum())
-        step = arrays.namespace(memory.x).clip(memory.longest, 0.0, float(self.step_size))
+        xp = arrays.namespace(memory.x)
+        step = xp.minimum(xp.clip(memory.longest, 0.0, float(self.step_size)), memory.used_step[:, None])
         return DualOHM(step, N, (int(self.samples_per_round) * sizes).tolist())
 
 
 def _kind(number: int) -> tuple[int, int]:
     """What kind of stage a number stands for, 0 for a segment, and which one."""
     return number >> 20 << 20, number % (1 << 20)
+
+
+def _precision(dtype: Any) -> float:
+    return float(np.finfo(arrays.numpy_dtype(dtype)).eps)
