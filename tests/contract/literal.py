@@ -201,7 +201,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     E = Q // 20 if Q >= 800 else 0
     longest, ceiling, lowest, latest, recent, n, level, gm = m.step_size, inf, inf, inf, inf, 0.0, 0.0, 0 * x0
     far = squares = path = above = checked = checked_step = 0.0
-    trial, estimated, seen, peaked, used_step = False, False, False, 3.0, 0.0
+    trial, estimated, seen, peaked, used_step, first_square = False, False, False, 3.0, 0.0, 0.0
 
     def sample(point: Any, size: int = b) -> Any:
         nonlocal steps
@@ -230,9 +230,10 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     def after(number: int, rounds: int, ended: tuple[Any, ...]) -> bool:
         """Everything that follows a segment; whether samples have settled."""
         nonlocal x, y, start, anchor, safe, longest, ceiling, lowest, latest, recent, n, level, gm
-        nonlocal far, squares, path, above, checked, checked_step, trial, peaked, seen, used_step
+        nonlocal far, squares, path, above, checked, checked_step, trial, peaked, seen, used_step, first_square
         z, points, samples, used, r, total = ended
         each, a = [square(g) for g in samples], used[-1]
+        first_square = sum(each) / rounds if number == 0 else first_square
         T, length = sum(each) / rounds, sum(step**2 * one for step, one in zip(used, each, strict=True))
         c = sum(float(g @ h) for g, h in pairwise(samples)) / sum(each)
         late = each[max(0, (rounds - 1) // 16 * 16 - 16) :]
@@ -282,7 +283,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         recent = lately
         mean, g = sum(points) / rounds, sum(samples) / rounds
         pooled = (n * level + rounds * T) / (n + rounds)
-        alike = (2.5 * level > T and level < 2.5 * T) or (level > T and not seen)
+        alike = (2.5 * level > T and level < 2.5 * T) or not seen
         before, now = (pooled if alike else level) / (n or 1.0), (pooled if alike else T) / rounds
         p, q, mixed = square(gm) + before, square(g) + now, float(gm @ g)
         w = min(max((p - mixed) / (p + q - 2 * mixed), 0.0), 1.0) if n else 1.0
@@ -302,9 +303,9 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
             settled = after(number, rounds, segment(done, rounds))
             output[0], done, left, number = x, done + rounds, left - rounds, number + 1
             if left and E and settled and not estimated and Q // 8 <= done <= Q // 2:
-                seen, estimated = np.array([sample(x) for _ in range(E)]), True
-                variance = float(seen.var(axis=0, ddof=1).sum())
-                residual = square(seen.mean(axis=0)) - variance / E
+                drawn, estimated = np.array([sample(x) for _ in range(E)]), True
+                variance = float(drawn.var(axis=0, ddof=1).sum())
+                residual = square(drawn.mean(axis=0)) - variance / E
                 biased = 3 * (square(gm) + level / n) < residual <= variance
                 longest = longest / 4 if biased and variance <= 0.75 * level else longest
                 if biased and variance > 0.75 * level:
@@ -315,13 +316,19 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
                         x = output[0] = x - a * G - z
                     return x
         moving = longest**2 * level > (1e3 * np.finfo(float).eps) ** 2 * square(y)
-        rest = (0 if estimated else E) + (m.spare if 4 * n < Q and moving else 0)
+        late = 4 * n < Q and recent < 0.01 * first_square
+        rest = (0 if estimated else E) + (m.spare if late and moving else 0)
         piece = max(16, (E + m.spare) // 6)
         while rest:
             rounds = rest if rest < 2 * piece else piece
             after(-1, rounds, segment(done, rounds))
             output[0], rest = x, rest - rounds
-        return y if (recent < square(gm) + level / n and seen) or (recent < 0.8 * level and 4 * n < Q) else x
+        return (
+            y
+            if (recent < square(gm) + level / n and seen)
+            or (recent < 0.8 * level and 4 * n < Q and recent < 0.01 * first_square)
+            else x
+        )
     except StopIteration:
         pass
     return output[0]

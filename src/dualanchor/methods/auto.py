@@ -30,7 +30,8 @@ SCATTERED = 0.75  # of the mean square on the way: where noise at the mean is le
 SHORTER = 4  # times, the step where that is so
 DUAL_PART = 10  # of the rounds left: the horizon of Dual-OHM
 EXACT = 1e3  # times the precision: relative steps below that are near rounding
-LATE_PART = 4  # a mean of fewer than this part of the rounds consists of late rounds: noise vanishes, or is small
+LATE_PART = 4  # a mean of fewer than this part of the rounds consists of late rounds
+VANISHED = 1e-2  # of the first mean square: with such a mean, and samples below that, noise vanishes or is small
 STILL_FALLING = 0.8  # of the mean square of such a mean: noise becomes smaller still, and the last iterate is better
 
 ESTIMATE, DUAL, EXTRA = (kind << 20 for kind in (1, 2, 3))
@@ -85,7 +86,8 @@ class Auto(Staged):
        but larger than 3 times what step 2 expects, Dual-OHM from :math:`\bar x` with tapered batches to the
        end, N = a tenth of what is left; or a quarter of the step, if :math:`s^2` is below 0.75 T: long steps have
        scattered the iterates to where samples are larger.
-    4. Up to `spare` further rounds if the mean is one of less than Q/4 rounds: the noise vanishes, or is small.
+    4. Up to `spare` further rounds if the mean is one of less than Q/4 rounds and samples are a tenth of the first: the
+       noise vanishes, or is small.
     5. :math:`\bar x` is returned, or y if the mean square there is below what is expected of :math:`\bar x`.
 
     Guarantee: none, by design; see the certificate of the result, or use `dual-ohm`.
@@ -148,10 +150,11 @@ class Auto(Staged):
         """The memory of the step control, and of the mean.
 
         The mean `x` has the mean sample `g`; a plain mean of `count` samples with mean square `level` is as noisy.
-        `estimated` counts estimates of its residual, `rest` the rounds after the planned segments.
+        `first_square` is the mean square of the first segment, `estimated` counts estimates of the residual at the
+        mean, `rest` the rounds after the planned segments.
         """
         memory, zeros = begin(self._steps(0).init(x0)), arrays.zeros_like(x0[:, 0])
-        mean = {name: arrays.copy(zeros) for name in ("level", "count", "estimated", "rest")}
+        mean = {name: arrays.copy(zeros) for name in ("level", "count", "first_square", "estimated", "rest")}
         return State(**vars(memory), x=arrays.copy(x0), g=arrays.zeros_like(x0), **mean)
 
     def stage(self, number: int, memory: State) -> Stage:
@@ -178,6 +181,8 @@ class Auto(Staged):
             return np.where(arrays.to_host(biased), DUAL + number, number + 1)
         segment = Segment.of(s, number if kind == EXTRA else self.lengths[number])
         before = memory.level
+        if number == 0 and kind != EXTRA:
+            memory.first_square = segment.mean_square
         back = adjust(memory, segment, None if kind == EXTRA else number)
         weight = self._add_to_mean(memory, segment, back)
         restart_distances(memory, weight > REPLACED, segment.mean_square)
@@ -193,7 +198,7 @@ class Auto(Staged):
     def _after_last(self, memory: State, planned: bool) -> IntArray:
         """What follows the last planned segment, or a later one: the rounds that are left, in a few pieces."""
         xp = arrays.namespace(memory.x)
-        late = LATE_PART * memory.count < int(self.rounds)
+        late = (LATE_PART * memory.count < int(self.rounds)) & (memory.recent < VANISHED * memory.first_square)
         if planned:
             step_squared = memory.longest[:, 0] ** 2 * memory.level
             moves = step_squared > (EXACT * _precision(memory.x.dtype)) ** 2 * arrays.row_squares(memory.y)
@@ -217,14 +222,15 @@ class Auto(Staged):
     def _add_to_mean(memory: State, segment: Segment, back: Array) -> Array:
         """Add the mean of a segment to that of those before, unless the row has gone back; its weight.
 
-        Mean squares that are alike are pooled, so that a segment does not weigh more for having missed a rare sample.
+        Mean squares that are alike, or differ by rare samples, are pooled: that a segment has one, or none, must not
+        decide its weight, which would bias the mean.
         """
         xp, T, rounds = arrays.namespace(segment.mean), segment.mean_square, segment.rounds
         new = memory.count == 0
         n = memory.count + new
         pooled = (n * memory.level + rounds * T) / (n + rounds)
         alike = (memory.level * ALIKE > T) & (memory.level < ALIKE * T)
-        alike |= (memory.level > T) & (memory.resolved == 0)
+        alike |= (memory.resolved == 0) & ~new
         noise_before = xp.where(alike, pooled, memory.level) / n
         noise = xp.where(alike, pooled, T) / rounds
         # Minimise the expected squared residual |(1 - w) g + w mean_sample|^2 + (1 - w)^2 noise_before + w^2 noise.
