@@ -201,7 +201,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     E = Q // 20 if Q >= 800 else 0
     longest, ceiling, lowest, latest, recent, n, level, gm = m.step_size, inf, inf, inf, inf, 0.0, 0.0, 0 * x0
     far = squares = path = above = checked = checked_step = 0.0
-    trial, estimated, seen, peaked, used_step, first_square = False, False, False, 3.0, 0.0, 0.0
+    trial, estimated, seen, peaked, last_step, first_square = False, False, False, 3.0, 0.0, 0.0
 
     def sample(point: Any, size: int = b) -> Any:
         nonlocal steps
@@ -230,7 +230,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     def after(number: int, rounds: int, ended: tuple[Any, ...]) -> bool:
         """Everything that follows a segment; whether samples have settled."""
         nonlocal x, y, start, anchor, safe, longest, ceiling, lowest, latest, recent, n, level, gm
-        nonlocal far, squares, path, above, checked, checked_step, trial, peaked, seen, used_step, first_square
+        nonlocal far, squares, path, above, checked, checked_step, trial, peaked, seen, last_step, first_square
         z, points, samples, used, r, total = ended
         each, a = [square(g) for g in samples], used[-1]
         first_square = sum(each) / rounds if number == 0 else first_square
@@ -266,7 +266,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         ceiling = a / 2 if back or turned else (2.0 if coherent > 2 and not signal else 1.1) * ceiling
         wanted = a / 4 if back else a / 2 if turned else min(wanted, ceiling)
         wanted = wanted / 4 if again else wanted
-        used_step = wanted if back or turned else max(used_step, a)
+        last_step = wanted if back or turned else a
         latest = latest if trial and not kept else T
         checked, checked_step = (T, a) if due else (checked, checked_step)
         trial, changed, longest = again, fallen or wanted != longest, wanted
@@ -291,7 +291,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         n = 1 / ((1 - w) ** 2 / (n or 1.0) + w**2 / rounds)
         level = n * ((1 - w) ** 2 * before + w**2 * now)
         if w > 0.9:
-            far = min(used_step, longest) * sqrt(T)
+            far = last_step * sqrt(T)
             start, squares, safe = y, 0.0, (safe[0], far, 0.0)
         return settled
 
@@ -309,7 +309,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
                 biased = 3 * (square(gm) + level / n) < residual <= variance
                 longest = longest / 4 if biased and variance <= 0.75 * level else longest
                 if biased and variance > 0.75 * level:
-                    N, z, a = max(2, left // 10), np.zeros_like(x0), min(longest, m.step_size, used_step)
+                    N, z, a = max(2, left // 10), np.zeros_like(x0), min(longest, m.step_size, 2 * last_step)
                     for i, several in enumerate(tapered(N, left)):
                         G = sample(x, several * b)
                         z = ((N - i - 1) * z - a * G) / (N - i)

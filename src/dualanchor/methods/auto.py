@@ -262,12 +262,12 @@ class Auto(Staged):
         return CautiousSteps(self.step_size, int(self.samples_per_round), offset)
 
     def _dual(self, memory: State, rounds: int) -> DualOHM:
-        """Dual-OHM for the rest of the rounds, with tapered batches that take all of them, and a step that was used."""
+        """Dual-OHM for the rest of the rounds, with tapered batches that take all of them, and about the last step."""
         N = max(2, rounds // DUAL_PART)
         sizes = Tapered(tapered_at(N, rounds, Setting(1.0, 1.0, 1.0)).C).size(np.arange(N - 1), N)
         sizes[-1] += rounds - int(sizes.sum())
         xp = arrays.namespace(memory.x)
-        step = xp.minimum(xp.clip(memory.longest, 0.0, float(self.step_size)), memory.used_step[:, None])
+        step = xp.minimum(xp.clip(memory.longest, 0.0, float(self.step_size)), 2 * memory.last_step[:, None])
         return DualOHM(step, N, (int(self.samples_per_round) * sizes).tolist())
 
 

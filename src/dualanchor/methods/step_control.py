@@ -38,7 +38,8 @@ def begin(s: State) -> State:
     - `fit_y`, `fit_path`, `fit_square`: where the step was last changed, path and largest mean square since then.
     - `lowest`, `recent`, `latest`: the lowest mean square of all segments, that of the last two blocks, and that of the
       last segment that was no failed trial. `checked`, `checked_step`: mean square and step when a trial was last due.
-    - `ceiling` limits the step; `used_step` is the longest that did no harm; `kurtosis` is that of samples.
+    - `ceiling` limits the step; `last_step` is the one taken last, shortened if it was too long; `kurtosis` is that of
+      samples.
     - `trial`, `falling`, `resolved`, `went_back`: 1 where the next segment is a trial, samples become smaller, a fall
       of the mean square could be seen, and the row went back to its calm point.
     """
@@ -46,7 +47,7 @@ def begin(s: State) -> State:
     vectors = {"y": s.y, "safe_y": s.y, "fit_y": s.y, "first_step": s.longest[:, 0]}
     run = {name: getattr(s, name) for name in RUN}
     zero_at_first = (
-        "safe_distance", "safe_squares", "fit_path", "fit_square", "checked", "checked_step", "used_step",
+        "safe_distance", "safe_squares", "fit_path", "fit_square", "checked", "checked_step", "last_step",
         "trial", "falling", "resolved", "went_back",
     )  # fmt: skip
     infinite_at_first = ("lowest", "recent", "latest", "ceiling")
@@ -106,7 +107,7 @@ def adjust(memory: State, segment: Segment, number: int | None) -> Array:
     wanted = xp.minimum(xp.where(again, wanted / TRIAL, wanted), MAX_STEP * memory.first_step)
 
     memory.ceiling, memory.longest = ceiling, wanted[:, None]
-    memory.used_step = xp.where(too_long, wanted, xp.maximum(memory.used_step, step))
+    memory.last_step = xp.where(too_long, wanted, step)
     low = xp.where(resolved, xp.minimum(lowest, T), T if first else lowest)
     forgiven = xp.maximum(FORGIVEN * lowest, T / 64) if first else FORGIVEN * lowest
     memory.lowest = xp.where(back & ~agree, forgiven, low)
@@ -173,7 +174,7 @@ def restart_distances(memory: State, rows: Array, T: Array) -> None:
     The distance starts at the length of one step: from 0, a first sample that happens to be small would stop the row.
     """
     xp = arrays.namespace(memory.y)
-    length = xp.minimum(memory.used_step, memory.longest[:, 0]) * xp.sqrt(T)
+    length = memory.last_step * xp.sqrt(T)
     memory.origin = xp.where(rows[:, None], memory.y, memory.origin)
     for name in ("distance", "safe_distance"):
         setattr(memory, name, xp.where(rows, length, getattr(memory, name)))
