@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 import dualanchor as da
 from dualanchor.advise.estimates import FALSE_ALARM, batch_findings
-from dualanchor.advise.probes import AtStart
+from dualanchor.advise.probes import StartSamples
 from dualanchor.core.finding import VIOLATION
 from dualanchor.core.streams import Purpose, Streams
 
@@ -300,7 +300,7 @@ def test_batches_of_independent_samples_are_rarely_called_odd(law, d):
     # up in 88 %. Measured over 6,000 comparisons: 2e-4 for normal noise, at most 8e-4 for t5 in 30 dimensions.
     rng, alarms = np.random.default_rng(5), 0
     for _ in range(500):
-        at = AtStart(d, groups=32, eps=2e-16)
+        at = StartSamples(d, groups=32, eps=2e-16)
         for block in INNOCENT[law](rng, (24, 32, d)) + 1:
             at.add(block)
         alarms += bool(batch_findings(at, INNOCENT[law](rng, (8, 8, d)).mean(axis=1) + 1, 8))

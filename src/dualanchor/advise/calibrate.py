@@ -1,4 +1,4 @@
-"""What a few samples around the start say of an operator and its noise, before anything is solved."""
+"""`calibrate`: estimate the noise and local constants of an operator around the start, before anything is solved."""
 
 from dataclasses import replace
 from math import sqrt
@@ -8,7 +8,7 @@ import numpy as np
 
 from dualanchor.advise import estimates
 from dualanchor.advise.calibration import Calibration, judged
-from dualanchor.advise.probes import Directions, Pair, Probe, Project, outside, unit
+from dualanchor.advise.probes import Pair, Probe, Project, Sketch, orthogonal_part, unit
 from dualanchor.advise.sampled import Source, open_samples
 from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, OracleError
@@ -16,23 +16,21 @@ from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.streams import Purpose
 from dualanchor.core.types import Array
 
-Growth = tuple[float, float, bool]  # distance from x0, sigma there, and whether that is larger than at x0
-
 MIN_SAMPLES = 16
-_SMALL = 64  # with fewer samples only the sign of F, constants that are far too small, and sums are looked for
-_FEW_DIRECTIONS = 3  # then
+_SMALL = 64  # below this many samples `run_small` tests only monotonicity, far too small constants, and batches
+_SMALL_DIRECTIONS = 3  # directions that `run_small` uses
 
-_BATCHES, _BATCH = 8, 8  # means of 8 samples, at most 8 of them, compared with single samples
-_IMAGES = (8, 4)  # batches for the rotation index, more or fewer of them, where there is noise
-_DIRECTIONS = 64  # at most, for the rotation index
-_WIDER = 16  # more directions, at most, in search of the smallest quotient
-_EXACT, _NOISY = (4, 3), (2, 1)  # pairs in search of the largest and of the smallest quotient
-_MIN_DRAWS = 8  # in a pair, where there is noise; fewer are no basis for a test
-_DISTANCES = (1.0, 2.0, 4.0)  # from x0 in units of the radius, where the noise is measured again
-_DIFFERENT = 100  # ratio of noise and of slopes in two coordinates that are in different units
-_NEAR = 0.01  # of |x0|, or of the radius, where samples repeat: a first look
-_RESCALED, _OTHER_UNITS = 4, 50.0  # such looks at most, where the distance was off by more than this factor
-_FAR_DRAWS = 24  # at each point there, on at most four points per distance; at least half as many on a single one
+_BATCHES, _BATCH_SIZE = 8, 8  # batches that are compared with single samples, and their size
+_SKETCH_BATCHES = (8, 4)  # batches of the sketch where there is noise: the first number that is affordable
+_SKETCH_DIRECTIONS = 64  # random directions of the sketch, at most
+_EXTRA_DIRECTIONS = 16  # chosen directions added to the sketch, at most
+_EXACT_PAIRS, _NOISY_PAIRS = (4, 3), (2, 1)  # pairs in search of the largest and the smallest slope
+_MIN_DRAWS = 8  # draws of a pair where there is noise; fewer give no usable test
+_NEAR, _NEAR_NOISY = 0.01, 0.5  # first distance, relative to the radius or |x0|; larger where samples do not repeat
+_RESCALINGS, _RESCALE_FACTOR = 4, 50.0  # corrections of that distance, made if it was off by more than the factor
+_FAR_MULTIPLES = (1.0, 2.0, 4.0)  # distances from x0, in units of the radius, where the noise is measured again
+_FAR_DRAWS = 24  # draws at each point there, on at most four points per distance; a single point may have half
+_UNIT_RATIO = 100  # two coordinates differ in their units if noise and slopes both differ by this factor
 
 
 def calibrate(
@@ -46,27 +44,28 @@ def calibrate(
     confidence: float = 0.95,
     project: Project | None = None,
 ) -> Calibration:
-    r"""Estimate the noise at x0, examine the operator around it, and say what speaks against the theorems.
+    r"""Estimate the noise at x0, examine the operator around it, and report what contradicts the theorems.
 
-    Only samples are used, from streams of their own: a run with the same seed is independent of them. Single samples at
-    x0 give :math:`\sigma` and :math:`\|F(x_0)\|`; pairs of points the constants of cocoercivity, violations of
-    monotonicity and an upper bound on :math:`\mu`; many directions at once the rotation index; samples further out
-    whether the noise grows.
+    Only samples are used, from separate streams: a run with the same seed is independent of them. Single samples at x0
+    give :math:`\sigma` and :math:`\|F(x_0)\|`; pairs of points give the constants of cocoercivity, violations of
+    monotonicity and an upper bound on :math:`\mu`; many directions at once give the rotation index; samples further
+    out show whether the noise grows.
 
-    Constants of the operator are **local**, seen along pairs near x0. The true L can be far larger, so its estimate
-    only ever shrinks a step. Each alarm is meant to be raised without a cause in 2 of 10,000 calibrations. With fewer
-    than 64 samples little more than the sign of F, constants that are far too small, and sums can be seen.
+    Constants of the operator are **local**, measured along pairs near x0. The true L can be far larger, so its estimate
+    only ever shrinks a step. Each kind of alarm has a nominal false-alarm rate of 2 in 10,000 calibrations. With fewer
+    than 64 samples only gross violations are detected: a wrong sign of F, a constant that is far too small, and
+    batches that are sums instead of means.
 
     Parameters
     ----------
     oracle : Oracle, Problem or callable `sample(x, n, rng)` that returns the mean of n samples at x
-    x0 : number, array of shape (d,) or Result, optional; around which point, by default a problem's start
-    samples : int, evaluations at most, at least 16; with few of them some parts are left out, and findings say which
-    seed, rng : int or numpy.random.Generator, where all randomness comes from
+    x0 : number, array of shape (d,) or Result, optional; the point to examine, by default a problem's start
+    samples : int, maximum number of evaluations, at least 16; with few of them some tests are skipped, see the findings
+    seed, rng : int or numpy.random.Generator, the source of all randomness
     radius : float, optional
         A guess of the distance to a root; samples are taken up to four times as far. Estimated if left out.
-    confidence : float, of the intervals, each by itself
-    project : callable, optional; maps points (rows, d) to the nearest ones where the oracle may be sampled, if not all
+    confidence : float, of each interval by itself
+    project : callable, optional; maps points (rows, d) to the nearest ones where the oracle is defined
 
     Examples
     --------
@@ -89,142 +88,161 @@ def calibrate(
 
 
 class _Calibrator:
+    """The course of one calibration: spends the samples of a probe and collects pairs and findings."""
+
     def __init__(self, probe: Probe, radius: float | None, confidence: float) -> None:
-        self.probe, self.radius, self.confidence = probe, radius, confidence
+        self.probe = probe
+        self.radius = radius
+        self.confidence = confidence
         self.pairs: list[Pair] = []
         self.findings: list[Finding] = []
-        self.slope: float | None = None  # |JF|/|F| at x0
+        self.slope: float | None = None  # |F(y) - F(x0)|/|y - x0|, once it is clearly above noise and rounding
 
     def run(self) -> Calibration:
-        """A tenth of the samples at x0, 25 % along directions, 22 % far out, 30 % along a chain, the rest at x0."""
+        """Spend 10 % of the samples at x0, 25 % on a sketch, 22 % far out, 30 % on pairs, the rest at x0."""
         probe = self.probe
         if probe.samples < _SMALL:
-            return self.look()
-        probe.start(max(8, probe.samples // 10))
-        radius = self.find_scale()
-        near = max(radius * (0.1 if probe.replayable else 1.0), sqrt(probe.eps) * probe.norm)
-        seen = self.probe_around(near, probe.samples // 4)
-        growths = self.probe_far(radius, 22 * probe.samples // 100)
-        count = min(_BATCHES, max(2, probe.samples // 36))
-        batches = count * (_BATCH + 1)
-        chain = min(3 * probe.samples // 10, probe.remaining - batches)
-        probe.start(probe.remaining - chain - batches)  # before the chain, whose first direction is that of F(x0)
-        seen = self.follow(near, chain, seen)
-        self.check_oracle(count, _BATCH)
-        probe.start(probe.remaining)
-        return self.conclude(radius, seen, growths)
+            return self.run_small()
+        probe.sample_start(max(8, probe.samples // 10))
+        radius = self.find_radius()
+        distance = max(radius * (0.1 if probe.replayable else 1.0), sqrt(probe.eps) * probe.norm)
+        sketch = self.sketch(distance, probe.samples // 4)
+        noise_far = self.measure_far_noise(radius, 22 * probe.samples // 100)
+        batches = min(_BATCHES, max(2, probe.samples // 36))
+        batch_evals = batches * (_BATCH_SIZE + 1)
+        pair_evals = min(3 * probe.samples // 10, probe.remaining - batch_evals)
+        probe.sample_start(probe.remaining - pair_evals - batch_evals)  # first: the pairs start in the direction of F
+        sketch = self.find_extreme_slopes(distance, pair_evals, sketch)
+        self.compare_batches(batches, _BATCH_SIZE)
+        probe.sample_start(probe.remaining)
+        return self.conclude(radius, sketch, noise_far)
 
-    def look(self) -> Calibration:
-        """With very few samples: the same ones at x0 and at up to three points around it, and one batch."""
-        probe, size = self.probe, _BATCH if self.probe.samples >= 2 * MIN_SAMPLES else _BATCH // 2
-        probe.start(2)
-        count = min(_FEW_DIRECTIONS, probe.dimension)
+    def run_small(self) -> Calibration:
+        """With very few samples: pairs that share their samples at x0, in up to three directions, and one batch."""
+        probe = self.probe
+        batch_size = _BATCH_SIZE if probe.samples >= 2 * MIN_SAMPLES else _BATCH_SIZE // 2
+        probe.sample_start(2)
+        count = min(_SMALL_DIRECTIONS, probe.dimension)
         others = [probe.random_direction() for _ in range(count - 1)]
-        directions = np.linalg.qr(np.stack([self.toward_image(), *others], axis=1))[0].T
-        distance = (_NEAR if probe.replayable else 0.5) * (self.radius or probe.norm or 1.0)
-        self.pairs = probe.fan(directions, distance, (probe.remaining - size) // (count + 1))
+        directions = np.linalg.qr(np.stack([self.direction_of_F(), *others], axis=1))[0].T
+        distance = self.first_distance()
+        self.pairs = probe.pairs(directions, distance, (probe.remaining - batch_size) // (count + 1))
         for pair in self.pairs:
-            self.set_slope(pair)
+            self.update_slope(pair)
         self.findings.append(Finding.of("growth-not-tested"))
-        self.check_oracle(1, size)
-        probe.start(probe.remaining)
+        self.compare_batches(1, batch_size)
+        probe.sample_start(probe.remaining)
         return self.conclude(self.radius or distance, None, [])
 
-    def find_scale(self) -> float:
-        """The radius given, or |F(x0)| over the slope seen near x0; where none is seen |x0|, or 1 at 0."""
+    def first_distance(self) -> float:
+        near = _NEAR if self.probe.replayable else _NEAR_NOISY
+        return near * (self.radius or self.probe.norm or 1.0)
+
+    def find_radius(self) -> float:
+        """The radius given, or |F(x0)| over the slope measured near x0; without a visible slope |x0|, or 1 at 0."""
         probe = self.probe
-        unit = self.radius or probe.norm or 1.0
-        distance = (_NEAR if probe.replayable else 0.5) * unit
+        distance = self.first_distance()
         for attempt in range(1 if probe.samples < 256 else 4):
-            direction = self.toward_image() if attempt % 2 == 0 else probe.random_direction()
-            self.set_slope(self.add_pair(direction, distance, _MIN_DRAWS))
+            direction = self.direction_of_F() if attempt % 2 == 0 else probe.random_direction()
+            self.update_slope(self.add_pair(direction, distance, _MIN_DRAWS))
             if self.slope is not None:
                 break
             distance *= 8
         if self.radius is not None:
             return self.radius
-        here = estimates.residual(probe.at_x0, self.confidence)
-        size = here.value if here.low > 0 else here.high
-        if not (self.slope and size > 0):
-            return unit
-        for _ in range(_RESCALED if probe.replayable else 0):  # x in other units: look as near as the radius says
-            found = max(_NEAR * size / self.slope, sqrt(probe.eps) * probe.norm)
-            if 1 / _OTHER_UNITS <= found / distance <= _OTHER_UNITS or probe.remaining < probe.samples // 2:
+        residual = self.visible_residual()
+        if not (self.slope and residual > 0):
+            return probe.norm or 1.0
+        for _ in range(_RESCALINGS if probe.replayable else 0):  # |x0| may be far from the scale of the problem
+            corrected = max(_NEAR * residual / self.slope, sqrt(probe.eps) * probe.norm)
+            off = corrected / distance
+            if 1 / _RESCALE_FACTOR <= off <= _RESCALE_FACTOR or probe.remaining < probe.samples // 2:
                 break
             self.pairs.pop()
-            distance = found
-            self.set_slope(self.add_pair(self.toward_image(), distance, _MIN_DRAWS))
-        return max(size / self.slope, 0.0 if probe.replayable else distance)  # where noise does not hide the change
+            distance = corrected
+            self.update_slope(self.add_pair(self.direction_of_F(), distance, _MIN_DRAWS))
+        return max(residual / self.slope, 0.0 if probe.replayable else distance)  # noise hides changes nearer by
+
+    def visible_residual(self) -> float:
+        """The estimate of |F(x0)|, or its upper bound where the noise hides it."""
+        residual = estimates.residual(self.probe.start, self.confidence)
+        return residual.value if residual.low > 0 else residual.high
 
     def add_pair(self, direction: Array, distance: float, draws: int) -> Pair:
         self.pairs.append(self.probe.pair(direction, distance, draws))
         return self.pairs[-1]
 
-    def toward_image(self) -> Array:
-        mean = self.probe.at_x0.mean
-        return unit(mean) if mean.any() else self.probe.random_direction()
-
-    def probe_around(self, distance: float, evals: int) -> Directions | None:
-        probe, share = self.probe, min(evals, self.probe.remaining)
-        wanted = min(probe.dimension, _DIRECTIONS)
-        batches = next((b for b in _IMAGES if self.noisy and share >= b * (wanted + 1)), 2)
-        count = min(wanted, share // batches - 1, probe.most // batches)
-        if count < min(2, probe.dimension):
-            return None
-        size = max(1, share // (batches * (count + 1))) if self.noisy else 1
-        return probe.along(probe.random_directions(count), distance, batches, size)
-
-    def follow(self, distance: float, evals: int, seen: Directions | None) -> Directions | None:
-        """A power iteration from F(x0), then the direction along which the operator seems to increase least."""
-        share = evals
-        if seen is not None and seen.exact and not self.noisy:
-            start = self.probe.evals
-            seen = self.widen(seen, distance, evals // 2 // len(seen.batches))
-            share -= self.probe.evals - start
-        steps, lows = _NOISY if self.noisy else _EXACT
-        draws = max(_MIN_DRAWS if self.noisy else 2, share // (2 * (steps + lows)))
-        affordable = share // (2 * draws)
-        steps = min(steps, max(affordable // 2, affordable - lows))
-        first, direction = len(self.pairs), self.toward_image()
-        for k in range(steps):
-            pair = self.add_pair(direction, distance, draws)
-            if k == 0:
-                self.set_slope(pair)
-            if not pair.image.any():
-                break
-            direction = unit(pair.image)
-        self.descend(distance, draws, min(lows, affordable - steps), seen, self.pairs[first:])
-        return seen
-
-    def widen(self, seen: Directions, distance: float, count: int) -> Directions:
-        """More directions on the same samples: what F adds to the span along which it increases least."""
-        for _ in range(min(count, self.probe.dimension - len(seen.directions), _WIDER)):
-            lowest = estimates.lowest_combination(seen.directions, seen.images[0])
-            image = lowest @ seen.images[0]
-            extra = outside(image, seen.directions)
-            if np.linalg.norm(extra) <= 1e-6 * np.linalg.norm(image):
-                extra = outside(self.probe.random_direction(), seen.directions)
-            seen = self.probe.extend(seen, unit(extra)[None], distance)
-        return seen
-
-    def set_slope(self, pair: Pair) -> None:
-        square, error = estimates.mean_and_error(pair.leave_one_out)
+    def update_slope(self, pair: Pair) -> None:
+        square, error = estimates.mean_and_error(pair.products)
         if square > 4 * error and sqrt(square) > 10 * pair.rounding:
             self.slope = sqrt(square)
 
+    def direction_of_F(self) -> Array:
+        mean = self.probe.start.mean
+        return unit(mean) if mean.any() else self.probe.random_direction()
+
     @property
     def noisy(self) -> bool:
-        return any(np.ptp(pair.square) > self.probe.alike * pair.square.max() for pair in self.pairs)
+        """Whether difference quotients vary from draw to draw."""
+        return any(np.ptp(pair.square) > self.probe.tolerance * pair.square.max() for pair in self.pairs)
 
-    def descend(self, distance: float, draws: int, count: int, seen: Directions | None, chain: list[Pair]) -> None:
-        directions, images = [pair.direction for pair in chain], [pair.image for pair in chain]
-        if seen is not None:
-            directions, images = [*directions, *seen.directions], [*images, *seen.images.mean(axis=0)]
+    def sketch(self, distance: float, evals: int) -> Sketch | None:
+        """Difference quotients along random orthonormal directions; None if too few are affordable."""
+        probe = self.probe
+        evals = min(evals, probe.remaining)
+        wanted = min(probe.dimension, _SKETCH_DIRECTIONS)
+        batches = next((b for b in _SKETCH_BATCHES if self.noisy and evals >= b * (wanted + 1)), 2)
+        count = min(wanted, evals // batches - 1, probe.max_draws // batches)
+        if count < min(2, probe.dimension):
+            return None
+        size = max(1, evals // (batches * (count + 1))) if self.noisy else 1
+        return probe.sketch(probe.random_directions(count), distance, batches, size)
+
+    def find_extreme_slopes(self, distance: float, evals: int, sketch: Sketch | None) -> Sketch | None:
+        """Pairs along a power iteration from F(x0), then pairs where F seems to increase least; the wider sketch."""
+        if sketch is not None and sketch.exact and not self.noisy:
+            before = self.probe.evals
+            sketch = self.widen(sketch, distance, evals // 2 // len(sketch.batches))
+            evals -= self.probe.evals - before
+        largest, smallest = _NOISY_PAIRS if self.noisy else _EXACT_PAIRS
+        draws = max(_MIN_DRAWS if self.noisy else 2, evals // (2 * (largest + smallest)))
+        affordable = evals // (2 * draws)
+        largest = min(largest, max(affordable // 2, affordable - smallest))
+        first = len(self.pairs)
+        direction = self.direction_of_F()
+        for k in range(largest):
+            pair = self.add_pair(direction, distance, draws)
+            if k == 0:
+                self.update_slope(pair)
+            if not pair.image.any():
+                break
+            direction = unit(pair.image)
+        self.find_smallest_slope(distance, draws, min(smallest, affordable - largest), sketch, self.pairs[first:])
+        return sketch
+
+    def widen(self, sketch: Sketch, distance: float, count: int) -> Sketch:
+        """The sketch with the images of the directions of least increase added to its span (a Krylov space)."""
+        for _ in range(min(count, self.probe.dimension - len(sketch.directions), _EXTRA_DIRECTIONS)):
+            image = estimates.lowest_combination(sketch.directions, sketch.images[0]) @ sketch.images[0]
+            extra = orthogonal_part(image, sketch.directions)
+            if np.linalg.norm(extra) <= 1e-6 * np.linalg.norm(image):
+                extra = orthogonal_part(self.probe.random_direction(), sketch.directions)
+            sketch = self.probe.extend(sketch, unit(extra)[None], distance)
+        return sketch
+
+    def find_smallest_slope(
+        self, distance: float, draws: int, count: int, sketch: Sketch | None, chain: list[Pair]
+    ) -> None:
+        """Add pairs along the direction of least increase in the span so far, and every other time widen the span."""
+        directions = [pair.direction for pair in chain]
+        images = [pair.image for pair in chain]
+        if sketch is not None:
+            directions += list(sketch.directions)
+            images += list(sketch.images.mean(axis=0))
         for k in range(count if directions else 0):
-            direction = unit(
-                estimates.lowest_combination(np.array(directions), np.array(images)) @ np.array(directions)
-            )
-            if k % 2 == 1:  # widen the span by what the last image adds to it
+            lowest = estimates.lowest_combination(np.array(directions), np.array(images))
+            direction = unit(lowest @ np.array(directions))
+            if k % 2 == 1:
                 extra = images[-1] - (images[-1] @ directions[-1]) * directions[-1]
                 visible = np.linalg.norm(extra) > 1e-6 * np.linalg.norm(images[-1])
                 direction = unit(extra) if visible else self.probe.random_direction()
@@ -232,14 +250,15 @@ class _Calibrator:
             directions.append(pair.direction)
             images.append(pair.image)
 
-    def probe_far(self, radius: float, evals: int) -> list[Growth]:
-        draws = min(evals, self.probe.remaining) // 2 // len(_DISTANCES)
+    def measure_far_noise(self, radius: float, evals: int) -> list[estimates.FarNoise]:
+        """The noise at a few distances from x0, as far out as the oracle can be sampled."""
+        draws = min(evals, self.probe.remaining) // 2 // len(_FAR_MULTIPLES)
         points = min(4, max(1, draws // _FAR_DRAWS))
         if draws < _FAR_DRAWS // 2:
             self.findings.append(Finding.of("growth-not-tested"))
             return []
-        found = []
-        for multiple in _DISTANCES:
+        measured = []
+        for multiple in _FAR_MULTIPLES:
             distance = multiple * radius
             directions = (self.probe.random_direction() for _ in range(points))
             try:
@@ -248,73 +267,79 @@ class _Calibrator:
                 self.findings.append(Finding.of("no-far-samples", distance=distance, error=error.parts[1]))
                 break
             self.pairs += pairs
-            found.append(estimates.growth(pairs, self.probe.at_x0, len(_DISTANCES)))
-        return found
+            measured.append(estimates.far_noise(pairs, self.probe.start, len(_FAR_MULTIPLES)))
+        return measured
 
-    def check_oracle(self, count: int, size: int) -> None:
-        """Compare a few batches with single samples, as far as samples are left for it."""
+    def compare_batches(self, count: int, size: int) -> None:
+        """Compare batches with single samples from the same state of the streams, or with those at x0."""
         probe = self.probe
         if probe.broken_promise:
             self.findings.append(Finding.of("broken-promise"))
-        beside = probe.replayable and probe.remaining >= count * (size + 1)
-        singles, batches = probe.beside_single(count, size) if beside else (None, probe.batches(count, size))
-        self.findings += estimates.batch_findings(probe.at_x0, batches, size, singles)
-        if count * size < _BATCH:
+        if probe.replayable and probe.remaining >= count * (size + 1):
+            singles, batches = probe.single_and_batch_means(count, size)
+        else:
+            singles, batches = None, probe.batch_means(count, size)
+        self.findings += estimates.batch_findings(probe.start, batches, size, singles)
+        if count * size < _BATCH_SIZE:
             self.findings.append(Finding.of("batches-not-tested"))
 
-    def compare_scales(self) -> None:
-        """Notice coordinates of different units, as the columns of a table often have: by noise and by slopes."""
-        which, noise = self.probe.at_x0.scales
-        slopes = np.sqrt(sum(pair.image[which] ** 2 for pair in self.pairs))
-        scales = np.array([noise, slopes])[:, slopes > 0]
-        if scales.shape[1] < 2:
+    def compare_units(self) -> None:
+        """Add a finding if coordinates have different units, judged by both their noise and their slopes."""
+        coordinates, noise = self.probe.start.noisy_coordinates
+        slopes = np.sqrt(sum(pair.image[coordinates] ** 2 for pair in self.pairs))
+        visible = slopes > 0
+        if np.count_nonzero(visible) < 2:
             return
+        coordinates, scales = coordinates[visible], np.array([noise, slopes])[:, visible]
         large, small = scales[0].argmax(), scales[0].argmin()
         factor = (scales[:, large] / scales[:, small]).min()
-        if factor >= _DIFFERENT:
-            values = {"large": which[slopes > 0][large], "small": which[slopes > 0][small]}
-            self.findings.append(Finding.of("scales-differ", factor=factor, **values))
+        if factor >= _UNIT_RATIO:
+            which = {"large": coordinates[large], "small": coordinates[small]}
+            self.findings.append(Finding.of("scales-differ", factor=factor, **which))
 
-    def conclude(self, radius: float, seen: Directions | None, growths: list[Growth]) -> Calibration:
-        probe, quotients = self.probe, estimates.Quotients(self.pairs, seen, self.probe.samples >= _SMALL)
-        residual = estimates.residual(probe.at_x0, self.confidence)
-        against, M = quotients.violations(), quotients.lipschitz()
+    def conclude(self, radius: float, sketch: Sketch | None, noise_far: list[estimates.FarNoise]) -> Calibration:
+        probe = self.probe
+        quotients = estimates.Quotients(self.pairs, sketch, independent=probe.samples >= _SMALL)
+        violations = quotients.violations()
+        local_M = quotients.lipschitz()
         L_mean, not_cocoercive = quotients.cocoercivity(self.confidence, single=False)
         with_intervals = {
-            "sigma": estimates.noise(probe.at_x0, self.confidence),
-            "residual": residual,
+            "sigma": estimates.noise(probe.start, self.confidence),
+            "residual": estimates.residual(probe.start, self.confidence),
             "local_L": quotients.cocoercivity(self.confidence, single=True)[0] if probe.replayable else None,
             "local_L_mean": L_mean,
-            "rotation": None if seen is None else estimates.rotation(seen),
+            "rotation": None if sketch is None else estimates.rotation(sketch),
         }
-        numbers: dict[str, Any] = {name: one and one.value for name, one in with_intervals.items()}
-        numbers |= {f"{name}_interval": one and one[1:] for name, one in with_intervals.items()}
-        size, slope = residual.value if residual.low > 0 else residual.high, self.slope or M
+        numbers: dict[str, Any] = {name: estimate and estimate.value for name, estimate in with_intervals.items()}
+        numbers |= {f"{name}_interval": estimate and estimate[1:] for name, estimate in with_intervals.items()}
+        slope = self.slope or local_M
         if slope is None:
             self.findings.append(Finding.of("no-visible-change"))
-        self.compare_scales()
-        made = Calibration(
+        self.compare_units()
+        almost_sure = 1 - 2 * estimates.FALSE_ALARM
+        calibration = Calibration(
             **numbers,
-            local_M=M,
-            mu_at_most=quotients.smallest_slope(self.confidence),
-            L_at_least=max(quotients.least_L(single) for single in (probe.replayable, False)),
-            M_at_least=max(quotients.least_M(single) for single in (probe.replayable, False)),
-            sigma_at_least=estimates.noise(probe.at_x0, 1 - 2 * estimates.FALSE_ALARM).low,
-            residual_at_least=estimates.residual(probe.at_x0, 1 - 2 * estimates.FALSE_ALARM).low,
+            local_M=local_M,
+            mu_at_most=quotients.mu_at_most(self.confidence),
+            L_at_least=max(quotients.L_at_least(single) for single in (probe.replayable, False)),
+            M_at_least=max(quotients.M_at_least(single) for single in (probe.replayable, False)),
+            sigma_at_least=estimates.noise(probe.start, almost_sure).low,
+            residual_at_least=estimates.residual(probe.start, almost_sure).low,
             pairs=quotients.pairs,
-            violations=len(against),
-            steepest_violation=float(against.min()) if len(against) else None,
-            decreasing=quotients.decreasing(probe.dimension),
+            violations=len(violations),
+            steepest_violation=float(violations.min()) if len(violations) else None,
+            decreasing=quotients.is_decreasing(probe.dimension),
             not_cocoercive=not_cocoercive,
-            sigma_at=tuple((distance, sigma) for distance, sigma, _ in growths),
-            noise_grows=any(grown for *_, grown in growths),
-            D_guess=size / slope if slope else None,
+            sigma_at=tuple((far.distance, far.sigma) for far in noise_far),
+            noise_grows=any(far.is_larger for far in noise_far),
+            D_guess=self.visible_residual() / slope if slope else None,
             radius=radius,
             **{name: getattr(probe, name) for name in ("replayable", "own_randomness", "dimension", "samples", "seed")},
             draws=int(np.max(probe.F.draws)),
             evals=probe.evals,
             confidence=self.confidence,
         )
-        weight = list(Severity).index
-        findings = sorted([*self.findings, *judged(made)], key=lambda one: -weight(one.severity))
-        return replace(made, findings=tuple(findings))
+        most_severe_first = list(reversed(Severity)).index
+        findings = [*self.findings, *judged(calibration)]
+        findings.sort(key=lambda finding: most_severe_first(finding.severity))
+        return replace(calibration, findings=tuple(findings))

@@ -7,235 +7,258 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import fdtri, stdtrit
 
-from dualanchor.advise.probes import AtStart, Directions, Pair
+from dualanchor.advise.probes import Pair, Sketch, StartSamples
 from dualanchor.core.finding import Finding
 from dualanchor.core.types import Array
-from dualanchor.theory.confidence import GroupMoments, group_moments, lower_by_square, upper_by_square
+from dualanchor.theory.confidence import group_moments, lower_by_square, upper_by_square
 
-FALSE_ALARM = 2e-4  # how often, at most, one kind of alarm is raised without a cause; asymptotic
-_SEVERAL = 4  # batches, for a test of their mean and one of their variance beside that of both
-_MATERIAL = 1.15  # a variance that is larger by less than this factor is not called larger
-_ROUGH = 0.4  # a quotient with a larger relative error counts with its lower end only
-_ENOUGH = 16  # draws of a pair, for a confidence bound where there is noise
-_OPEN = 0.2  # a rotation index that is less well known is not reported
-_TURNS = 1e-6  # a smaller index is rounding
-_FEW = 0.1  # of the pairs may contradict the rest
-_SKEW = 1e-3  # a quotient below this part of the Lipschitz constant is called none
+FALSE_ALARM = 2e-4  # nominal rate, asymptotic, at which each kind of alarm is raised without a cause
+_MIN_BATCHES = 4  # batches needed to test their mean and their variance separately
+_MATERIAL_VARIANCE = 1.15  # a variance that is larger by less than this factor does not count as larger
+_MAX_RELATIVE_ERROR = 0.4  # a quotient with a larger relative error counts with its lower end only
+_MIN_DRAWS = 16  # draws of a pair that give a usable confidence bound where there is noise
+_MAX_ROTATION_WIDTH = 0.2  # a rotation index with a wider interval is not reported
+_MIN_ROTATION = 1e-6  # a smaller rotation index is rounding
+_CONTRADICTING = 0.1  # share of the pairs along which a decreasing F may still seem to increase
+_NO_SLOPE = 1e-3  # <F(y) - F(x), y - x> below this part of |F(y) - F(x)| |y - x| counts as 0: F only rotates
 
 
 class Estimate(NamedTuple):
-    """A number with an interval."""
+    """A number with a confidence interval."""
 
     value: float
     low: float
     high: float
 
 
-def quantile(tail: float, freedom: Any) -> Any:
-    """What a Student t variable exceeds with this probability."""
-    return -stdtrit(np.maximum(1.0, freedom), tail)
+def quantile(tail: float, degrees_of_freedom: Any) -> Any:
+    """The value that a Student t variable exceeds with probability `tail`."""
+    return -stdtrit(np.maximum(1.0, degrees_of_freedom), tail)
 
 
 def mean_and_error(values: Array) -> tuple[float, float]:
-    """Mean of independent values and its standard error."""
+    """The mean of independent values and its standard error."""
     n = values.size
     mean = float(np.add.reduce(values)) / n
-    rest = values - mean
-    return mean, sqrt(float(rest @ rest) / (n - 1) / n)
+    centred = values - mean
+    return mean, sqrt(float(centred @ centred) / (n - 1) / n)
 
 
-def noise(at: AtStart, confidence: float) -> Estimate:
-    """Sigma at x0, with an interval from the scatter between blocks of samples."""
-    variance = at.variance
+def noise(start: StartSamples, confidence: float) -> Estimate:
+    """Sigma at x0, with an interval from the scatter of the variances of blocks of samples."""
+    variance = start.variance
     if variance <= 0:
         return Estimate(0.0, 0.0, 0.0)
-    weights, values = np.array([(n - 1, value) for n, value in at.blocks]).T
+    weights, values = np.array([(n - 1, value) for n, value in start.blocks]).T
     count = len(values)
     if count < 2:
         return Estimate(sqrt(variance), 0.0, inf)
     scatter = np.square(weights * (values - variance)).sum() * count / (count - 1) / weights.sum() ** 2
-    scatter = max(scatter, 2 * variance**2 / weights.sum() / at.dimension)  # no less than for Gaussian noise
+    scatter = max(scatter, 2 * variance**2 / weights.sum() / start.dimension)  # at least that of Gaussian noise
     factor = exp(0.5 * min(50.0, quantile((1 - confidence) / 2, count - 1) * sqrt(scatter) / variance))
     return Estimate(sqrt(variance), sqrt(variance) / factor, sqrt(variance) * factor)
 
 
-def residual(at: AtStart, confidence: float) -> Estimate:
+def residual(start: StartSamples, confidence: float) -> Estimate:
     """The norm of F(x0) without the upward bias of the norm of a mean; 0 where noise hides it."""
-    square = float(at.mean @ at.mean) - at.variance / at.count
-    moments, tail = group_moments(at.group_means), (1 - confidence) / 2
+    square = float(start.mean @ start.mean) - start.variance / start.count
+    moments, tail = group_moments(start.group_means), (1 - confidence) / 2
     low, high = float(lower_by_square(moments, tail)), float(upper_by_square(moments, tail))
     return Estimate(min(max(sqrt(max(0.0, square)), low), high), low, high)
 
 
-def _squares(moments: GroupMoments) -> float:
-    """The trace of Σ² of the group means, without what the sampling error of S adds to tr S²."""
-    biased, freedom = float(moments.squares), moments.groups - 1
-    return max(biased - float(moments.trace) ** 2 / freedom, 0.1 * biased / freedom)
+def batch_findings(start: StartSamples, batches: Array, size: int, singles: Array | None = None) -> list[Finding]:
+    """Compare means of `size` samples, (count, d), with single samples at x0; findings if they do not fit.
 
-
-def batch_findings(at: AtStart, batches: Array, size: int, singles: Array | None = None) -> list[Finding]:
-    """What is wrong with means of `size` samples, compared with single samples at the same point.
-
-    `singles` are samples from the states of the generators that the batches were drawn from, if that is possible: a
-    sampler that ignores n gives the same values again.
+    `singles` (count, d), if the oracle can repeat samples, are drawn from the states of the streams that the batches
+    were drawn from: a sampler that ignores n gives the same values again.
     """
-    count, n, floor = len(batches), at.count, at.floor
+    count, n, rounding = len(batches), start.count, start.rounding_variance
     mean = batches.mean(axis=0)
-    spread = float(np.square(batches - mean).sum()) / max(1, count - 1)
-    spread = spread if spread > floor else 0.0
-    difference, norm = mean - at.mean, float(at.mean @ at.mean)
-    apart, factor = float(difference @ difference), float(mean @ at.mean) / norm if norm > 0 else 0.0
+    within = float(np.square(batches - mean).sum())
+    variance = within / max(1, count - 1)
+    variance = variance if variance > rounding else 0.0
+    norm_squared = float(start.mean @ start.mean)
+    distance_squared = float((mean - start.mean) @ (mean - start.mean))
+    factor = float(mean @ start.mean) / norm_squared if norm_squared > 0 else 0.0
     biased = Finding.of("biased-batches", size=size, factor=factor)
-    if at.variance == 0 and spread == 0:
-        return [biased] if apart > max(4 * floor, 1e-12 * norm) else []
-    if singles is not None and _recurs(at, singles, batches, size):
+    if start.variance == 0 and variance == 0:
+        return [biased] if distance_squared > max(4 * rounding, 1e-12 * norm_squared) else []
+    if singles is not None and _ignores_size(start, singles, batches, size):
         return [Finding.of("batch-variance", size=size, ratio=float(size))]
-    moments = group_moments(at.group_means)
-    # The effective dimension, too small where groups are few.
-    d = float(np.clip(moments.trace**2 / moments.squares, 1, at.dimension)) if moments.squares > 0 else 1.0
-    found, ratio = [], size * spread / at.variance if at.variance > 0 else inf
-    if count >= _SEVERAL and apart > (spread / count + at.variance / n + floor) * fdtri(
-        d, (count - 1) * d, 1 - FALSE_ALARM / 4
-    ):
-        found.append(biased)
-    if at.variance == 0:
-        return found
-    blocks = np.array(at.blocks)
-    scatter = float(np.var(blocks[:, 1]) * blocks[:, 0].mean()) / at.variance**2  # of one sample: 2/d if Gaussian
-    scatter = max(scatter, 2 / at.dimension)
+    moments = group_moments(start.group_means)
+    # The effective dimension of the noise; too small where groups are few, which is on the safe side.
+    d = float(np.clip(moments.trace**2 / moments.squares, 1, start.dimension)) if moments.squares > 0 else 1.0
+    findings = []
+    if count >= _MIN_BATCHES:
+        allowed = (variance / count + start.variance / n + rounding) * fdtri(d, (count - 1) * d, 1 - FALSE_ALARM / 4)
+        if distance_squared > allowed:
+            findings.append(biased)
+    if start.variance == 0:
+        return findings
+    ratio = size * variance / start.variance
+    blocks = np.array(start.blocks)
+    scatter = float(np.var(blocks[:, 1]) * blocks[:, 0].mean()) / start.variance**2  # of one sample: 2/d if Gaussian
+    scatter = max(scatter, 2 / start.dimension)
     # Satterthwaite: a chi-square variable with f degrees of freedom has the squared relative error 2/f.
-    top, bottom = (2 / error for error in (2 / ((count - 1) * d + 1e-9) + scatter / (count * size), scatter / n))
-    bottom = min(bottom, (n - 1) * d)
-    most = float(fdtri(top, bottom, 1 - FALSE_ALARM / 8))  # less than independent samples give does no harm
-    # Bias and variance together, which few batches show: their squared distances from the mean of single samples.
-    both = float(np.square(batches - at.mean).sum()) / (count * at.variance * (1 / size + 1 / n) + count * floor)
-    together = both > fdtri(2 / (2 / (count * d) + scatter / (count * size)), bottom, 1 - FALSE_ALARM / 4)
-    if count >= _SEVERAL and ratio > most:
-        found.append(Finding.of("batch-variance", size=size, ratio=ratio))
-    elif together and not found:
-        pull = count * apart > float(np.square(batches - mean).sum())
-        found.append(biased if pull else Finding.of("batch-variance", size=size, ratio=ratio))
-    return found
+    freedom_batches = 2 / (2 / ((count - 1) * d + 1e-9) + scatter / (count * size))
+    freedom_singles = min(2 / (scatter / n), (n - 1) * d)
+    largest_ratio = float(fdtri(freedom_batches, freedom_singles, 1 - FALSE_ALARM / 8))
+    # Bias and variance together, which even few batches show: squared distances from the mean of the single samples.
+    expected = count * start.variance * (1 / size + 1 / n) + count * rounding
+    both = float(np.square(batches - start.mean).sum()) / expected
+    freedom_both = 2 / (2 / (count * d) + scatter / (count * size))
+    if count >= _MIN_BATCHES and ratio > largest_ratio:  # a smaller variance than that of a mean does no harm
+        findings.append(Finding.of("batch-variance", size=size, ratio=ratio))
+    elif not findings and both > fdtri(freedom_both, freedom_singles, 1 - FALSE_ALARM / 4):
+        mostly_bias = count * distance_squared > within
+        findings.append(biased if mostly_bias else Finding.of("batch-variance", size=size, ratio=ratio))
+    return findings
 
 
-def _recurs(at: AtStart, singles: Array, batches: Array, size: int) -> bool:
-    """Whether means are the single samples themselves, which independent samples would all have to be equal for."""
-    if at.variance == 0 or not np.array_equal(singles, batches):
+def _ignores_size(start: StartSamples, singles: Array, batches: Array, size: int) -> bool:
+    """Whether batches equal the single samples drawn from the same state, beyond what recurring values explain."""
+    if start.variance == 0 or not np.array_equal(singles, batches):
         return False
-    seen = np.array([*at.first, *singles])
-    equal = (seen[:, None] == singles[None]).all(axis=2).sum(axis=0)
-    often = np.minimum(1.0, (equal + 3) / (len(seen) + 3))  # how often, at most, a sample has this value
-    return bool(np.prod(often) ** (size - 1) < FALSE_ALARM / 4)
+    samples = np.array([*start.stored, *singles])
+    equal = (samples[:, None] == singles[None]).all(axis=2).sum(axis=0)
+    frequency = np.minimum(1.0, (equal + 3) / (len(samples) + 3))  # upper estimate of how often each value occurs
+    return bool(np.prod(frequency) ** (size - 1) < FALSE_ALARM / 4)
 
 
 class Quotients:
-    """The difference quotients of all pairs, one pair after another; at the end those of all pairs as if of one."""
+    """The difference quotients of all pairs, concatenated; at the end those of all pairs again, as one pair.
 
-    def __init__(self, pairs: Sequence[Pair], seen: Directions | None, independent: bool = True) -> None:
-        self.independent = independent  # no sample is in two pairs
-        inner, square, products = ([getattr(pair, name) for pair in pairs] for name in Pair._fields[2:5])
-        rounding, self.steepest_rise = [pair.rounding for pair in pairs], -inf
-        if seen is not None and seen.exact:  # both batches agree along each direction: pairs of two draws
-            mixed = seen.images[0][: seen.random] @ seen.directions[: seen.random].T
-            self.steepest_rise = float(np.linalg.eigvalsh(mixed + mixed.T)[-1] / 2) if seen.random else -inf
-            inner += list(np.einsum("bpd,pd->pb", seen.images, seen.directions))
-            square += list(np.einsum("bpd,bpd->pb", *[seen.images] * 2))
-            products += list(np.repeat(np.einsum("pd,pd->p", *seen.images[:2])[:, None], len(seen.images), axis=1))
-            rounding += [max(rounding)] * len(seen.directions)
+    `inner`, `square` and `products` are as in `Pair`; arrays of results have one entry per pair and a last one for all.
+    """
+
+    def __init__(self, pairs: Sequence[Pair], sketch: Sketch | None, independent: bool = True) -> None:
+        self.independent = independent  # whether no sample is in two pairs
+        self.steepest_rise = -inf  # largest eigenvalue of the symmetric part of the sketch
+        inner = [pair.inner for pair in pairs]
+        square = [pair.square for pair in pairs]
+        products = [pair.products for pair in pairs]
+        rounding = [pair.rounding for pair in pairs]
+        if sketch is not None and sketch.exact:  # each direction is a pair with one draw per batch
+            images, random = sketch.images, sketch.random
+            if random:
+                mixed = images[0][:random] @ sketch.directions[:random].T
+                self.steepest_rise = float(np.linalg.eigvalsh(mixed + mixed.T)[-1] / 2)
+            inner += list(np.einsum("bpd,pd->pb", images, sketch.directions))
+            square += list(np.einsum("bpd,bpd->pb", images, images))
+            products += list(np.repeat(np.einsum("pd,pd->p", *images[:2])[:, None], len(images), axis=1))
+            rounding += [max(rounding)] * len(sketch.directions)
         counts = [values.size for values in inner]
-        self.pairs, self.counts = len(counts), np.array([*counts, sum(counts)])
+        self.pairs = len(counts)
+        self.counts = np.array([*counts, sum(counts)])
         self.rounding = np.array([*rounding, max(rounding)])
-        self.inner, self.square, self.products = (np.concatenate(both * 2) for both in (inner, square, products))
+        self.inner, self.square, self.products = (np.concatenate(values * 2) for values in (inner, square, products))
 
-    def means(self, values: Array) -> tuple[Array, Array]:
+    def _means(self, values: Array) -> tuple[Array, Array]:
+        """Mean and standard error of the values of each pair."""
         starts = np.cumsum(self.counts) - self.counts
         mean = np.add.reduceat(values, starts) / self.counts
-        rest = values - np.repeat(mean, self.counts)
-        return mean, np.sqrt(np.add.reduceat(rest * rest, starts) / (self.counts - 1) / self.counts)
+        centred = values - np.repeat(mean, self.counts)
+        return mean, np.sqrt(np.add.reduceat(centred * centred, starts) / (self.counts - 1) / self.counts)
 
-    def reach(self, tail: float) -> Array:
-        """How far the mean of `inner` may lie above the one seen, for all pairs together, without rounding."""
-        mean, error = self.means(self.inner)
+    def _inner_margin(self, tail: float) -> Array:
+        """How far the expectation of `inner` may lie above its mean, for all pairs together; rounding not included."""
+        mean, error = self._means(self.inner)
         n, t = self.counts, quantile(tail / max(1, self.pairs), self.counts - 1)
-        with np.errstate(all="ignore"):  # where there is no skewness to speak of
-            skew, _ = self.means(((self.inner - np.repeat(mean, n)) / np.repeat(error * np.sqrt(n), n)) ** 3)
+        with np.errstate(all="ignore"):  # where the skewness vanishes
+            skew, _ = self._means(((self.inner - np.repeat(mean, n)) / np.repeat(error * np.sqrt(n), n)) ** 3)
             # Hall's transformation: means of samples from a law with a long right tail are mostly too small.
-            longer = 3 * np.sqrt(n) / skew * (1 - np.cbrt(1 - skew * (t / np.sqrt(n) + skew / (6 * n))))
-        return error * np.where(skew > 1e-3, np.fmax(t, longer), t)
+            corrected = 3 * np.sqrt(n) / skew * (1 - np.cbrt(1 - skew * (t / np.sqrt(n) + skew / (6 * n))))
+        return error * np.where(skew > 1e-3, np.fmax(t, corrected), t)
 
-    def slopes(self, tail: float) -> Array:
-        """Upper confidence bounds of the slopes of F along the pairs."""
-        return (self.means(self.inner)[0] + self.reach(tail) + self.rounding)[:-1]
+    def _inner_at_most(self, tail: float) -> Array:
+        """Upper confidence bounds on <F(y) - F(x0), y - x0>/|y - x0|²."""
+        return np.asarray(self._means(self.inner)[0] + self._inner_margin(tail) + self.rounding)
 
-    def violations(self, level: float = FALSE_ALARM) -> Array:
-        return self.means(self.inner)[0][:-1][self.slopes(level) < 0]
+    def violations(self) -> Array:
+        """The slopes of the pairs along which F decreases beyond doubt."""
+        return self._means(self.inner)[0][:-1][self._inner_at_most(FALSE_ALARM)[:-1] < 0]
 
-    def least_L(self, single: bool, level: float = FALSE_ALARM) -> float:
-        """A lower bound on L, and on the Lipschitz constant along the pairs, which is at most L."""
-        lowest = self._least_squares(single, level / 2)
-        largest = self.means(self.inner)[0] + self.reach(level / 2) + self.rounding
-        with np.errstate(all="ignore"):  # infinite rounding, no pull
-            return float(np.where(largest > 0, np.fmax(np.sqrt(lowest), lowest / largest), 0.0)[:-1].max())
+    def L_at_least(self, single: bool) -> float:
+        """A lower bound on L; it includes the Lipschitz constant along the pairs, which is at most L."""
+        square = self._square_at_least(single, FALSE_ALARM / 2)
+        inner = self._inner_at_most(FALSE_ALARM / 2)
+        with np.errstate(all="ignore"):  # infinite rounding, or a slope of 0
+            return float(np.where(inner > 0, np.fmax(np.sqrt(square), square / inner), 0.0)[:-1].max())
 
-    def least_M(self, single: bool, level: float = FALSE_ALARM) -> float:
+    def M_at_least(self, single: bool) -> float:
         """A lower bound on the Lipschitz constant, in mean square of single samples or of the mean operator."""
-        return float(np.sqrt(self._least_squares(single, level))[:-1].max())
+        return float(np.sqrt(self._square_at_least(single, FALSE_ALARM))[:-1].max())
 
-    def _least_squares(self, single: bool, level: float) -> Array:
-        squares, factor = (self.square, 1.0) if single else (self.products, 2.0)
-        square, error = self.means(squares)
+    def _squares(self, single: bool) -> tuple[Array, float]:
+        """Values with mean E|δ|², or |E δ|² for the mean operator, and the factor on their standard error.
+
+        `products` multiply each draw with the mean of the others: their mean has twice the error of independent values.
+        """
+        return (self.square, 1.0) if single else (self.products, 2.0)
+
+    def _square_at_least(self, single: bool, level: float) -> Array:
+        squares, factor = self._squares(single)
+        square, error = self._means(squares)
         rounding = np.where(np.isfinite(self.rounding), self.rounding, 0.0)
         lowest = square - factor * quantile(level / self.pairs, self.counts - 1) * error
         return np.where(square > (10 * rounding) ** 2, np.maximum(0.0, lowest), 0.0)
 
-    def decreasing(self, dimension: int, level: float = FALSE_ALARM) -> bool:
+    def is_decreasing(self, dimension: int) -> bool:
         """Whether F decreases beyond doubt along most pairs, and is not seen to increase elsewhere."""
-        inner, reach = self.means(self.inner)[0][:-1], (self.reach(level) + self.rounding)[:-1]
-        down, up = np.count_nonzero(inner < -reach), np.count_nonzero(inner > reach)
-        rises = up > _FEW * down or self.steepest_rise > -_SKEW * inner.min()
+        inner = self._means(self.inner)[0][:-1]
+        margin = (self._inner_margin(FALSE_ALARM) + self.rounding)[:-1]
+        down, up = np.count_nonzero(inner < -margin), np.count_nonzero(inner > margin)
+        rises = up > _CONTRADICTING * down or self.steepest_rise > -_NO_SLOPE * inner.min()
         return bool(down >= max(min(dimension, 3), self.pairs / 2) and not rises)
 
-    def smallest_slope(self, confidence: float) -> float:
+    def mu_at_most(self, confidence: float) -> float:
         """An upper confidence bound on mu, from pairs with enough draws and from all together; infinite if none."""
-        mean, error = self.means(self.inner)
-        enough = (self.counts >= _ENOUGH) | (error <= 1e-6 * np.abs(mean))
-        enough[-1] &= self.independent
-        bounds = mean + self.reach((1 - confidence) / 2) + self.rounding  # half, for laws with a long right tail
-        return float(bounds[enough].min(initial=inf))
+        mean, error = self._means(self.inner)
+        usable = (self.counts >= _MIN_DRAWS) | (error <= 1e-6 * np.abs(mean))
+        usable[-1] &= self.independent
+        return float(self._inner_at_most((1 - confidence) / 2)[usable].min(initial=inf))
 
     def lipschitz(self) -> float | None:
-        square, error = self.means(self.products)
+        """The largest Lipschitz quotient of the mean operator seen; None if noise hides all of them."""
+        square, error = self._means(self.products)
         visible = square[(square > 5.0 * error) & (square > 0)]
         return sqrt(visible.max()) if visible.size else None
 
     def cocoercivity(self, confidence: float, single: bool) -> tuple[Estimate | None, int]:
-        """The largest L seen, of single samples or of the mean operator, and along how many pairs there is none."""
-        # Products of each draw with the mean of the others: their mean has twice the error of independent values.
-        squares, factor = (self.square, 1.0) if single else (self.products, 2.0)
-        (square, error), (inner, inner_error) = self.means(squares), self.means(self.inner)
-        visible, largest = (square > 2.5 * factor * error) & (square > 0), inner + 3 * inner_error + self.rounding
-        with np.errstate(all="ignore"):  # quotients that are not chosen below
-            lowest = np.maximum(0.0, square - 2 * factor * error) / largest
-            value, each = square / inner, np.repeat(inner, self.counts)
-            _, spread = self.means((factor * squares - np.repeat(value, self.counts) * self.inner) / each)
-            reach = quantile((1 - confidence) / 2, self.counts - 1) * spread
-            skew = (largest > 0) & (largest <= _SKEW * np.sqrt(square))
-            clear = (inner > 3 * inner_error + self.rounding) & (spread <= _ROUGH * value)
-        ends = np.select(
-            [largest <= 0, skew, clear],  # not even monotone; no pull; well resolved
+        """The largest L seen, of single samples or of the mean operator, and along how many pairs F only rotates."""
+        squares, factor = self._squares(single)
+        square, error = self._means(squares)
+        inner, inner_error = self._means(self.inner)
+        visible = (square > 2.5 * factor * error) & (square > 0)
+        largest_inner = inner + 3 * inner_error + self.rounding
+        with np.errstate(all="ignore"):  # quotients that are not selected below
+            lowest = np.maximum(0.0, square - 2 * factor * error) / largest_inner
+            value = square / inner
+            residuals = factor * squares - np.repeat(value, self.counts) * self.inner
+            _, value_error = self._means(residuals / np.repeat(inner, self.counts))
+            margin = quantile((1 - confidence) / 2, self.counts - 1) * value_error
+            rotates = (largest_inner > 0) & (largest_inner <= _NO_SLOPE * np.sqrt(square))
+            resolved = (inner > 3 * inner_error + self.rounding) & (value_error <= _MAX_RELATIVE_ERROR * value)
+        infinite = np.full_like(inner, inf)
+        intervals = np.select(
+            [largest_inner <= 0, rotates, resolved],  # the first: not even monotone
             [
-                np.full((3, len(inner)), inf),
-                np.array([np.full_like(inner, inf), lowest, np.full_like(inner, inf)]),
-                np.array([value, np.maximum(0.0, value - reach), value + reach]),
+                np.array([infinite, infinite, infinite]),
+                np.array([infinite, lowest, infinite]),
+                np.array([value, np.maximum(0.0, value - margin), value + margin]),
             ],
-            np.array([lowest, lowest, np.full_like(inner, inf)]),
+            np.array([lowest, lowest, infinite]),
         )
-        found = max((Estimate(*one) for one in ends.T[visible].tolist()), default=None)
-        return found, int(np.count_nonzero((visible & skew)[:-1]))
+        largest = max((Estimate(*interval) for interval in intervals.T[visible].tolist()), default=None)
+        return largest, int(np.count_nonzero((visible & rotates)[:-1]))
 
 
 def lowest_combination(directions: Array, images: Array) -> Array:
-    """The combination of directions, with a norm of 1, along which F increases least, judged from noisy images."""
+    """Coefficients of the unit vector in the span of directions (p, d) along which F increases least.
+
+    That is the lowest eigenvector of the symmetric part of the Jacobian in the span, from noisy images (p, d).
+    """
     products = directions @ directions.T
     sizes, vectors = np.linalg.eigh(products)
     large = sizes > 1e-6 * sizes[-1]
@@ -245,66 +268,74 @@ def lowest_combination(directions: Array, images: Array) -> Array:
     return np.asarray(basis @ lowest)
 
 
-def rotation(seen: Directions) -> Estimate | None:
-    """The rotation index of the Jacobian from random orthonormal directions; None where noise leaves it open.
+def rotation(sketch: Sketch) -> Estimate | None:
+    """The rotation index of the Jacobian from random orthonormal directions v; None where noise leaves it open.
 
     |A|² = d E(v_i'Av_i)² + d(d-1) E(v_i'Av_j)², with products of two independent batches in place of squares.
     """
-    p, d = seen.random, seen.directions.shape[1]
+    p, d = sketch.random, sketch.directions.shape[1]
     if d == 1:
         return Estimate(0.0, 0.0, 0.0)
-    if p < 2 or not (seen.exact or len(seen.images) > 2):
+    if p < 2 or not (sketch.exact or len(sketch.images) > 2):
         return None
-    V, above = seen.directions[:p], np.triu_indices(p, 1)
-    mixed = V @ seen.images[:, :p].swapaxes(1, 2)
-    unseen = max(0.0, 1 - (p / d) ** 2)  # all d directions leave nothing to chance
-    c = 2.0 if seen.exact else float(quantile(0.0125, len(mixed) - 1))
+    mixed = sketch.directions[:p] @ sketch.images[:, :p].swapaxes(1, 2)  # v_i'Jv_j of each batch
+    above_diagonal = np.triu_indices(p, 1)
+    unseen = max(0.0, 1 - (p / d) ** 2)  # 0 if all d directions were used: then nothing is left to chance
+    c = 2.0 if sketch.exact else float(quantile(0.0125, len(mixed) - 1))
 
-    def part(sign: int) -> Estimate:
+    def squared_norm(sign: int) -> Estimate:
+        """|J + J'|² for sign 1, |J - J'|² for sign -1."""
         a = mixed + sign * mixed.swapaxes(1, 2)
-        off = a[:, above[0], above[1]]
+        off_diagonal = a[:, above_diagonal[0], above_diagonal[1]]
         diagonal = np.diagonal(a, axis1=1, axis2=2) if sign > 0 else np.zeros((len(a), 1))
-        size, error = _square(np.sqrt(d * (d - 1) / len(above[0])) * off, sqrt(d / p) * diagonal, unseen)
+        scaled = np.sqrt(d * (d - 1) / off_diagonal.shape[1]) * off_diagonal, sqrt(d / p) * diagonal
+        square, error = _squared_mean(*scaled, unseen)
         least = 0.0
         if sign > 0:  # the trace is seen far better, and tr(S)²/d is never more than |S|²
-            traces, own = diagonal.mean(axis=1), diagonal.mean(axis=0)
-            mean, mean_error = mean_and_error(own) if seen.exact else mean_and_error(traces)
-            beyond = 0.0 if seen.exact else mean_and_error(own)[1] * sqrt(unseen)
-            least = d * max(0.0, abs(mean) - c * hypot(mean_error, beyond)) ** 2
-        # A negative value is noise: it must not make the upper end small.
-        return Estimate(max(least, size), max(least, size - c * error), max(least, size, 0.0) + c * error)
+            by_batch, by_direction = diagonal.mean(axis=1), diagonal.mean(axis=0)
+            mean, mean_error = mean_and_error(by_direction if sketch.exact else by_batch)
+            sampling_error = 0.0 if sketch.exact else mean_and_error(by_direction)[1] * sqrt(unseen)
+            least = d * max(0.0, abs(mean) - c * hypot(mean_error, sampling_error)) ** 2
+        # A negative square is noise: it must not make the upper end small.
+        return Estimate(max(least, square), max(least, square - c * error), max(least, square, 0.0) + c * error)
 
-    turn, pull = np.sqrt(part(-1)), np.sqrt(part(1))[[0, 2, 1]]  # the lower end: little turn and much pull
+    skew, symmetric = np.sqrt(squared_norm(-1)), np.sqrt(squared_norm(1))[[0, 2, 1]]  # low skew with high symmetric
     with np.errstate(invalid="ignore"):  # nan where neither is seen
-        index, low, high = (turn / (turn + pull)).tolist()
-    if not high - low <= _OPEN:
+        index, low, high = (skew / (skew + symmetric)).tolist()
+    if not high - low <= _MAX_ROTATION_WIDTH:
         return None
-    return Estimate(*(value if value > _TURNS else 0.0 for value in (index, low, high)))
+    return Estimate(*(value if value > _MIN_ROTATION else 0.0 for value in (index, low, high)))
 
 
-def _square(off: Array, diagonal: Array, unseen: float) -> tuple[float, float]:
-    """The sum of squares of a mean, without its noise, and the standard error; one row per batch."""
-    rows = np.concatenate([off, diagonal], axis=1)
+def _squared_mean(off_diagonal: Array, diagonal: Array, unseen: float) -> tuple[float, float]:
+    """The squared norm of the mean over batches (rows), without the share of the noise, and its standard error."""
+    rows = np.concatenate([off_diagonal, diagonal], axis=1)
     b, total = len(rows), rows.sum(axis=0)
     squares = np.einsum("ij,ij->i", rows, rows)
-    size = float(total @ total - squares.sum()) / (b * (b - 1))
-    chance = (
-        2
-        * unseen
-        * sum(float(np.square(np.square(part.mean(axis=0)).sum())) / part.shape[1] for part in (off, diagonal))
-    )
+    square = float(total @ total - squares.sum()) / (b * (b - 1))
+    parts = ((part, np.square(part.mean(axis=0)).sum()) for part in (off_diagonal, diagonal))
+    sampling_variance = 2 * unseen * sum(float(np.square(size)) / part.shape[1] for part, size in parts)
     if b == 2:
-        return size, sqrt(chance)
-    rest = total - rows  # the jackknife: each batch left out in turn
-    without = (np.einsum("ij,ij->i", rest, rest) - (squares.sum() - squares)) / ((b - 1) * (b - 2))
-    return size, sqrt((b - 1) / b * float(np.square(without - without.mean()).sum()) + chance)
+        return square, sqrt(sampling_variance)
+    others = total - rows  # the jackknife: each batch left out in turn
+    without = (np.einsum("ij,ij->i", others, others) - (squares.sum() - squares)) / ((b - 1) * (b - 2))
+    return square, sqrt((b - 1) / b * float(np.square(without - without.mean()).sum()) + sampling_variance)
 
 
-def growth(pairs: Sequence[Pair], at: AtStart, tests: int) -> tuple[float, float, bool]:
-    """A distance from x0, sigma there, and whether it is larger than at x0 beyond doubt; one of several tests."""
-    values = np.concatenate([pair.growth for pair in pairs])
-    change, error = mean_and_error(values)
-    clear = change > quantile(FALSE_ALARM / tests, values.size - 1) * error
-    material = change > (_MATERIAL - 1) * at.variance + max(pair.rounding * pair.distance for pair in pairs) ** 2
-    here = float(np.mean([pair.variance for pair in pairs]))
-    return float(np.mean([pair.distance for pair in pairs])), sqrt(here), bool(clear and material)
+class FarNoise(NamedTuple):
+    """The noise at a distance from x0, and whether it is larger there beyond doubt and by a material factor."""
+
+    distance: float
+    sigma: float
+    is_larger: bool
+
+
+def far_noise(pairs: Sequence[Pair], start: StartSamples, tests: int) -> FarNoise:
+    """The noise at the far ends of pairs of about the same distance; one of several `tests`."""
+    excess = np.concatenate([pair.excess for pair in pairs])
+    mean, error = mean_and_error(excess)
+    clear = mean > quantile(FALSE_ALARM / tests, excess.size - 1) * error
+    rounding = max(pair.rounding * pair.distance for pair in pairs) ** 2
+    material = mean > (_MATERIAL_VARIANCE - 1) * start.variance + rounding
+    variance = float(np.mean([pair.variance for pair in pairs]))
+    return FarNoise(float(np.mean([pair.distance for pair in pairs])), sqrt(variance), bool(clear and material))
