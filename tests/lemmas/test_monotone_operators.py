@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dualanchor.theory import bounds, monotone
-from dualanchor.theory.schedules.monotone import Known, regularised_for_accuracy
+from dualanchor.theory.schedules.monotone import MonotoneSetting, regularised_for_accuracy
 from dualanchor.theory.weights import damping
 
 ABOVE = pytest.raises(AssertionError, match="above")
@@ -556,4 +556,4 @@ def test_the_sum_of_the_roots() -> None:
 def test_samples_of_the_plan_are_within_the_stated_number(sigma: float) -> None:
     for eps in (0.5, 0.1, 0.01):
         stated = 40 * (1 + eps**2) / eps**2 + 3.6 * (np.log(1 / eps) + 2.9) ** 2 * (sigma / eps) ** 2
-        assert regularised_for_accuracy(eps, Known(M, 1.0, sigma)).run.samples <= stated
+        assert regularised_for_accuracy(eps, MonotoneSetting(M, 1.0, sigma)).run.samples <= stated

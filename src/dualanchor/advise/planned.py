@@ -1,4 +1,4 @@
-"""A plan: rounds, batches, samples, the bound that they earn and the theorem behind it."""
+"""`Plan`: rounds, batches, samples, the bound that they give and the theorem behind it."""
 
 import importlib
 from collections.abc import Iterator, Sequence
@@ -23,13 +23,13 @@ from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM
 from dualanchor.methods.sgda import SGDA
 from dualanchor.methods.tapered_dual_ohm import TaperedDualOHM
 from dualanchor.theory.bounds import A1, A2, COCOERCIVE, STRONG
-from dualanchor.theory.complexity import MONOTONE_TABLE, TABLE, Known
+from dualanchor.theory.complexity import MONOTONE_TABLE, TABLE, Complexity
 from dualanchor.theory.monotone import A3, AFFINE, LIPSCHITZ, MONOTONE
 from dualanchor.theory.schedules import Run
 
 THEOREMS = {
-    one.id: one
-    for one in (
+    theorem.id: theorem
+    for theorem in (
         Theorem("start", "the start itself: |F(x0)| <= 2D/step_size", (COCOERCIVE,)),
         Theorem("proposition-3.3", "Proposition 3.3 (no noise)", (COCOERCIVE,)),
         Theorem("theorem-4.1", "Theorem 4.1 (constant batches)", (A1, A2)),
@@ -59,21 +59,21 @@ THEOREMS = {
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """What a run will do and what it is then known to reach.
+    """What a run will do and the residual that it is proved to reach.
 
     Attributes
     ----------
     theorem : Theorem, the result behind the bound, with its assumptions
-    horizon, stop : int, N, and the step after which to stop, at most N - 1: that of the last round
-    stages : tuple of Run, one run, or several started one after another
-    rounds, samples : int, oracle rounds, one after another, and samples in all
-    bound : float, root mean square of the residual at the end, at most
+    horizon, stop : int, N, and the number of steps after which to stop, at most N - 1
+    stages : tuple of Run, a single run, or several that follow each other
+    rounds, samples : int, number of consecutive oracle rounds, and samples in total
+    bound : float, upper bound on the root mean square residual at the end
     exact : bool, whether `samples` is the exact number and the optimum in whole numbers; otherwise a close upper bound
-    seconds : float or None, predicted time, where latency and cost of a sample were given
-    rejected : tuple of (Theorem, int), other results that apply, and how many samples they would need
+    seconds : float or None, predicted time, if latency and cost of a sample were given
+    rejected : tuple of (Theorem, int), other results that apply, and the samples that they would need
     findings : tuple of Finding, what else was done, such as longer steps for larger batches
     step_size, eps, budget, inputs : alpha, the target, and the arguments of `plan`
-    made : Method or None, the method, where it does not follow from the stages
+    made : Method or None, the method, if it does not follow from theorem and stages
 
     Examples
     --------
@@ -100,15 +100,22 @@ class Plan:
 
     @classmethod
     def of(cls, theorem: Theorem, step_size: float, runs: Sequence[Run], inputs: dict[str, Any], **more: Any) -> Self:
-        """The plan of runs one after another; `inputs` are the arguments of `plan`."""
-        rounds, target = sum(run.horizon - 1 for run in runs), {name: inputs[name] for name in ("eps", "budget")}
-        facts = {
+        """The plan of runs that follow each other; `inputs` are the arguments of `plan`, `more` are other fields."""
+        rounds = sum(run.horizon - 1 for run in runs)
+        facts: dict[str, Any] = {
             "horizon": rounds + 1,
             "rounds": rounds,
             "bound": runs[-1].bound,
             "exact": all(run.exact for run in runs),
+            "eps": inputs["eps"],
+            "budget": inputs["budget"],
         }
-        return cls(theorem=theorem, step_size=step_size, stages=tuple(runs), inputs=inputs, **facts | target | more)
+        return cls(theorem=theorem, step_size=step_size, stages=tuple(runs), inputs=inputs, **facts | more)
+
+    def assuming(self, assumption: str) -> Self:
+        """The same plan with one more assumption."""
+        theorem = replace(self.theorem, assumptions=(*self.theorem.assumptions, assumption))
+        return replace(self, theorem=theorem)
 
     @property
     def samples(self) -> int:
@@ -117,19 +124,20 @@ class Plan:
 
     @property
     def stop(self) -> int:
-        """The step after which to stop: that of the last round."""
+        """The number of steps after which to stop: one for each round."""
         return self.rounds
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the theorem rests on."""
+        """What the theorem assumes."""
         return self.theorem.assumptions
 
     def method(self) -> Method:
         """The method, ready for `solve`; stop it after `stop` steps if that is less than `horizon - 1`."""
         if self.made is not None:
             return self.made
-        horizons, sizes = (tuple(getattr(run, name) for run in self.stages) for name in ("horizon", "batch_size"))
+        horizons = tuple(run.horizon for run in self.stages)
+        sizes = tuple(run.batch_size for run in self.stages)
         single = len(self.stages) == 1
         if self.rounds == 0:
             return DualOHM(self.step_size, horizon=1)
@@ -145,20 +153,19 @@ class Plan:
     @property
     def batches(self) -> dict[str, Any]:
         """Kind and parameters of the batch sizes, with the first and the last of them."""
-        kinds = _described(self.stages[0])
-        if len(self.stages) > 1:
-            kinds = {"kind": "staged", "stages": [_described(run) for run in self.stages]}
-        return {**kinds, "first": _size(self.stages[0], 0), "last": _size(self.stages[-1], -1)}
+        described = [_describe(run.batch_size) for run in self.stages]
+        kind = described[0] if len(described) == 1 else {"kind": "staged", "stages": described}
+        return {**kind, "first": _size(self.stages[0], 0), "last": _size(self.stages[-1], -1)}
 
     def sizes(self, points: int = 256) -> list[tuple[Array, Array]]:
-        """For each stage, rounds counted from the first of the plan, at most so many, and their batch sizes."""
-        found, before = [], 0
+        """For each stage at most `points` of its rounds, numbered from the start of the plan, and their batch sizes."""
+        stages, before = [], 0
         for run in self.stages:
             rounds = run.horizon - 1
             ks = np.unique(np.linspace(0, rounds - 1, min(points, rounds)).astype(np.int64))
-            found.append((before + ks, np.array([_size(run, k) for k in ks.tolist()], dtype=float)))
+            stages.append((before + ks, np.array([_size(run, k) for k in ks.tolist()], dtype=float)))
             before += rounds
-        return found
+        return stages
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain JSON values."""
@@ -168,12 +175,17 @@ class Plan:
             "theorem_id": self.theorem.id,
             "assumptions": list(self.assumptions),
             **{name: getattr(self, name) for name in (*names, "seconds")},
-            "findings": [one.to_dict() for one in self.findings],
+            "findings": [finding.to_dict() for finding in self.findings],
             "stages": [
-                {"horizon": one.horizon, "batches": _described(one), "samples": one.samples, "bound": one.bound}
-                for one in self.stages
+                {
+                    "horizon": run.horizon,
+                    "batches": _describe(run.batch_size),
+                    "samples": run.samples,
+                    "bound": run.bound,
+                }
+                for run in self.stages
             ],
-            "rejected": [{"theorem": one.title, "samples": samples} for one, samples in self.rejected],
+            "rejected": [{"theorem": theorem.title, "samples": samples} for theorem, samples in self.rejected],
             "other_methods": [
                 {"method": name, "samples": samples, "complexity": order, "note": note}
                 for name, order, samples, note in self.other_methods()
@@ -182,21 +194,21 @@ class Plan:
 
     def other_methods(self) -> list[tuple[str, str, float | None, str]]:
         """Method, order, certified samples (None where only the order is known) and a note, for the same accuracy."""
-        known, eps = self.inputs, self.eps if self.eps is not None else self.bound
-        if not known or not eps or not isfinite(eps) or known.get("sigma") is None or known.get("growth"):
-            return []  # the others are proved for noise that does not grow
-        L, M, mu = (known.get(name) for name in ("L", "M", "mu"))
+        inputs = self.inputs
+        eps = self.bound if self.eps is None else self.eps
+        if not inputs or not eps or not isfinite(eps) or inputs.get("sigma") is None or inputs.get("growth"):
+            return []  # the results of the table assume that the noise does not grow
+        L, M, mu = (inputs[name] for name in ("L", "M", "mu"))
         L = M**2 / mu if L is None and M and mu else L
         table, constant = (MONOTONE_TABLE, M) if L is None else (TABLE, L)
-        given: tuple[Any, ...] = (eps, constant, known["D"], known["sigma"])
 
-        def samples(line: Known) -> float | None:
+        def samples(row: Complexity) -> float | None:
             try:
-                return None if line.samples is None else line.samples(*given)
+                return None if row.samples is None else row.samples(eps, constant, inputs["D"], inputs["sigma"])
             except ArithmeticError:
                 return inf
 
-        return [(line.method, line.complexity, samples(line), line.note) for line in table]
+        return [(row.method, row.complexity, samples(row), row.note) for row in table]
 
     @cached_property
     def halved(self) -> "Plan | None":
@@ -205,7 +217,7 @@ class Plan:
 
         if self.eps is None or not self.inputs:
             return None
-        with suppress(ArgumentError):  # it may be too long
+        with suppress(ArgumentError):  # no plan may be possible
             return plan(**{**self.inputs, "eps": self.eps / 2})
         return None
 
@@ -231,20 +243,20 @@ class Plan:
         yield "batches", self._batch_line()
         yield "samples", ("" if self.exact else "≤ ") + _count(self.samples)
         yield "bound", f"root mean square residual ≤ {self.bound:.4g}{eps}"
-        yield from ((one.label, str(one)) for one in self.findings)
+        yield from ((finding.label, str(finding)) for finding in self.findings)
         if self.seconds is not None:
             yield "time", f"about {self.seconds:.4g} s predicted"
         if (half := self.halved) is not None and self.samples:
-            more = half.rounds / max(1, self.rounds), half.samples / self.samples
-            yield "eps / 2", f"{more[0]:.3g} times the rounds, {more[1]:.3g} times the samples"
-        for theorem, samples in self.rejected:
-            yield "instead of", f"{theorem}: {_count(samples)} samples"
+            rounds, samples = half.rounds / max(1, self.rounds), half.samples / self.samples
+            yield "eps / 2", f"{rounds:.3g} times the rounds, {samples:.3g} times the samples"
+        for theorem, cost in self.rejected:
+            yield "instead of", f"{theorem}: {_count(cost)} samples"
         orders: list[str] = []
-        for name, order, cost, note in self.other_methods():
-            if cost is None:
+        for name, order, certified, note in self.other_methods():
+            if certified is None:
                 orders.append(f"{name} {order}")
             elif name != "dual-ohm, tapered":
-                yield name, f"{_count(cost)} samples, {order}: {note}"
+                yield name, f"{_count(certified)} samples, {order}: {note}"
         if orders:
             yield "order only", ", ".join(orders)
 
@@ -259,28 +271,28 @@ class Plan:
         return f"{stages}from {several} in the first round to {_count(last)} in the last"
 
 
-def _described(run: Run) -> dict[str, Any]:
-    size = run.batch_size
+def _describe(size: Any) -> dict[str, Any]:
+    """Kind and parameters of the batch sizes of a run."""
     if isinstance(size, Tapered):
         extra = {"multiple": size.multiple} if size.multiple > 1 else {}
         return {"kind": "tapered", "C": size.C, **extra, **({"tau": size.tau} if size.tau < 2 else {})}
     if isinstance(size, PowerTapered):
         return {"kind": "power", "C": size.C, "p": size.p}
     if isinstance(size, Paired):
-        ahead, update = (_described(replace(run, batch_size=one)) for one in (size.ahead, size.update))
-        return {"kind": "constant" if isinstance(size.update, Constant) else "paired", "ahead": ahead, "update": update}
+        kind = "constant" if isinstance(size.update, Constant) else "paired"
+        return {"kind": kind, "ahead": _describe(size.ahead), "update": _describe(size.update)}
     if isinstance(size, Geometric):
         return {"kind": "geometric", "c": size.c, "q": size.q}
-    if isinstance(size, Constant):
-        return {"kind": "constant", "size": size.value}
-    return {"kind": "constant", "size": run.batch_size}
+    return {"kind": "constant", "size": size.value if isinstance(size, Constant) else size}
 
 
 def _size(run: Run, k: int) -> int:
-    """The size of the first round (k = 0) or the last (k = -1), without listing the others: there may be very many."""
+    """The size of round k, or of the last one (k = -1), without listing the others, of which there may be very many."""
+    if run.horizon == 1:
+        return 0
     size: Any = run.batch_size
-    if run.horizon < 2 or isinstance(size, int):
-        return size if run.horizon > 1 else 0
+    if isinstance(size, int):
+        return size
     return int(np.ravel(size.size(np.array([k % (run.horizon - 1)]), run.horizon))[0])
 
 
@@ -290,6 +302,6 @@ def _count(value: float) -> str:
     return f"{int(value):,}" if value < 1e9 else f"{value:.3g}"
 
 
-def refused(rule: str, received: Any, remedy: str) -> ArgumentError:
-    """The error for what cannot be planned."""
+def plan_error(rule: str, received: Any, remedy: str) -> ArgumentError:
+    """The error for arguments without a plan."""
     return ArgumentError(f"plan: {rule}", received, remedy)

@@ -15,7 +15,7 @@ from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import Array, IntArray
 from dualanchor.methods._bases import TwoCall, lipschitz, required, set_tuples
 from dualanchor.methods.regularised_dual_ohm import RegularisedDualOHM
-from dualanchor.theory.schedules.monotone import Known
+from dualanchor.theory.schedules.monotone import MonotoneSetting
 from dualanchor.theory.schedules.recursive import Recursive, recursive_for_budget
 
 
@@ -149,6 +149,6 @@ class RecursiveExtragradient(Staged):
         remedy = "Pass the stages, or a problem with these constants, or use dualanchor.plan"
         needed = {"budget": budget, "M": M, "D": known.D, "sigma": known.sigma}
         budget, M, D, sigma = required(cls, problem, rule, remedy, **needed)
-        if (made := recursive_for_budget(budget, Known(M, D, sigma, known.mu))) is None:
+        if (made := recursive_for_budget(budget, MonotoneSetting(M, D, sigma, known.mu))) is None:
             raise ArgumentError(f"{cls.id}: the budget must pay for a first stage", budget, "Use a larger budget")
         return cls.of(made).parameters()

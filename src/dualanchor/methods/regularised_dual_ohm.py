@@ -13,7 +13,7 @@ from dualanchor.core.types import Array
 from dualanchor.methods._bases import RemembersStart, lipschitz, required
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.monotone import regularised_cocoercivity
-from dualanchor.theory.schedules.monotone import Known, regularised_for_budget
+from dualanchor.theory.schedules.monotone import MonotoneSetting, regularised_for_budget
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class RegularisedDualOHM(RemembersStart, DualOHM):
         remedy = "Declare what is missing, or pass step_size, horizon, batch_size and delta"
         needed = {"budget": budget, "M": M, "D": known.D, "sigma": known.sigma}
         budget, M, D, sigma = required(cls, problem, rule, remedy, **needed)
-        made = regularised_for_budget(budget, Known(M, D, sigma, known.mu))
+        made = regularised_for_budget(budget, MonotoneSetting(M, D, sigma, known.mu))
         return {
             "step_size": made.step_size,
             "horizon": made.run.horizon,

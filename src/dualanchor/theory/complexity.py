@@ -12,7 +12,7 @@ from dualanchor.theory.schedules import Run, Setting, constant_for_accuracy, rai
 Samples = Callable[[float, float, float, float], float]
 
 
-class Known(NamedTuple):
+class Complexity(NamedTuple):
     """A method, its order of samples, and `samples(eps, L, D, sigma)`, certified by the proof that `note` names.
 
     `samples` is None where the source has only an order.
@@ -49,23 +49,25 @@ def sgda_samples(eps: float, L: float, D: float, sigma: float) -> float:
 
 
 _GROWING = "growing batches ⌈c(k+1)⌉ (Proposition 3.4); constants by our bound"
-_RAIN = Known("rain", "Õ(ε⁻²)", rain_samples, "double loop, its authors' constants (Chen, Luo 2024)")
-TABLE: tuple[Known, ...] = (
-    Known(
+_RAIN = Complexity("rain", "Õ(ε⁻²)", rain_samples, "double loop, its authors' constants (Chen, Luo 2024)")
+TABLE: tuple[Complexity, ...] = (
+    Complexity(
         "dual-ohm, tapered", "Õ(ε⁻²)", _certified(tapered_for_accuracy, "sharp"), "Theorems A and B, not in the paper"
     ),
-    Known("s-dual-ohm", "O(ε⁻³)", _certified(constant_for_accuracy, "paper"), "Theorem 4.1; half as many by Theorem A"),
-    Known("halpern-page", "O(ε⁻³)", None, "order only (Cai, Song, Guzmán, Diakonikolas 2022)"),
-    Known(
+    Complexity(
+        "s-dual-ohm", "O(ε⁻³)", _certified(constant_for_accuracy, "paper"), "Theorem 4.1; half as many by Theorem A"
+    ),
+    Complexity("halpern-page", "O(ε⁻³)", None, "order only (Cai, Song, Guzmán, Diakonikolas 2022)"),
+    Complexity(
         "halpern-vr-finite", "Õ(n + √n ε⁻¹)", None, "order only, finite sums only (Cai, Alacaoglu, Diakonikolas 2024)"
     ),
     _RAIN,
-    Known("s-ohm", "O(ε⁻⁴)", anchored_samples, _GROWING),
-    Known("sgda", "O(ε⁻⁴)", sgda_samples, "a random iterate; constants by our bound"),
-    Known("seg", "O(ε⁻⁴)", None, "order only, a random iterate (Gorbunov 2022)"),
+    Complexity("s-ohm", "O(ε⁻⁴)", anchored_samples, _GROWING),
+    Complexity("sgda", "O(ε⁻⁴)", sgda_samples, "a random iterate; constants by our bound"),
+    Complexity("seg", "O(ε⁻⁴)", None, "order only, a random iterate (Gorbunov 2022)"),
 )
-MONOTONE_TABLE: tuple[Known, ...] = (
+MONOTONE_TABLE: tuple[Complexity, ...] = (
     _RAIN,
-    Known("seg", "O(ε⁻⁴)", seg_samples, "a random iterate; constants by our bound"),
+    Complexity("seg", "O(ε⁻⁴)", seg_samples, "a random iterate; constants by our bound"),
 )
 """The same with M in place of L, for operators that are merely monotone."""

@@ -10,7 +10,7 @@ from dualanchor.core.schedule import Geometric, Paired, PowerTapered
 from dualanchor.theory import monotone as bounds
 from dualanchor.theory.schedules import tapered
 from dualanchor.theory.schedules.monotone import (
-    Known,
+    MonotoneSetting,
     averaged_for_accuracy,
     averaged_for_budget,
     growing_noise,
@@ -21,14 +21,14 @@ from dualanchor.theory.schedules.recursive import extragradient_stage, hybrid_fo
 from dualanchor.theory.schedules.tapered import tapered_totals
 from dualanchor.theory.weights import damping, root_sum
 
-UNIT = Known(1.0, 1.0, 1.0)
+UNIT = MonotoneSetting(1.0, 1.0, 1.0)
 
 
 def random_cases(count, seed, low=-2.2, high=-0.05):
     rng = np.random.default_rng(seed)
     for _ in range(count):
         M, D, sigma = (float(one) for one in 10 ** rng.uniform(-2, 2, 3))
-        yield float(10 ** rng.uniform(low, high) * M * D), Known(M, D, sigma * M * D)
+        yield float(10 ** rng.uniform(low, high) * M * D), MonotoneSetting(M, D, sigma * M * D)
 
 
 def sizes_of(run):
@@ -150,7 +150,7 @@ def test_averaged_plans_are_the_best_of_all_small_batches():
 def test_a_stage_of_extragradient_steps_ends_where_it_should():
     rng = np.random.default_rng(4)
     for _ in range(40):
-        known = Known(*(float(one) for one in 10 ** rng.uniform(-1, 1, 3)))
+        known = MonotoneSetting(*(float(one) for one in 10 ** rng.uniform(-1, 1, 3)))
         start = known.D
         end, nu = start * float(10 ** rng.uniform(-1.5, -0.05)), known.M * float(10 ** rng.uniform(-2, 0.3))
         stage = extragradient_stage(start, end, nu, known)
@@ -174,7 +174,7 @@ def test_recursive_and_hybrid_plans_keep_to_eps():
             if made is not None:
                 assert made.bound <= eps * (1 + 1e-9)
                 assert made.rounds > 0
-    quiet = Known(1.0, 1.0, 0.01)
+    quiet = MonotoneSetting(1.0, 1.0, 0.01)
     assert hybrid_for_accuracy(0.01, quiet).samples < 6_200
     assert hybrid_for_accuracy(0.01, quiet).samples < regularised_for_accuracy(0.01, quiet).run.samples / 5
 

@@ -19,7 +19,7 @@ _SHORT, _SHORTEST = 5000, 300  # rounds
 
 
 @dataclass(frozen=True)
-class Known:
+class MonotoneSetting:
     """What is known of a monotone operator: M, D, sigma, mu and, with a prox, that no factor damps the noise."""
 
     M: float
@@ -31,7 +31,7 @@ class Known:
     multiple: int = 1
 
     @property
-    def unit(self) -> "Known":
+    def unit(self) -> "MonotoneSetting":
         """The same with batches counted in multiples of as many samples."""
         return replace(self, sigma=self.sigma / sqrt(self.multiple), multiple=1)
 
@@ -51,7 +51,9 @@ class Regularised(NamedTuple):
     run: Run
 
 
-def regularised_for_accuracy(eps: float, known: Known, tapered: bool = True, thorough: bool = True) -> Regularised:
+def regularised_for_accuracy(
+    eps: float, known: MonotoneSetting, tapered: bool = True, thorough: bool = True
+) -> Regularised:
     """The cheapest weight, horizon and batches whose bound is at most eps."""
 
     def cost(delta: float) -> float:
@@ -78,7 +80,7 @@ def regularised_for_accuracy(eps: float, known: Known, tapered: bool = True, tho
     return min((made(one.delta, True) for one in tried), key=worth)
 
 
-def regularised_for_budget(budget: int, known: Known, tapered: bool = True) -> Regularised:
+def regularised_for_budget(budget: int, known: MonotoneSetting, tapered: bool = True) -> Regularised:
     """The weight, horizon and batches of the smallest bound within a budget of samples."""
     Q = budget // known.multiple
 
@@ -96,7 +98,7 @@ def regularised_for_budget(budget: int, known: Known, tapered: bool = True) -> R
 
 
 def growing_noise(
-    plan: Callable[[Known], Regularised], known: Known, growth: float
+    plan: Callable[[MonotoneSetting], Regularised], known: MonotoneSetting, growth: float
 ) -> tuple[Regularised, float] | None:
     """A plan for noise of at most sigma + growth |x - x0|, and the sigma that it may assume; None if there is none."""
     low = high = known.sigma + 2 * growth * known.D
@@ -128,7 +130,7 @@ class AveragedExtragradient(NamedTuple):
     bound: float
 
 
-def averaged_for_accuracy(eps: float, known: Known) -> AveragedExtragradient:
+def averaged_for_accuracy(eps: float, known: MonotoneSetting) -> AveragedExtragradient:
     """The cheapest mean of half-steps whose bound is at most eps."""
     theta, ahead, update = _averaged_grid()
     v = (4 / update + theta**2 / ahead) * known.unit.sigma**2
@@ -141,7 +143,7 @@ def averaged_for_accuracy(eps: float, known: Known) -> AveragedExtragradient:
     return made
 
 
-def averaged_for_budget(budget: int, known: Known) -> AveragedExtragradient | None:
+def averaged_for_budget(budget: int, known: MonotoneSetting) -> AveragedExtragradient | None:
     """The mean of half-steps of the smallest bound within a budget of samples; None if that pays for no step."""
     theta, ahead, update = _averaged_grid()
     n = np.floor(budget / (known.multiple * (ahead + update))) + 0 * theta
@@ -157,7 +159,7 @@ def _averaged_grid() -> tuple[Array, Array, Array]:
     return np.linspace(0.01, 1.0, 100)[:, None, None], np.arange(1.0, 5.0)[:, None], sizes
 
 
-def _averaged(which: Any, steps: int, known: Known) -> AveragedExtragradient:
+def _averaged(which: Any, steps: int, known: MonotoneSetting) -> AveragedExtragradient:
     i, j, k = which
     theta, ahead, update = (float(grid.ravel()[index]) for grid, index in zip(_averaged_grid(), (i, j, k), strict=True))
     step, b, c = theta / known.M, known.multiple * int(ahead), known.multiple * int(update)
@@ -165,7 +167,7 @@ def _averaged(which: Any, steps: int, known: Known) -> AveragedExtragradient:
     return AveragedExtragradient(step, steps, Paired(b, c), steps * (b + c), sqrt(float(square)))
 
 
-def _needed_sigma(chosen: Regularised, known: Known, growth: float) -> float:
+def _needed_sigma(chosen: Regularised, known: MonotoneSetting, growth: float) -> float:
     run = chosen.run
     if run.horizon == 1:
         return known.sigma
@@ -176,7 +178,7 @@ def _needed_sigma(chosen: Regularised, known: Known, growth: float) -> float:
     return float(bounds.sigma_of_growing_noise(known.sigma, growth, known.D, chosen.step_size, [1 / inverse]))
 
 
-def _regularised(delta: float, known: Known, setting: Setting, run: Run) -> Regularised:
+def _regularised(delta: float, known: MonotoneSetting, setting: Setting, run: Run) -> Regularised:
     return Regularised(delta, setting.step_size, replace(run, bound=float(bounds.back_to_F(run.bound, delta, known.D))))
 
 

@@ -10,7 +10,7 @@ from dualanchor.core.schedule import Geometric, Paired
 from dualanchor.core.types import Array
 from dualanchor.theory import monotone as bounds
 from dualanchor.theory.schedules.constant import for_smallest_accuracy
-from dualanchor.theory.schedules.monotone import Known, Regularised
+from dualanchor.theory.schedules.monotone import MonotoneSetting, Regularised
 from dualanchor.theory.schedules.tapered import cost_of, tapered_for_accuracy
 
 _THETAS = np.geomspace(0.01, 0.9, 48)  # step times Lipschitz constant
@@ -27,7 +27,7 @@ class ExtragradientStage(NamedTuple):
     samples: int
 
 
-def extragradient_stage(start: float, end: float, nu: float, known: Known) -> ExtragradientStage:
+def extragradient_stage(start: float, end: float, nu: float, known: MonotoneSetting) -> ExtragradientStage:
     """The cheapest stage; all of its batch sizes are known in advance."""
     _, theta = _stage_cost(np.array(start), np.array(end), np.array(nu), known)
     mu, M, sigma, P = known.mu + nu, known.M + nu, known.unit.sigma, known.multiple
@@ -61,7 +61,7 @@ class Recursive(NamedTuple):
         return sum(one.steps for one in self.stages) + (0 if self.last is None else self.last.run.horizon - 1)
 
 
-def recursive_for_accuracy(eps: float, known: Known) -> Recursive | None:
+def recursive_for_accuracy(eps: float, known: MonotoneSetting) -> Recursive | None:
     """The cheapest recursive extragradient run whose bound is at most eps (Theorem R); None if none was found."""
     best: tuple[float, Any] = (inf, None)
     phi = np.geomspace(0.01, 0.6, 24) if known.mu == 0 else np.concatenate([[0.0], np.geomspace(0.01, 0.6, 12)])
@@ -84,7 +84,7 @@ def recursive_for_accuracy(eps: float, known: Known) -> Recursive | None:
     return Recursive(_stages(starts, ends, nu, known), None, sqrt(float(bounds.theorem_r(nu, ends, known.M, known.D))))
 
 
-def recursive_for_budget(budget: int, known: Known) -> Recursive | None:
+def recursive_for_budget(budget: int, known: MonotoneSetting) -> Recursive | None:
     """The same within a budget of samples, for about the smallest accuracy; None if it does not pay for a stage."""
 
     def affordable(eps: float) -> Recursive | None:
@@ -101,11 +101,11 @@ class _Hybrid(NamedTuple):
     nu: Array
     starts: Array
     ends: Array
-    last: Known
+    last: MonotoneSetting
     eps: float
 
 
-def _hybrid(eps: float, known: Known) -> _Hybrid | None:
+def _hybrid(eps: float, known: MonotoneSetting) -> _Hybrid | None:
     best: _Hybrid | None = None
     for S in range(1, 1 + max(1, ceil(log2(max(2.0, 12 * known.M * known.D / eps))))):
         for phi in np.geomspace(0.02, 0.3, 6):
@@ -123,7 +123,7 @@ def _hybrid(eps: float, known: Known) -> _Hybrid | None:
     return best
 
 
-def hybrid_for_accuracy(eps: float, known: Known) -> Recursive | None:
+def hybrid_for_accuracy(eps: float, known: MonotoneSetting) -> Recursive | None:
     """The cheapest run of extragradient stages and then regularised Dual-OHM (Theorem H); None if none was found."""
     if (found := _hybrid(eps, known)) is None:
         return None
@@ -135,7 +135,7 @@ def hybrid_for_accuracy(eps: float, known: Known) -> Recursive | None:
     return Recursive(_stages(starts, ends, nu[:-1], known), regularised, float(bound))
 
 
-def hybrid_for_budget(budget: int, known: Known, eps: float) -> Recursive | None:
+def hybrid_for_budget(budget: int, known: MonotoneSetting, eps: float) -> Recursive | None:
     """The same within a budget of samples, for about the smallest accuracy; from a first guess `eps`."""
     for _ in range(5):  # samples go about like 1/eps^2 or less
         found = _hybrid(eps, known)
@@ -154,19 +154,19 @@ def hybrid_for_budget(budget: int, known: Known, eps: float) -> Recursive | None
     return best
 
 
-def _stages(starts: Array, ends: Array, nu: Array, known: Known) -> tuple[ExtragradientStage, ...]:
+def _stages(starts: Array, ends: Array, nu: Array, known: MonotoneSetting) -> tuple[ExtragradientStage, ...]:
     """The stages that have something to do."""
     each = zip(starts.tolist(), ends.tolist(), nu.tolist(), strict=True)
     return tuple(extragradient_stage(start, end, weight, known) for start, end, weight in each if end < start)
 
 
-def _shares(nu: Array, known: Known) -> Array:
+def _shares(nu: Array, known: MonotoneSetting) -> Array:
     """How the stages best share the error that is left: like the cube roots of what they cost."""
     weight = np.concatenate([nu[:-1] / (known.mu + nu[:-1]), (known.M + nu[-1:]) / (known.mu + nu[-1:])])
     return np.asarray(weight ** (2 / 3))
 
 
-def _stage_cost(start: Array, end: Array, nu: Array, known: Known) -> tuple[Array, Array]:
+def _stage_cost(start: Array, end: Array, nu: Array, known: MonotoneSetting) -> tuple[Array, Array]:
     """About the samples of stages, in units, and the best theta of each; 0 where a stage has nothing to do."""
     known = known.unit
     mu, M = (known.mu + nu)[..., None], (known.M + nu)[..., None]
