@@ -1,6 +1,5 @@
-"""How far is a point from solving a variational inequality? An upper confidence bound on its gap from fresh samples."""
+"""`certify_gap`: an upper confidence bound on the gap of a variational inequality, from fresh samples."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -29,9 +28,9 @@ class GapCertificate:
     Attributes
     ----------
     gap : float or array, the estimate, from the mean of all samples; too large rather than too small
-    upper : float or array, the gap is at most this, with probability `confidence` for each point by itself
+    upper : float or array, the upper bound, which holds with probability `confidence` for each point by itself
     confidence : float
-    samples, groups : int, samples at each point, and into how many groups they were cut
+    samples, groups : int, samples at each point, and the number of groups that they were cut into
 
     Examples
     --------
@@ -87,7 +86,7 @@ def certify_gap(
     oracle, confidence, seed, rng : as in `certify`
     x : array of shape (d,) or (rows, d), or Result; points of the set
     prox : Resolvent, the projection onto C: a box, a ball, a simplex, or a product of them
-    samples : int, how many at each point, at least 16, better 256 or more
+    samples : int, samples at each point, at least 16, better 256 or more
 
     Examples
     --------
@@ -111,30 +110,30 @@ def gap_from_session(
 ) -> GapCertificate:
     """As `certify_gap`, for points (rows, d), from a session with streams that are independent of x."""
     points = arrays.to_host(x).astype(np.float64)
-    prox.support(points[:1])  # raises where there is none, before anything is drawn
+    prox.support(points[:1])  # raises if the set is unbounded, before anything is drawn
     if not np.all(prox.contains(points, tol=1e-5)):
         raise ArgumentError("certify_gap: x must be in the set", f"a point outside of {prox}", "Pass prox(x)")
     groups, size = group_sizes(check.count(samples, "certify_gap: samples", MIN_SAMPLES), x.shape[1])
     c = student(groups, 1 - check.probability(confidence, "certify_gap: confidence"))
     means = arrays.to_host(group_means(F, x, groups, size)).astype(np.float64)
-    with np.errstate(all="ignore"):  # infinite samples, whose bound is infinite
-        bounds = [_bounds(prox, f, point, c) for f, point in zip(means, points, strict=True)]
+    with np.errstate(all="ignore"):  # infinite samples get an infinite bound
+        bounds = [_gap_and_bound(prox, f, point, c) for f, point in zip(means, points, strict=True)]
     gap, upper = np.where(np.isnan(bounds), np.inf, bounds).T
     gap, upper = (float(gap[0]), float(upper[0])) if single else (gap, upper)
     return GapCertificate(gap, upper, confidence, groups * size, groups)
 
 
-def _bounds(prox: Resolvent, f: Array, x: Array, c: float) -> tuple[float, float]:
+def _gap_and_bound(prox: Resolvent, f: Array, x: Array, c: float) -> tuple[float, float]:
     """The gap of the mean of the group means f (groups, d) at x (d,), and the upper bound."""
     if not np.isfinite(f).all():
         return np.inf, np.inf
     gap, upper = _by_covariance(prox, f, x, c)
-    blocks = prox.blocks_of(x.size)
-    by_blocks = sum(min(_by_ends(one, f[:, part], x[part], c)) for part, one in blocks)
+    by_blocks = sum(_block_bound(block, f[:, part], x[part], c) for part, block in prox.blocks_of(x.size))
     return gap, min(upper, by_blocks)
 
 
 def _by_covariance(prox: Resolvent, f: Array, x: Array, c: float) -> tuple[float, float]:
+    """The gap of the mean, and the bound by the largest eigenvalue of the covariance times the diameter."""
     diameter = prox.diameter(x.size)
     assert diameter is not None
     mean, moments = f.mean(axis=0), group_moments(f)
@@ -142,21 +141,22 @@ def _by_covariance(prox: Resolvent, f: Array, x: Array, c: float) -> tuple[float
     return gap, gap + c * diameter * sqrt(float(moments.largest) / len(f))
 
 
-def _by_ends(prox: Resolvent, f: Array, x: Array, c: float) -> Iterator[float]:
-    """Bounds on the largest mean of <f, x - y> plus c standard errors over y in the set of one block."""
+def _block_bound(prox: Resolvent, f: Array, x: Array, c: float) -> float:
+    """A bound on the largest mean of <f, x - y> plus c standard errors over y in the set of one block."""
 
-    def highest(values: Array) -> Array:
+    def upper(values: Array) -> Array:
         return values.mean(axis=0) + c * values.std(axis=0, ddof=1) / sqrt(len(values))
 
-    yield _by_covariance(prox, f, x, c)[1]
+    bound = _by_covariance(prox, f, x, c)[1]
     if isinstance(prox, simplex):  # a convex function of y is largest at a vertex
-        yield float(highest((f @ x)[:, None] - prox.total * f).max())
+        bound = min(bound, float(upper((f @ x)[:, None] - prox.total * f).max()))
     elif isinstance(prox, box):
-        yield float(np.maximum(highest(f * (x - prox.lower)), highest(f * (x - prox.upper))).sum())
+        bound = min(bound, float(np.maximum(upper(f * (x - prox.lower)), upper(f * (x - prox.upper))).sum()))
+    return bound
 
 
 def exploitability(A: ArrayLike, u: ArrayLike, v: ArrayLike) -> float:
-    """What both players of min over u, max over v of <u, A v> could gain by deviating: the gap of (u, v).
+    """The total gain that both players of min over u, max over v of <u, A v> have from deviating: the gap of (u, v).
 
     Examples
     --------
@@ -170,15 +170,15 @@ def exploitability(A: ArrayLike, u: ArrayLike, v: ArrayLike) -> float:
     """
     a: Array = as_parameter(A, "exploitability: A", finite=True, shape="(m, d)")
     players = {
-        name: np.atleast_1d(as_parameter(one, f"exploitability: {name}", finite=True))
-        for name, one in (("u", u), ("v", v))
+        name: np.atleast_1d(as_parameter(strategy, f"exploitability: {name}", finite=True))
+        for name, strategy in (("u", u), ("v", v))
     }
-    if tuple(one.size for one in players.values()) != a.shape:
+    if tuple(strategy.size for strategy in players.values()) != a.shape:
         rule = "exploitability: A must be a matrix, u a vector for its rows and v one for its columns"
-        sizes = " and ".join(str(one.shape) for one in players.values())
-        raise ArgumentError(rule, f"shapes {a.shape}, {sizes}", "Check the sizes")
-    for name, one in players.items():
-        if one.min() < -1e-9 or abs(one.sum() - 1) > 1e-6:
-            rule = f"exploitability: {name} must be probabilities"
-            raise ArgumentError(rule, f"a sum of {one.sum():.6g}, the least {one.min():.3g}", "Divide by the sum")
+        shapes = " and ".join(str(strategy.shape) for strategy in players.values())
+        raise ArgumentError(rule, f"shapes {a.shape}, {shapes}", "Check the sizes")
+    for name, strategy in players.items():
+        if strategy.min() < -1e-9 or abs(strategy.sum() - 1) > 1e-6:
+            received = f"a sum of {strategy.sum():.6g}, the least {strategy.min():.3g}"
+            raise ArgumentError(f"exploitability: {name} must be probabilities", received, "Divide by the sum")
     return float(np.max(players["u"] @ a) - np.min(a @ players["v"]))

@@ -1,4 +1,4 @@
-"""What `infer` returns: an estimated root with its covariance."""
+"""`Inference`: an estimated root with its covariance, the result of `infer`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +10,12 @@ from dualanchor.core.errors import ArgumentError
 from dualanchor.core.files import jsonable
 from dualanchor.core.types import Array
 
-_SHOWN = 20  # coordinates in the printed form
+_MAX_PRINTED = 20  # coordinates in the printed form
 
 
 @dataclass(frozen=True, repr=False)
 class Inference:
-    r"""A root :math:`x_\star` of F, estimated, with standard errors: the estimate is asymptotically normal.
+    r"""The estimate of a root :math:`x_\star` of F, asymptotically normal, with standard errors.
 
     Attributes
     ----------
@@ -23,11 +23,11 @@ class Inference:
     std_errors : array (d,), the root of the diagonal of `covariance`
     covariance : array (d, d), of the estimate: :math:`J^{-1} S J^{-\top}/n`
     jacobian, noise : arrays (d, d), J of F and the covariance S of one sample, both at the estimate
-    samples : int, n, fresh samples or rows of data: what the standard errors refer to
+    samples : int, n, the number of fresh samples or of rows of data
     population : bool, whether the samples are the data, so that :math:`x_\star` is the parameter of their distribution
     degrees_of_freedom : int, of Student's t in the intervals
-    confidence : float, of the intervals unless another one is asked for
-    evals : int, evaluations of single samples that it took
+    confidence : float, default confidence of the intervals
+    evals : int, evaluations of single samples
 
     Examples
     --------
@@ -54,7 +54,7 @@ class Inference:
         Parameters
         ----------
         a : array of shape (d,) for an interval of shape (2,), or (m, d) for m of them, (m, 2)
-        confidence : float, of each interval by itself; that of the inference if left out
+        confidence : float, of each interval by itself; by default that of the inference
 
         Examples
         --------
@@ -72,8 +72,8 @@ class Inference:
         if rows.ndim not in (1, 2) or rows.shape[-1] != self.estimate.size:
             rule = f"interval: a must have shape ({self.estimate.size},) or (m, {self.estimate.size})"
             raise ArgumentError(rule, f"shape {rows.shape}", "Pass one coefficient for each coordinate")
-        reach = stdtrit(self.degrees_of_freedom, (1 + level) / 2) * np.sqrt(quadratic(rows, self.covariance))
-        return np.stack([rows @ self.estimate - reach, rows @ self.estimate + reach], axis=-1)
+        margin = stdtrit(self.degrees_of_freedom, (1 + level) / 2) * np.sqrt(quadratic(rows, self.covariance))
+        return np.stack([rows @ self.estimate - margin, rows @ self.estimate + margin], axis=-1)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON values."""
@@ -82,7 +82,7 @@ class Inference:
     def __repr__(self) -> str:
         source = "rows of data: the parameter of their distribution" if self.population else "fresh samples"
         lines = [f"Inference: the root of F from {self.samples:,} {source}"]
-        shown = range(min(self.estimate.size, _SHOWN))
+        shown = range(min(self.estimate.size, _MAX_PRINTED))
         table = zip(shown, self.estimate, self.std_errors, self.interval(), strict=False)
         lines.append(f"{'':>8} {'estimate':>12} {'std error':>10}   {100 * self.confidence:g} % interval (asymptotic)")
         lines += [f"{f'x[{i}]':>8} {x:12.6g} {s:10.3g}   [{low:.6g}, {high:.6g}]" for i, x, s, (low, high) in table]
@@ -92,5 +92,5 @@ class Inference:
 
 
 def quadratic(rows: Array, matrix: Array) -> Array:
-    """The numbers a' M a for the rows a, (m,), or for a single one."""
+    """The values a' M a for rows a (m, d), (m,), or for a single a (d,)."""
     return np.asarray(np.einsum("...i,ij,...j->...", rows, matrix, rows))

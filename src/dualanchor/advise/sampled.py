@@ -1,4 +1,4 @@
-"""What `certify` and `calibrate` are handed, made into samples at points: one row per point."""
+"""Open a session for the oracle and the points that `certify`, `certify_gap`, `infer` and `calibrate` receive."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -15,62 +15,73 @@ from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.oracles.sampler import Sampler
 
-Source: TypeAlias = Oracle | Problem | Callable[..., Any]  # of samples
+Source: TypeAlias = Oracle | Problem | Callable[..., Any]  # whatever samples can be drawn from
 
 
 def open_samples(oracle: Source, x: Any, *, seed: int, purpose: Purpose, owner: str) -> tuple[Session, Array, bool]:
-    """A session, points (rows, d), and whether x is a single one: a point (d,), points, or a Result's.
+    """A session, points (rows, d), and whether x is a single point.
 
-    A problem's random parts are those of `solve` for the Result's seed, or else for `seed`, row r as replication r.
+    x is a point (d,), points (rows, d), a Result, or None for a problem's start; for a function also a number or the
+    Result of a run on one. The random parts of a problem are those of `solve` for the Result's seed, or for `seed`, row
+    r as replication r. `owner` is the public function that error messages name.
     """
-    given, drawn = (x.x, x.seed) if isinstance(x, Result) else (x, seed)
-    if isinstance(x, Result) and isinstance(given, tuple):
+    point, instance_seed = (x.x, x.seed) if isinstance(x, Result) else (x, seed)
+    if isinstance(x, Result) and isinstance(point, tuple):
         rule = f"{owner}: x must be one array, and that of a saddle point is two"
         raise ArgumentTypeError(rule, "a Result of saddle", "Pass np.concatenate(result.x) and an oracle of both parts")
-    if callable(oracle) and not isinstance(oracle, (Oracle, Problem)):
-        form, is_array = _shape(given), not (given is None or isinstance(given, dict))
-        one = is_array and (form == () or (isinstance(x, Result) and x.shape == ()))  # of any shape
-        sample, shape = oracle, form if one else None
-        if one:
-            given = given.reshape(-1) if arrays.is_foreign(given) else np.reshape(given, -1)
-        oracle = _keyed(sample, given, shape, f"{owner}: sample") or Sampler(sample, shape=shape)
-    shape, dimension = _shape(given), None
+    dimension = None
     if isinstance(oracle, Problem):
-        rows = shape[0] if len(shape) == 2 else 1
-        oracle, start, _ = oracle.instance(Streams(drawn, np.arange(rows), Purpose.INSTANCE))
-        given, dimension = start[0] if given is None else given, start.shape[1]
-        shape = _shape(given)
+        rows = _rows(_shape(point))
+        oracle, start, _ = oracle.instance(Streams(instance_seed, np.arange(rows), Purpose.INSTANCE))
+        dimension = start.shape[1]
+        point = start[0] if point is None else point
     elif not isinstance(oracle, Oracle):
-        rule = f"{owner}: oracle must be an Oracle, a Problem or a function sample(x, n, rng)"
-        raise ArgumentTypeError(rule, type(oracle).__name__, "Wrap it in Sampler, AdditiveNoise or FiniteSum")
-    if given is None:
+        if not callable(oracle):
+            rule = f"{owner}: oracle must be an Oracle, a Problem or a function sample(x, n, rng)"
+            raise ArgumentTypeError(rule, type(oracle).__name__, "Wrap it in Sampler, AdditiveNoise or FiniteSum")
+        of_one_run = isinstance(x, Result) and x.shape == ()
+        oracle, point = _wrap(oracle, point, of_one_run, f"{owner}: sample")
+    if point is None:
         rule = f"{owner}: x can be left out only where the oracle is a Problem"
-        raise ArgumentTypeError(rule, "no point", "Say where: x=...")
+        raise ArgumentTypeError(rule, "no point", "Pass x=...")
+    shape = _shape(point)
     if len(shape) not in (1, 2) or 0 in shape:
-        remedy = "Of several configurations give one, as result.x[0]" if len(shape) == 3 else "Reshape it"
+        remedy = "Pass that of one configuration, as result.x[0]" if len(shape) == 3 else "Reshape it"
         raise ArgumentError(f"{owner}: x must be a point (d,) or points (rows, d)", f"shape {shape}", remedy)
-    rows = shape[0] if len(shape) == 2 else 1
-    width = shape[-1] if dimension is None else dimension
-    point = as_point(given, f"{owner}: x", width, rows if len(shape) == 2 else None)
-    require_dimension(oracle, width, f"{owner}: x")
+    rows, single = _rows(shape), len(shape) == 1
+    dimension = shape[-1] if dimension is None else dimension
+    point = as_point(point, f"{owner}: x", dimension, None if single else rows)
+    require_dimension(oracle, dimension, f"{owner}: x")
     points = arrays.tile(point, rows)
-    streams = Streams(seed, np.arange(rows), purpose, width, points.dtype)
-    return Session(oracle, streams), points, len(shape) == 1
+    streams = Streams(seed, np.arange(rows), purpose, dimension, points.dtype)
+    return Session(oracle, streams), points, single
 
 
-def _keyed(sample: Any, points: Any, shape: tuple[int, ...] | None, name: str) -> Oracle | None:
-    """The oracle of a function that draws from a JAX key, if the points (d,) or (rows, d) are arrays of JAX."""
-    if not arrays.is_jax(points):
-        return None
-    from dualanchor.oracles.jax_sampler import Reshaped, keyed
-
-    one = points.reshape(-1, points.shape[-1])[0]
-    return keyed(sample, one, form=None if shape is None else Reshaped(shape), args=(), name=name)
+def _rows(shape: tuple[int, ...]) -> int:
+    return shape[0] if len(shape) == 2 else 1
 
 
 def _shape(value: Any) -> tuple[int, ...]:
-    """The shape of what may be an array; (1,) for dicts and ragged lists, which `as_point` then turns down."""
+    """The shape of what may be an array; (1,) for dicts and ragged lists, which `as_point` rejects."""
     try:
         return (1,) if isinstance(value, dict) else tuple(np.shape(value))
     except ValueError:
         return (1,)
+
+
+def _wrap(sample: Callable[..., Any], point: Any, of_one_run: bool, name: str) -> tuple[Oracle, Any]:
+    """The oracle of a user's function, and the point or points for it.
+
+    A number, and the x of one run, whatever its shape, become one point (d,); the function then sees that shape.
+    """
+    shape = None
+    if point is not None and not isinstance(point, dict) and (_shape(point) == () or of_one_run):
+        shape = _shape(point)
+        point = point.reshape(-1) if arrays.is_foreign(point) else np.reshape(point, -1)
+    if not arrays.is_jax(point):
+        return Sampler(sample, shape=shape), point
+    from dualanchor.oracles.jax_sampler import Reshaped, keyed
+
+    one = point.reshape(-1, point.shape[-1])[0]
+    form = None if shape is None else Reshaped(shape)
+    return keyed(sample, one, form=form, args=(), name=name) or Sampler(sample, shape=shape), point

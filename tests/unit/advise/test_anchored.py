@@ -35,7 +35,7 @@ def test_pooled_estimates_are_weighted_by_their_samples():
 
 def test_pairs_on_additive_noise_have_no_noise():
     x, w = np.ones((2, 2)), np.zeros((2, 2))
-    change = estimate(session(additive(), 2), x, 64, beside=w)
+    change = estimate(session(additive(), 2), x, 64, minus=w)
     np.testing.assert_allclose(change.value, (x - w) @ A.T, rtol=1e-12)
     assert change.radius(0.01).max() < 1e-12
 
@@ -46,7 +46,7 @@ def bounds_at_corrected_points(rows, samples, seed=0):
     F = session(additive(), rows, seed)
     at = estimate(F, w, samples)
     x = w - at.value @ np.linalg.inv(A).T
-    size, upper = bound(at, estimate(F, x, 64, beside=w), 0.04, 0.01)
+    size, upper = bound(at, estimate(F, x, 64, minus=w), 0.04, 0.01)
     return np.linalg.norm((x - ROOT) @ A.T, axis=1), size, upper
 
 

@@ -98,7 +98,7 @@ def test_rows_do_not_depend_on_each_other(monkeypatch):
     alone = da.certify(NOISY, x[0], samples=500, seed=7)
     assert together.upper.shape == (5,)
     assert together.upper[0] == pytest.approx(alone.upper, rel=1e-13)
-    monkeypatch.setattr(module, "_HELD", 2 * 250 * 6)  # two rows at a time
+    monkeypatch.setattr(module, "_BLOCK_NUMBERS", 2 * 250 * 6)  # two rows at a time
     F = session(NOISY, 5, 6, seed=7)
     blocks = certificate_from_session(F, x, 500)
     np.testing.assert_allclose(blocks.upper, together.upper, rtol=1e-13)
@@ -112,13 +112,13 @@ def test_rows_of_a_sampler_do_not_depend_on_blocks(monkeypatch):
 
     x = np.arange(12.0).reshape(4, 3)
     together = da.certify(sample, x, samples=320)
-    monkeypatch.setattr(module, "_HELD", 1)
+    monkeypatch.setattr(module, "_BLOCK_NUMBERS", 1)
     np.testing.assert_allclose(da.certify(sample, x, samples=320).upper, together.upper, rtol=1e-13)
 
 
 def test_pieces_of_a_group_are_averaged_by_their_sizes(monkeypatch):
     """A sampler whose mean depends on nothing but how much it was asked for shows the weights."""
-    monkeypatch.setattr(module, "_PIECE", 64 * 2)
+    monkeypatch.setattr(module, "_BATCH_NUMBERS", 64 * 2)
     sizes = []
 
     def sample(x, n, rng):
@@ -133,7 +133,7 @@ def test_pieces_of_a_group_are_averaged_by_their_sizes(monkeypatch):
 
 def test_memory_does_not_grow_with_the_samples(monkeypatch):
     """The sampler lists its samples; sixteen times as many must not take more than a little more memory."""
-    monkeypatch.setattr(module, "_PIECE", 1 << 12)
+    monkeypatch.setattr(module, "_BATCH_NUMBERS", 1 << 12)
 
     def sample(x, n, rng):
         return x + rng.normal(size=(n, x.size)).mean(axis=0)

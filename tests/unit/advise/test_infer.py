@@ -217,7 +217,7 @@ def bounded():
         (
             lambda: da.infer(lambda x, n, rng: 9 + x**2 + rng.normal(size=(n, 1)), [1.0], samples=500),
             ArgumentError,
-            "so near to a root",
+            "near enough to a root",
         ),
         (lambda: da.infer(lambda x, n, rng: x + np.inf, [1.0], samples=500), OracleError, "must be finite"),
         (lambda: da.infer(da.FiniteSum(lambda x, i: 1 / 0, 50), [1.0]), OracleError, "must not raise"),
