@@ -1,4 +1,4 @@
-"""What a calibration found: numbers, and findings made of them."""
+"""`Calibration`: the numbers that `calibrate` estimated, and the findings that follow from them."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -29,27 +29,27 @@ class Calibration:
     residual, residual_interval : ‖F(x0)‖ without the upward bias of the norm of a mean; 0 where the noise hides it
     local_L, local_L_interval
         The largest :math:`\mathbb E\|\hat F(x;\xi) - \hat F(y;\xi)\|^2 / \langle F(x) - F(y), x - y\rangle` seen near
-        x0, about a lower bound on the theorems' L. Infinite where the operator turns without any pull (it is then not
-        cocoercive); None where the same samples cannot be had at two points.
+        x0, about a lower bound on the theorems' L. Infinite where the operator rotates without any pull (it is then not
+        cocoercive); None if the same samples cannot be evaluated at two points.
     local_L_mean, local_L_mean_interval, local_M : the same for the mean operator; its largest Lipschitz quotient seen
     mu_at_most : an upper confidence bound: F cannot be more strongly monotone than along the pairs seen; inf if unknown
     L_at_least, M_at_least, sigma_at_least, residual_at_least
-        Lower bounds on L, on the Lipschitz constant (of samples in mean square, if they can be repeated, or of F), on
-        sigma at x0 and on ‖F(x0)‖, each meant to be too large in 2 of 10,000 calibrations: what a constant that was
-        given is compared with.
+        Lower bounds on L, on the Lipschitz constant (of samples in mean square if they can be repeated, otherwise of
+        F), on sigma at x0 and on ‖F(x0)‖, each with a nominal error rate of 2 in 10,000 calibrations. Constants that
+        the user passes are compared with them.
     pairs, violations, steepest_violation, decreasing, not_cocoercive
-        Pairs of points examined, along how many of them F is not monotone beyond doubt, the most negative
-        :math:`\langle F(x) - F(y), x - y\rangle/\|x - y\|^2` among these, whether F decreases beyond doubt along at
-        least half of the pairs and increases along hardly any, and along how many F only turns.
+        The number of pairs of points examined; the number of them along which F is not monotone beyond doubt; the most
+        negative :math:`\langle F(x) - F(y), x - y\rangle/\|x - y\|^2` among these; whether F decreases beyond doubt
+        along at least half of the pairs and increases along hardly any; the number along which F only rotates.
     rotation, rotation_interval
         :math:`\|J - J^\top\|_F/(\|J - J^\top\|_F + \|J + J^\top\|_F)` for the Jacobian near x0: 0 for gradients, 1 for
-        pure rotation. None where noise leaves it open.
-    sigma_at, noise_grows : (distance from x0, sigma there), and whether the noise is larger there beyond doubt
+        pure rotation. None if noise leaves it open.
+    sigma_at, noise_grows : pairs (distance from x0, sigma there); whether the noise is larger there beyond doubt
     D_guess, radius : ‖F(x0)‖ over the slope of F there, a guess of the distance to a root; the scale of distances used
     replayable, own_randomness
-        Whether the same samples can be had at two points; whether the sampler takes randomness from elsewhere.
+        Whether the same samples can be evaluated at two points; whether the sampler uses randomness other than `rng`.
     draws, evals : fresh samples and operator evaluations made; `evals` is at most `samples`
-    findings : tuple of Finding, what speaks against the theorems or for another method; violations first
+    findings : tuple of Finding, what contradicts the theorems or suggests another method; violations first
 
     Examples
     --------
@@ -97,9 +97,9 @@ class Calibration:
 
     @property
     def largest_step(self) -> float | None:
-        """1/(2 L) with the larger local estimate, 1/(2 M) if F is not cocoercive; no theorem stands behind it."""
-        seen = [L for L in (self.local_L, self.local_L_mean) if L is not None]
-        scale = self.local_M if inf in seen else max(seen, default=None)
+        """1/(2 L) with the larger local estimate, 1/(2 M) if F is not cocoercive; no theorem supports it."""
+        estimates = [L for L in (self.local_L, self.local_L_mean) if L is not None]
+        scale = self.local_M if inf in estimates else max(estimates, default=None)
         return 1 / (2 * scale) if scale else None
 
     def shrink(self, step_size: float) -> float:
@@ -118,13 +118,13 @@ class Calibration:
         return Certificate(*numbers, confidence=self.confidence, samples=self.draws, groups=1, rule="min")
 
     def constants(self) -> Constants:
-        """Sigma at x0 and the guess of D. Not L and not mu: what is seen locally bounds neither."""
+        """Sigma at x0 and the guess of D. Not L and not mu: local estimates bound neither."""
         return Constants(sigma=self.sigma, D=self.D_guess)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
         """The findings that are more than notes."""
-        return tuple(one for one in self.findings if one.severity is not Severity.NOTE)
+        return tuple(finding for finding in self.findings if finding.severity is not Severity.NOTE)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON values; an infinite number is None."""
@@ -132,21 +132,21 @@ class Calibration:
         return {name: jsonable(getattr(self, name)) for name in names}
 
     def facts(self) -> dict[str, Any]:
-        """The attributes as plain values, infinite numbers included, for `from_facts`."""
+        """The attributes as plain values, with infinite numbers, for `from_facts`."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "findings"}
         return {**{name: _plain(value) for name, value in values.items()}, "findings": jsonable(self.findings)}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Self:
-        """The calibration whose `facts` these are; an error if they cannot be those of one."""
+        """The calibration with these `facts`; a KeyError, TypeError or ValueError if they are not valid."""
         return cls(**{name: _typed(facts[name], kind) for name, kind in get_type_hints(cls).items()})
 
     def __repr__(self) -> str:
         body = [f"  {name:<22}{text}" for name, text in self._lines()]
-        return "\n".join([self._title, *body, *(f"{one.label}: {one}" for one in self.findings)])
+        return "\n".join([self._title, *body, *(f"{finding.label}: {finding}" for finding in self.findings)])
 
     def _repr_html_(self) -> str:
-        findings = ((one.label, str(one)) for one in self.findings)
+        findings = ((finding.label, str(finding)) for finding in self.findings)
         return html_table([*self._lines(), *findings], caption=self._title)
 
     def plot(self, ax: Any = None) -> Any:
@@ -173,44 +173,45 @@ class Calibration:
         ]
 
 
-def judged(seen: Calibration) -> Iterator[Finding]:
-    """What the numbers of a calibration say."""
-    factor = seen.local_L / seen.local_L_mean if seen.local_L and seen.local_L_mean else 0.0
-    against = {"count": seen.violations, "pairs": seen.pairs, "slope": seen.steepest_violation}
-    hidden = seen.residual_interval[0] == 0 and seen.sigma > 0
-    gradient_like = seen.rotation is not None and seen.rotation <= GRADIENT_LIKE and not seen.violations
-    for code, found, values in (
-        ("decreasing", seen.decreasing, against),
-        ("not-monotone", seen.violations and not seen.decreasing, against),
-        ("not-cocoercive", seen.not_cocoercive, {"count": seen.not_cocoercive, "pairs": seen.pairs}),
-        ("noise-grows", seen.noise_grows, _growth(seen)),
-        ("start-not-visible", hidden, {"at_most": seen.residual_interval[1], "sigma": seen.sigma}),
-        ("own-randomness", seen.own_randomness, {}),
-        ("not-replayable", not seen.replayable, {}),
-        ("monotone-so-far", not seen.violations, {"pairs": seen.pairs}),
-        ("no-noise", seen.sigma == 0, {}),
-        ("rotation-unknown", seen.rotation is None, {}),
+def judged(calibration: Calibration) -> Iterator[Finding]:
+    """The findings that follow from the numbers of a calibration."""
+    c = calibration
+    factor = c.local_L / c.local_L_mean if c.local_L and c.local_L_mean else 0.0
+    violations = {"count": c.violations, "pairs": c.pairs, "slope": c.steepest_violation}
+    hidden = c.residual_interval[0] == 0 and c.sigma > 0
+    gradient_like = c.rotation is not None and c.rotation <= GRADIENT_LIKE and not c.violations
+    for code, applies, values in (
+        ("decreasing", c.decreasing, violations),
+        ("not-monotone", c.violations and not c.decreasing, violations),
+        ("not-cocoercive", c.not_cocoercive, {"count": c.not_cocoercive, "pairs": c.pairs}),
+        ("noise-grows", c.noise_grows, _growth(c)),
+        ("start-not-visible", hidden, {"at_most": c.residual_interval[1], "sigma": c.sigma}),
+        ("own-randomness", c.own_randomness, {}),
+        ("not-replayable", not c.replayable, {}),
+        ("monotone-so-far", not c.violations, {"pairs": c.pairs}),
+        ("no-noise", c.sigma == 0, {}),
+        ("rotation-unknown", c.rotation is None, {}),
         ("gradient-like", gradient_like, {}),
         ("smooth-mean", 2 < factor < inf, {"factor": factor}),
     ):
-        if found:
+        if applies:
             yield Finding(code, values=values)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _typed(value: Any, kind: Any) -> Any:
-    """The value as the type says: a number, None, a finding or a tuple of such."""
+    """The value as the annotated type: a number, None, a finding or a tuple of these."""
     kinds = get_args(kind)
     if get_origin(kind) is UnionType:
         return None if value is None else _typed(value, kinds[0])
     if get_origin(kind) is tuple:
         kinds = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
-        return tuple(_typed(one, each) for one, each in zip(value, kinds, strict=True))
+        return tuple(_typed(item, item_kind) for item, item_kind in zip(value, kinds, strict=True))
     if kind is Finding:
         return Finding.from_dict(value)
     if kind is float and type(value) in (int, float) and value == value:
@@ -220,12 +221,13 @@ def _typed(value: Any, kind: Any) -> Any:
     return value
 
 
-def _growth(seen: Calibration) -> dict[str, float]:
-    """Sigma at x0 and where it was largest, and c in the fit sigma(r)^2 = sigma^2 + (c r)^2 at distances r."""
-    distance, largest = max(seen.sigma_at, key=lambda one: one[1], default=(0.0, 0.0))
-    excess = sum(r**2 * (sigma**2 - seen.sigma**2) for r, sigma in seen.sigma_at)
-    growth = sqrt(max(0.0, excess) / (sum(r**4 for r, _ in seen.sigma_at) or 1.0))
-    return {"sigma": largest, "distance": distance, "sigma_at_x0": seen.sigma, "growth": growth}
+def _growth(calibration: Calibration) -> dict[str, float]:
+    """Sigma at x0 and where it is largest, and c in the fit sigma(r)^2 = sigma^2 + (c r)^2 at distances r."""
+    sigma_at_x0, sigma_at = calibration.sigma, calibration.sigma_at
+    distance, largest = max(sigma_at, key=lambda pair: pair[1], default=(0.0, 0.0))
+    excess = sum(r**2 * (sigma**2 - sigma_at_x0**2) for r, sigma in sigma_at)
+    growth = sqrt(max(0.0, excess) / (sum(r**4 for r, _ in sigma_at) or 1.0))
+    return {"sigma": largest, "distance": distance, "sigma_at_x0": sigma_at_x0, "growth": growth}
 
 
 def _with_interval(value: float | None, interval: Interval | None) -> str:

@@ -1,11 +1,11 @@
-"""The loops of RAIN with Epoch-SEG (Chen, Luo 2024), for an accuracy or for a budget."""
+"""The loops of RAIN with Epoch-SEG (Chen, Luo 2024), for an accuracy or within a budget."""
 
 from math import ceil, floor, log2
 from typing import Any, NamedTuple
 
 
 class Epoch(NamedTuple):
-    """Steps of the same length, `factor` times the stage's first."""
+    """Steps of one epoch, of size `factor` times the first of the stage; `last` of the stage or not."""
 
     stage: int
     length: int
@@ -24,11 +24,11 @@ class Loops(NamedTuple):
     @property
     def plan(self) -> list[Epoch]:
         """All epochs in order."""
-        found = []
-        for stage, (T, N, K) in enumerate(zip(*self[1:], strict=True)):
-            both = [(T, 1.0)] * N + [(2 ** (r + 1) * T, 0.5**r) for r in range(1, K + 1)]
-            found += [Epoch(stage, length, factor, i == N + K) for i, (length, factor) in enumerate(both, start=1)]
-        return found
+        plan = []
+        for stage, (T, N, K) in enumerate(zip(self.lengths, self.epochs, self.halvings, strict=True)):
+            epochs = [(T, 1.0)] * N + [(2 ** (r + 1) * T, 0.5**r) for r in range(1, K + 1)]
+            plan += [Epoch(stage, length, factor, i == N + K) for i, (length, factor) in enumerate(epochs, start=1)]
+        return plan
 
     @property
     def steps(self) -> int:
@@ -39,17 +39,19 @@ class Loops(NamedTuple):
 def loops_for_accuracy(eps: float, M: float, D: float, sigma: float) -> Loops:
     r"""Loops that end with a root mean square residual of at most eps, for a merely monotone operator.
 
-    The source plans the pulled operator for some accuracy e and ends at 3e for F: hence e = eps/3. Stage s may end at a
-    mean square distance of :math:`e^2/(16 S \lambda_s)^2`; half of it is for the
-    :math:`8\sigma^2/(2^{K_s}\lambda_sM_s)` that its noise leaves.
+    The source plans the regularised operator for an accuracy e and proves 3e for F: hence e = eps/3. Stage s may end at
+    a mean square distance of :math:`e^2/(16 S \lambda_s)^2`, half of which is for the noise term
+    :math:`8\sigma^2/(2^{K_s}\lambda_sM_s)`.
     """
     e = eps / 3
     weight = min(e / D, M)
     S = max(1, floor(log2(M / weight)))
     first = max(1, ceil(log2(512 * (weight * S * D / e) ** 2)))
-    sums = [M + weight * (2 ** (s + 1) - 1) for s in range(S)]
-    room = [4096 * 2**s * weight * (S * sigma / e) ** 2 / M_s for s, M_s in enumerate(sums)]
-    return _loops(M, weight, (first, *[3] * (S - 1)), tuple(ceil(log2(max(1.0, one))) for one in room))
+    noise_factors = [
+        4096 * 2**s * weight * (S * sigma / e) ** 2 / M_s for s, M_s in enumerate(_lipschitz(M, weight, S))
+    ]
+    halvings = tuple(ceil(log2(max(1.0, factor))) for factor in noise_factors)
+    return _loops(M, weight, (first, *[3] * (S - 1)), halvings)
 
 
 def rain_samples(eps: float, M: float, D: float, sigma: float) -> int:
@@ -75,5 +77,11 @@ def loops_for_budget(budget: int, M: float, batch_size: Any = 1) -> Loops:
 
 
 def _loops(M: float, weight: float, epochs: tuple[int, ...], halvings: tuple[int, ...]) -> Loops:
-    sums = [M + weight * (2 ** (s + 1) - 1) for s in range(len(epochs))]
-    return Loops(weight, tuple(ceil(8 * M_s / (weight * 2**s) - 1e-9) for s, M_s in enumerate(sums)), epochs, halvings)
+    constants = _lipschitz(M, weight, len(epochs))
+    lengths = tuple(ceil(8 * M_s / (weight * 2**s) - 1e-9) for s, M_s in enumerate(constants))
+    return Loops(weight, lengths, epochs, halvings)
+
+
+def _lipschitz(M: float, weight: float, stages: int) -> list[float]:
+    """The Lipschitz constant of the regularised operator in each stage."""
+    return [M + weight * (2 ** (s + 1) - 1) for s in range(stages)]

@@ -1,4 +1,4 @@
-"""The best extragradient runs in stages for monotone operators: alone, or with regularised Dual-OHM as the last one."""
+"""The best staged extragradient runs for monotone operators, alone or with regularised Dual-OHM as the last stage."""
 
 from dataclasses import replace
 from math import ceil, inf, log, log2, sqrt
@@ -11,14 +11,14 @@ from dualanchor.core.types import Array
 from dualanchor.theory import monotone as bounds
 from dualanchor.theory.schedules.constant import for_smallest_accuracy
 from dualanchor.theory.schedules.monotone import MonotoneSetting, Regularised
-from dualanchor.theory.schedules.tapered import cost_of, tapered_for_accuracy
+from dualanchor.theory.schedules.tapered import approximate_cost, tapered_for_accuracy
 
-_THETAS = np.geomspace(0.01, 0.9, 48)  # step times Lipschitz constant
-_LISTED = 100_000  # rounds whose sizes are added up one by one
+_THETAS = np.geomspace(0.01, 0.9, 48)  # values of theta = step size times Lipschitz constant to try
+_MAX_LISTED = 100_000  # rounds up to which batch sizes are added one by one
 
 
 class ExtragradientStage(NamedTuple):
-    """Steps on F + nu(z - centre) from a distance of at most R to one of at most `end`, with Paired batches."""
+    """Extragradient steps on F + nu(z - centre), with Paired batches."""
 
     nu: float
     step_size: float
@@ -28,17 +28,17 @@ class ExtragradientStage(NamedTuple):
 
 
 def extragradient_stage(start: float, end: float, nu: float, known: MonotoneSetting) -> ExtragradientStage:
-    """The cheapest stage; all of its batch sizes are known in advance."""
+    """The cheapest stage from a root mean square distance `start` to one of `end`, with fixed batch sizes (Lemma E)."""
     _, theta = _stage_cost(np.array(start), np.array(end), np.array(nu), known)
     mu, M, sigma, P = known.mu + nu, known.M + nu, known.unit.sigma, known.multiple
     step = float(theta) / M
     rho, c = float(bounds.contraction_rate(step, M, mu)), float(bounds.ahead_noise(step, M, mu))
     factor = 1 - rho + (step * mu if sigma else 0.0)
     steps = max(1, ceil(2 * log(start / end) / -log(factor) * (1 + 1e-12)))
-    total = step * (1 + sqrt(c)) ** 2 * sigma**2 / (mu * start**2)  # of round 0; it grows by 1/factor
+    total = step * (1 + sqrt(c)) ** 2 * sigma**2 / (mu * start**2)  # samples of round 0; they grow by 1/factor
     share = sqrt(c) / (1 + sqrt(c))
     sizes = Paired(*(Geometric(part * total * P or 1e-300, 1 / factor, P) for part in (share, 1 - share)))
-    if steps <= _LISTED:
+    if steps <= _MAX_LISTED:
         samples = int(sizes.size(np.arange(steps), None).sum())
     else:
         samples = P * (ceil(total * (factor**-steps - 1) / (1 / factor - 1) * (1 + 1e-9)) + 2 * steps)
@@ -54,48 +54,53 @@ class Recursive(NamedTuple):
 
     @property
     def samples(self) -> int:
-        return sum(one.samples for one in self.stages) + (0 if self.last is None else self.last.run.samples)
+        return sum(stage.samples for stage in self.stages) + (0 if self.last is None else self.last.run.samples)
 
     @property
     def rounds(self) -> int:
-        return sum(one.steps for one in self.stages) + (0 if self.last is None else self.last.run.horizon - 1)
+        return sum(stage.steps for stage in self.stages) + (0 if self.last is None else self.last.run.horizon - 1)
 
 
 def recursive_for_accuracy(eps: float, known: MonotoneSetting) -> Recursive | None:
     """The cheapest recursive extragradient run whose bound is at most eps (Theorem R); None if none was found."""
-    best: tuple[float, Any] = (inf, None)
-    phi = np.geomspace(0.01, 0.6, 24) if known.mu == 0 else np.concatenate([[0.0], np.geomspace(0.01, 0.6, 12)])
+    least, best = inf, None
+    phi = np.geomspace(0.01, 0.6, 24)  # the part of eps that the first weight takes
+    if known.mu > 0:
+        phi = np.concatenate([[0.0], np.geomspace(0.01, 0.6, 12)])
     for S in range(1 + max(0, ceil(log2(max(2.0, 20 * known.M * known.D / eps))))):
-        first = phi * eps / known.D
-        nu = first * 2.0 ** np.arange(S + 1)[:, None]  # (S+1, phi)
-        parts = _shares(nu, known)
-        with np.errstate(all="ignore"):  # weights of 0 have one stage only
+        nu = phi * eps / known.D * 2.0 ** np.arange(S + 1)[:, None]  # (S+1, phi)
+        parts = _error_shares(nu, known)
+        with np.errstate(all="ignore"):  # weights of 0 are for a single stage only
             ends = eps * (1 - phi) * parts / parts.sum(axis=0) / np.concatenate([nu[:-1], known.M + nu[-1:]])
             starts = np.concatenate([np.full((1, phi.size), known.D), ends[:-1]])
             total = np.where((ends > 0) & (ends < inf), _stage_cost(starts, ends, nu, known)[0], inf).sum(axis=0)
         if S and known.mu:
             total = np.where(phi == 0, inf, total)
-        if (i := int(np.argmin(total))) is not None and total[i] < best[0]:
-            best = float(total[i]), (nu[:, i], starts[:, i], ends[:, i])
-    if best[1] is None:
+        i = int(np.argmin(total))
+        if total[i] < least:
+            least, best = float(total[i]), (nu[:, i], starts[:, i], ends[:, i])
+    if best is None:
         return None
-    nu, starts, ends = best[1]
+    nu, starts, ends = best
     ends = ends * (1 - 1e-12)
     return Recursive(_stages(starts, ends, nu, known), None, sqrt(float(bounds.theorem_r(nu, ends, known.M, known.D))))
 
 
 def recursive_for_budget(budget: int, known: MonotoneSetting) -> Recursive | None:
-    """The same within a budget of samples, for about the smallest accuracy; None if it does not pay for a stage."""
+    """The recursive run of about the smallest accuracy within a budget of samples; None if that pays for no stage."""
 
     def affordable(eps: float) -> Recursive | None:
-        made = recursive_for_accuracy(eps, known)
-        return made if made is not None and made.stages and made.samples <= budget else None
+        plan = recursive_for_accuracy(eps, known)
+        return plan if plan is not None and plan.stages and plan.samples <= budget else None
 
     return for_smallest_accuracy(affordable, known.M * known.D, 0.01)
 
 
 class _Hybrid(NamedTuple):
-    """Weights, ends of the extragradient stages, and what regularised Dual-OHM is then planned for; about its cost."""
+    """A hybrid before rounding: approximate cost, weights, distances at the starts and ends of the first stages.
+
+    Regularised Dual-OHM is then planned for the setting `last` and the accuracy `eps`.
+    """
 
     cost: float
     nu: Array
@@ -115,66 +120,67 @@ def _hybrid(eps: float, known: MonotoneSetting) -> _Hybrid | None:
             for share in (0.35, 0.5, 0.65, 0.8):
                 ends = eps * (1 - phi) * (1 - share) / S / nu[:-1]
                 starts = np.append(known.D, ends[:-1])
-                last, left = replace(known, D=float(ends[-1])), eps * (1 - phi) * share
+                last, last_eps = replace(known, D=float(ends[-1])), eps * (1 - phi) * share
                 cost = float(_stage_cost(starts, ends, nu[:-1], known)[0].sum())
-                cost += cost_of(left, last.setting(float(nu[-1])), True)
+                cost += approximate_cost(last_eps, last.setting(float(nu[-1])), True)
                 if best is None or cost < best.cost:
-                    best = _Hybrid(cost, nu, starts, ends, last, left)
+                    best = _Hybrid(cost, nu, starts, ends, last, last_eps)
     return best
 
 
 def hybrid_for_accuracy(eps: float, known: MonotoneSetting) -> Recursive | None:
     """The cheapest run of extragradient stages and then regularised Dual-OHM (Theorem H); None if none was found."""
-    if (found := _hybrid(eps, known)) is None:
+    if (best := _hybrid(eps, known)) is None:
         return None
-    _, nu, starts, ends, last, left = found
-    setting = last.setting(float(nu[-1]))
-    run = tapered_for_accuracy(left * (1 - 1e-12), setting)
+    nu, ends = best.nu, best.ends
+    delta = float(nu[-1])
+    setting = best.last.setting(delta)
+    run = tapered_for_accuracy(best.eps * (1 - 1e-12), setting)
     bound = nu[0] * known.D + float((np.diff(nu) * ends).sum()) + run.bound
-    regularised = Regularised(float(nu[-1]), setting.step_size, run)
-    return Recursive(_stages(starts, ends, nu[:-1], known), regularised, float(bound))
+    last = Regularised(delta, setting.step_size, run)
+    return Recursive(_stages(best.starts, ends, nu[:-1], known), last, float(bound))
 
 
 def hybrid_for_budget(budget: int, known: MonotoneSetting, eps: float) -> Recursive | None:
-    """The same within a budget of samples, for about the smallest accuracy; from a first guess `eps`."""
-    for _ in range(5):  # samples go about like 1/eps^2 or less
-        found = _hybrid(eps, known)
-        if found is None or abs(found.cost * known.multiple / budget - 1) < 0.01:
+    """The hybrid of about the smallest accuracy within a budget of samples, from a first guess `eps` of it."""
+    for _ in range(5):  # samples grow about like 1/eps^2 or less
+        estimate = _hybrid(eps, known)
+        if estimate is None or abs(estimate.cost * known.multiple / budget - 1) < 0.01:
             break
-        eps *= max(0.1, (found.cost * known.multiple / budget) ** 0.5)
+        eps *= max(0.1, (estimate.cost * known.multiple / budget) ** 0.5)
     best: Recursive | None = None
     for _ in range(6):
-        if (made := hybrid_for_accuracy(eps, known) if eps < known.M * known.D else None) is None:
+        plan = hybrid_for_accuracy(eps, known) if eps < known.M * known.D else None
+        if plan is None:
             break
-        if made.samples <= budget and (best is None or made.bound < best.bound):
-            best = made
+        if plan.samples <= budget and (best is None or plan.bound < best.bound):
+            best = plan
         if best is not None and best.samples > 0.99 * budget:
             break
-        eps *= (1.003 if made.samples > budget else 1.0) * (made.samples / budget) ** 0.5
+        eps *= (1.003 if plan.samples > budget else 1.0) * (plan.samples / budget) ** 0.5
     return best
 
 
 def _stages(starts: Array, ends: Array, nu: Array, known: MonotoneSetting) -> tuple[ExtragradientStage, ...]:
-    """The stages that have something to do."""
-    each = zip(starts.tolist(), ends.tolist(), nu.tolist(), strict=True)
-    return tuple(extragradient_stage(start, end, weight, known) for start, end, weight in each if end < start)
+    """The stages that reduce the distance."""
+    stages = zip(starts.tolist(), ends.tolist(), nu.tolist(), strict=True)
+    return tuple(extragradient_stage(start, end, weight, known) for start, end, weight in stages if end < start)
 
 
-def _shares(nu: Array, known: MonotoneSetting) -> Array:
-    """How the stages best share the error that is left: like the cube roots of what they cost."""
+def _error_shares(nu: Array, known: MonotoneSetting) -> Array:
+    """The best division of the error among the stages, up to a factor: like the cube roots of their costs."""
     weight = np.concatenate([nu[:-1] / (known.mu + nu[:-1]), (known.M + nu[-1:]) / (known.mu + nu[-1:])])
     return np.asarray(weight ** (2 / 3))
 
 
 def _stage_cost(start: Array, end: Array, nu: Array, known: MonotoneSetting) -> tuple[Array, Array]:
-    """About the samples of stages, in units, and the best theta of each; 0 where a stage has nothing to do."""
+    """The approximate cost of stages, 0 where one has nothing to do, and the best theta of each."""
     known = known.unit
     mu, M = (known.mu + nu)[..., None], (known.M + nu)[..., None]
-    theta = _THETAS
-    a = theta / M
+    a = _THETAS / M
     rho, c = bounds.contraction_rate(a, M, mu), np.maximum(bounds.ahead_noise(a, M, mu), 0.0)
     factor = 1 - rho + (a * mu if known.sigma else 0.0)
-    valid = (factor > 0) & (factor < 1) & (2 * a * mu < 1 - theta**2)
+    valid = (factor > 0) & (factor < 1) & (2 * a * mu < 1 - _THETAS**2)
     factor = np.where(valid, factor, 0.5)
     ratio = np.maximum(1.0, start / end)[..., None]
     steps = np.maximum(1.0, 2 * np.log(ratio) / -np.log(factor))
@@ -183,4 +189,4 @@ def _stage_cost(start: Array, end: Array, nu: Array, known: MonotoneSetting) -> 
     cost = np.where(valid, cost, inf)
     best = np.argmin(cost, axis=-1)
     least = np.take_along_axis(cost, best[..., None], -1)[..., 0]
-    return np.where(start <= end, 0.0, least), theta[best]
+    return np.where(start <= end, 0.0, least), _THETAS[best]
