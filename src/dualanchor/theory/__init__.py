@@ -1,4 +1,4 @@
-"""Theory as functions: numbers in, numbers out; and the step tables of linear methods.
+"""The theory as functions of numbers: bounds, weights, schedules, confidence limits; and step tables of methods.
 
 Examples
 --------

@@ -1,8 +1,8 @@
 r"""Right-hand sides of the theorems and lemmas, for numbers or arrays; each function has a `.statement`.
 
 Letters: N horizon, `step_size` :math:`\alpha`, D distance from the start to a root, `sigma` root mean square noise of
-one sample, B batch size, F 1/L-cocoercive, `mu` strong monotonicity. Batches are fresh and independent, and N and all
-batch sizes fixed before the run.
+one sample, B batch size, F 1/L-cocoercive, `mu` strong monotonicity. Batches are fresh and independent; N and all batch
+sizes are fixed before the run.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ PAPER, OURS = "paper", "not in the paper"
 
 @dataclass(frozen=True)
 class Statement:
-    """What a function of this module states: name, source (PAPER or OURS), what must hold, what is bounded."""
+    """The statement behind a function: name, source (PAPER or OURS), assumptions, and the bounded quantity."""
 
     name: str
     source: str
@@ -64,14 +64,14 @@ def theorem_4_1(N: Any, step_size: Any, D: Any, sigma: Any, B: Any) -> Any:
 
 @states("Lemma 4.3", PAPER, A1, A2, STEP, bounds="E[(N-1)a^2/4 |F_N|^2 + a/2 <F_N, x_{N-1} - x_0>]")
 def lemma_4_3(N: Any, step_size: Any, sigma: Any, B: Any, cross_term: Any = None) -> Any:
-    r"""What noise leaves of the identity: :math:`\sum_j \lambda_{N,j} (\alpha\sigma^2/(2B) + c)`, c = `cross_term`."""
+    r"""Lemma 4.2 with noise: :math:`\sum_j \lambda_{N,j} (\alpha\sigma^2/(2B) + c)`, c = `cross_term`."""
     c = lemma_4_4(step_size, sigma, B) if cross_term is None else cross_term
     return step_size * (N - 1) / 2 * (step_size * sigma**2 / (2 * B) + c)
 
 
 @states("Lemma 4.4", PAPER, A1, A2, STEP, bounds="E<e_{j-1}, T x_{N-1}>")
 def lemma_4_4(step_size: Any, sigma: Any, B: Any) -> Any:
-    r"""The cross term of one round's error with the end: :math:`\alpha\sigma^2/B`; half of it is enough (Theorem A)."""
+    r"""The cross term of one round's error and the last iterate: :math:`\alpha\sigma^2/B`; Theorem A has half of it."""
     return step_size * sigma**2 / B
 
 
@@ -83,27 +83,27 @@ def contraction(step_size: Any, L: Any, mu: Any) -> Any:
 @states("Lemma 4.6", PAPER, A1, COCOERCIVE, STRONG, "0 < step_size < 2/L", bounds="E|x_k - y_k|^2")
 def lemma_4_6(step_size: Any, L: Any, mu: Any, sigma: Any, B: Any) -> Any:
     r"""Distance to the run without noise: :math:`\alpha^2\sigma^2/(B(1-\gamma^2))`."""
-    return _over(step_size**2 * sigma**2 / B, 1 - contraction(step_size, L, mu))
+    return _divide(step_size**2 * sigma**2 / B, 1 - contraction(step_size, L, mu))
 
 
 @states("Lemma 4.7", PAPER, COCOERCIVE, STRONG, "0 < step_size < 2/L", "no noise", bounds="|y_k - y_{N-1}|")
 def lemma_4_7(k: Any, step_size: Any, L: Any, mu: Any, D: Any) -> Any:
-    r"""How soon the end is reached without noise: :math:`\frac{1+\gamma}{1-\gamma}\gamma^k D`; a norm, not a square."""
+    r"""Distance to the last iterate, no noise: :math:`\frac{1+\gamma}{1-\gamma}\gamma^k D`; a norm, not a square."""
     gamma = np.sqrt(np.maximum(0.0, contraction(step_size, L, mu)))
-    return _over((1 + gamma) * gamma**k * D, 1 - gamma)
+    return _divide((1 + gamma) * gamma**k * D, 1 - gamma)
 
 
 @states("Theorem 4.5, first form", PAPER, A1, COCOERCIVE, STRONG, "0 < step_size < 2/L", bounds="E|x_k - y_{N-1}|^2")
 def theorem_4_5_distance(k: Any, step_size: Any, L: Any, mu: Any, D: Any, sigma: Any, B: Any) -> Any:
-    r"""Distance to the end of the run without noise: twice the square of Lemma 4.7 plus twice Lemma 4.6."""
+    r"""Distance to the last iterate of the noiseless run: twice the square of Lemma 4.7 plus twice Lemma 4.6."""
     return 2 * lemma_4_7(k, step_size, L, mu, D) ** 2 + 2 * lemma_4_6(step_size, L, mu, sigma, B)
 
 
 @states("Theorem 4.5", PAPER, A1, COCOERCIVE, STRONG, "step_size = 1/L", "k <= N - 1", bounds="E|F(x_k)|^2")
 def theorem_4_5(N: Any, k: Any, L: Any, mu: Any, D: Any, sigma: Any, B: Any) -> Any:
     r"""Early stopping: :math:`8L^2D^2/N^2 + 64L^4\mu^{-2}e^{-k\mu/L}D^2 + 4L\sigma^2/(\mu B)`."""
-    early = _over(64 * L**4 * np.exp(-k * np.asarray(mu) / L) * D**2, mu * np.asarray(mu))
-    return 8 * (L * D / N) ** 2 + early + _over(4 * L * sigma**2 / B, mu)
+    early = _divide(64 * L**4 * np.exp(-k * np.asarray(mu) / L) * D**2, mu * np.asarray(mu))
+    return 8 * (L * D / N) ** 2 + early + _divide(4 * L * sigma**2 / B, mu)
 
 
 @states("Lemma A.2", PAPER, A1, A2, STEP, bounds="E|x_k - x_k^(s)|^2")
@@ -120,13 +120,13 @@ def noise_term(batch_sizes: Any, sigma: Any, tau: float = 2.0) -> Any:
 
 
 def solved(A: Any, W: Any, affine: bool = False) -> Any:
-    r"""The mean square that :math:`s \le 2A\sqrt s + W` leaves: :math:`(A + \sqrt{A^2+W})^2`; 4A^2 + W if affine."""
+    r"""The largest s with :math:`s \le 2A\sqrt s + W`: :math:`(A + \sqrt{A^2+W})^2`; 4A^2 + W if F is affine."""
     return 4 * A**2 + W if affine else (A + np.sqrt(A**2 + W)) ** 2
 
 
 @states("Lemma A.2, sharper", OURS, A1, A2, STEP, bounds="E|x_k - x_k^(s)|^2")
 def leave_one_out_sharp(N: Any, s: Any, k: Any, step_size: Any, sigma: Any, B: Any) -> Any:
-    r"""Lemma A.2 by the triangle inequality: :math:`2\alpha^2\rho_{s,k}^2\sigma^2/B`; half as much at the end."""
+    r"""Lemma A.2 by the triangle inequality: :math:`2\alpha^2\rho_{s,k}^2\sigma^2/B`; at the end half of Lemma A.2."""
     return 2 * step_size**2 * sigma**2 / B * leave_one_out(N, s, k) ** 2
 
 
@@ -150,9 +150,10 @@ def theorem_a_constant(
 
 @states("Theorem B", OURS, A1, A2, STEP, "N > 2D/(step_size eps)", bounds="samples for E|F(x_{N-1})|^2 <= eps^2")
 def theorem_b_samples(eps: Any, N: Any, step_size: Any, D: Any, sigma: Any) -> Any:
-    r"""Samples of tapered batches: :math:`N - 1 + 2\sigma^2H_N^2/(\epsilon^2(1 - 2D/(\alpha\epsilon N)))`, at most."""
-    left = 1 - 2 * D / (step_size * eps * np.asarray(N, dtype=float))
-    return np.where(left > 0, N - 1 + _over(2 * sigma**2 * root_sum(N) ** 2, eps**2 * np.maximum(left, 0)), np.inf)[()]
+    r"""Upper bound on the samples: :math:`N - 1 + 2\sigma^2H_N^2/(\epsilon^2(1 - 2D/(\alpha\epsilon N)))`."""
+    room = 1 - 2 * D / (step_size * eps * np.asarray(N, dtype=float))
+    samples = N - 1 + _divide(2 * sigma**2 * root_sum(N) ** 2, eps**2 * np.maximum(room, 0))
+    return np.where(room > 0, samples, np.inf)[()]
 
 
 @states("Theorem C", OURS, A1, COCOERCIVE, STRONG, "0 < step_size < 2/L", "k <= N - 1", bounds="E|x_k - x*|^2")
@@ -177,14 +178,14 @@ def drift(N: Any, k: Any, step_size: Any, D: Any, sigma: Any, B: Any) -> Any:
 
 @states("Drift bound at the end", OURS, A1, "T is quasi-nonexpansive", bounds="E|x_{N-1} - x*|^2")
 def drift_at_end(step_size: Any, D: Any, sigma: Any, batch_sizes: Any) -> Any:
-    r"""The same at the end for any batch sizes: :math:`D^2 + \frac{\alpha^2}{2}\sigma^2\sum_k 1/B_k`."""
+    r"""Distance to a root at the end, any batch sizes: :math:`D^2 + \frac{\alpha^2}{2}\sigma^2\sum_k 1/B_k`."""
     return D**2 + step_size**2 / 2 * np.asarray(sigma) ** 2 * (1 / np.asarray(batch_sizes, dtype=float)).sum(axis=-1)
 
 
 @states("Restarts", OURS, A1, A2, STEP, "dist(x, roots) <= |F(x)|/mu (sharpness, or strong monotonicity)")
 def restart(residual: Any, N: Any, step_size: Any, mu: Any, W: Any) -> Any:
-    r"""One epoch of N - 1 rounds from a point of root mean square residual r: Theorem A with D = r/mu."""
-    return solved(_over(residual, mu * step_size * np.asarray(N, dtype=float)), W)
+    r"""One epoch of N - 1 rounds from a point with root mean square `residual` r: Theorem A with D = r/mu."""
+    return solved(_divide(residual, mu * step_size * np.asarray(N, dtype=float)), W)
 
 
 @states("Anytime, stage ends", OURS, A1, A2, STEP)
@@ -200,7 +201,7 @@ def composite(step_size: Any, D: Any, sigma: Any, batch_sizes: Any, first_batch:
 
 
 def composite_modulus(step_size: Any, mu: Any) -> Any:
-    r"""What takes the place of mu in restarts of a backward-forward run: :math:`\mu/(1+\alpha\mu)`."""
+    r"""The constant that replaces mu in restarts of a backward-forward run: :math:`\mu/(1+\alpha\mu)`."""
     return mu / (1 + step_size * mu)
 
 
@@ -216,8 +217,8 @@ def model_bias(step_size: Any, D: Any, sigma: Any, batch_sizes: Any, bias: Any) 
     sizes = np.asarray(batch_sizes, dtype=float)
     N = sizes.shape[-1] + 1
     A_b = (D / step_size + bias) / N
-    away = np.sqrt(drift_at_end(step_size, D, sigma, sizes)) / (step_size * N)
-    return (bias + A_b + np.sqrt(A_b**2 + noise_term(sizes, sigma) + 2 * bias * away + bias**2)) ** 2
+    A_drift = np.sqrt(drift_at_end(step_size, D, sigma, sizes)) / (step_size * N)  # A' of the formula
+    return (bias + A_b + np.sqrt(A_b**2 + noise_term(sizes, sigma) + 2 * bias * A_drift + bias**2)) ** 2
 
 
 @states("Any bias", OURS, "A1 and A2 up to a bias field of norm at most bias", STEP)
@@ -231,9 +232,9 @@ def any_bias(step_size: Any, L: Any, D: Any, sigma: Any, batch_sizes: Any, bias:
 def multiplicative_noise(N: Any, step_size: Any, L: Any, D: Any, sigma_root: Any, B: Any) -> Any:
     r"""Theorem A with :math:`\sigma^2 \to 2\sigma_\star^2 + L^2G/2`; infinite unless :math:`(N-1)\alpha^2L^2 < 4B`."""
     N = np.asarray(N, dtype=float)
-    share = (N - 1) * step_size**2 * L**2 / (4 * B)
-    far = _over(D**2 + (N - 1) * step_size**2 * sigma_root**2 / B, np.maximum(0.0, 1 - share))
-    return theorem_a_constant(N, step_size, D, np.sqrt(2 * sigma_root**2 + L**2 * far / 2), B)
+    c = (N - 1) * step_size**2 * L**2 / (4 * B)
+    G = _divide(D**2 + (N - 1) * step_size**2 * sigma_root**2 / B, np.maximum(0.0, 1 - c))
+    return theorem_a_constant(N, step_size, D, np.sqrt(2 * sigma_root**2 + L**2 * G / 2), B)
 
 
 @states("Cocoercivity of a batch", OURS, "A2 with L for one sample, mean operator 1/L_mean-cocoercive", bounds="L_B")
@@ -247,8 +248,8 @@ def s_ohm(step_size: Any, L: Any, D: Any, sigma: Any, batch_sizes: Any) -> Any:
     r"""S-OHM, any batch sizes: :math:`(\frac{2D}{\alpha N} + \frac{\alpha L}{N}\sqrt{\sum_k(k+1)^2\sigma^2/B_k})^2`."""
     sizes = np.asarray(batch_sizes, dtype=float)
     N = sizes.shape[-1] + 1
-    apart = np.sqrt((np.arange(1.0, N) ** 2 / sizes).sum(axis=-1)) * sigma
-    return (2 * D / (step_size * N) + step_size * L * apart / N) ** 2
+    noise = np.sqrt((np.arange(1.0, N) ** 2 / sizes).sum(axis=-1)) * sigma
+    return (2 * D / (step_size * N) + step_size * L * noise / N) ** 2
 
 
 @states("SGDA", OURS, A1, COCOERCIVE, "0 < step_size < 2/L", bounds="mean of E|F(x_k)|^2 over k = 0 .. K - 1")
@@ -265,8 +266,8 @@ def averaged_affine(steps: Any, step_size: Any, D: Any, sigma: Any, B: Any = 1, 
     return scale * (D**2 / step_size**2 + n * sigma**2 / B)
 
 
-def _over(numerator: Any, denominator: Any) -> Any:
-    """A quotient in which 0/0 is 0 and x/0 infinite."""
+def _divide(numerator: Any, denominator: Any) -> Any:
+    """The quotient, with 0/0 = 0 and x/0 = inf."""
     numerator, denominator = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
     out: Array = np.full(numerator.shape, np.inf)
     out[(numerator == 0) & (denominator == 0)] = 0.0

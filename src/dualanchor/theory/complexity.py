@@ -1,4 +1,4 @@
-"""Sample complexities as in the paper's Table 1, with certified sample counts where there are any."""
+"""Sample complexities as in the paper's Table 1, with certified sample counts where proofs give them."""
 
 from collections.abc import Callable
 from math import ceil, inf
@@ -13,7 +13,7 @@ Samples = Callable[[float, float, float, float], float]
 
 
 class Complexity(NamedTuple):
-    """A method, its order of samples, and `samples(eps, L, D, sigma)`, certified by the proof that `note` names.
+    """A row of the table: a method, the order of its samples, and `samples(eps, L, D, sigma)`, proved as `note` says.
 
     `samples` is None where the source has only an order.
     """
@@ -25,7 +25,7 @@ class Complexity(NamedTuple):
 
 
 def _certified(plan: Callable[[float, Setting], Run], bound: str) -> Samples:
-    """The samples of the best run of Dual-OHM, in whole numbers, by Theorem A ("sharp") or 4.1 ("paper")."""
+    """The samples of the best run of Dual-OHM by Theorem A ("sharp") or 4.1 ("paper")."""
     return lambda eps, L, D, sigma: plan(eps, Setting(2 / L, D, sigma, bound=bound)).samples
 
 
@@ -44,8 +44,8 @@ def sgda_samples(eps: float, L: float, D: float, sigma: float) -> float:
     if eps >= L * D:
         return 0
     B = max(1, ceil(2 * sigma**2 / eps**2))
-    left = eps**2 - sigma**2 / B
-    return ceil(L**2 * D**2 / left) * B if left > 0 else inf
+    room = eps**2 - sigma**2 / B
+    return ceil(L**2 * D**2 / room) * B if room > 0 else inf
 
 
 _GROWING = "growing batches ⌈c(k+1)⌉ (Proposition 3.4); constants by our bound"
@@ -70,4 +70,4 @@ MONOTONE_TABLE: tuple[Complexity, ...] = (
     _RAIN,
     Complexity("seg", "O(ε⁻⁴)", seg_samples, "a random iterate; constants by our bound"),
 )
-"""The same with M in place of L, for operators that are merely monotone."""
+"""The table for operators that are merely monotone, with M in place of L."""

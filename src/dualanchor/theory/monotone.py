@@ -1,4 +1,4 @@
-r"""Monotone, Lipschitz operators that need not be cocoercive: bounds of regularised, extragradient and averaged runs.
+r"""Bounds of regularised, extragradient and averaged runs for monotone, Lipschitz operators (cocoercive or not).
 
 Letters as in `bounds`. A3, one sample at two points: :math:`\mathbb E\|\hat F(x;\xi)-\hat F(y;\xi)\|^2 \le
 M^2\|x-y\|^2`; without it F itself is M-Lipschitz. :math:`\delta` is the weight of the regularisation
@@ -48,30 +48,30 @@ def theorem_m(
 
 @states("Noise that grows with the distance", OURS, "sd of a sample <= sigma + growth |x - x0|", bounds="sigma")
 def sigma_of_growing_noise(sigma: Any, growth: Any, D: Any, step_size: Any, batch_sizes: Any) -> Any:
-    r"""What takes the place of sigma: :math:`(\sigma + 2gD)/(1 - g\alpha\sqrt{\sum_k 1/B_k})`, g = `growth`.
+    r"""The sigma to plan with: :math:`(\sigma + 2gD)/(1 - g\alpha\sqrt{\sum_k 1/B_k})`, g = `growth`.
 
     Infinite where the denominator is not positive.
     """
-    left = 1 - growth * step_size * np.sqrt((1 / np.asarray(batch_sizes, dtype=float)).sum(axis=-1))
-    return np.where(left > 0, (sigma + 2 * growth * D) / np.where(left > 0, left, 1.0), np.inf)[()]
+    denominator = 1 - growth * step_size * np.sqrt((1 / np.asarray(batch_sizes, dtype=float)).sum(axis=-1))
+    valid = denominator > 0
+    return np.where(valid, (sigma + 2 * growth * D) / np.where(valid, denominator, 1.0), np.inf)[()]
 
 
 @states("Lemma E", OURS, A1, "G is mu-strongly monotone and M-Lipschitz", "step_size M < 1", bounds="E|z+ - z*|^2")
 def extragradient_step(square: Any, step_size: Any, M: Any, mu: Any, ahead: Any, update: Any) -> Any:
-    r"""One step from a mean square distance s: :math:`(1-\rho)s + \alpha^2(cv + v')`, v, v' the batches' variances."""
-    return (1 - contraction_rate(step_size, M, mu)) * square + step_size**2 * (
-        ahead_noise(step_size, M, mu) * ahead + update
-    )
+    r"""One step from a mean square distance s: :math:`(1-\rho)s + \alpha^2(cv + v')`, variances v ahead, v' update."""
+    rho, c = contraction_rate(step_size, M, mu), ahead_noise(step_size, M, mu)
+    return (1 - rho) * square + step_size**2 * (c * ahead + update)
 
 
 def contraction_rate(step_size: Any, M: Any, mu: Any) -> Any:
     r"""Lemma E's :math:`\rho = 2\alpha\mu(1-\theta^2)/(1-\theta^2+2\alpha\mu)`, :math:`\theta = \alpha M`."""
-    left, pull = 1 - (step_size * M) ** 2, 2 * step_size * mu
-    return pull * left / (left + pull)
+    room, pull = 1 - (step_size * M) ** 2, 2 * step_size * mu
+    return pull * room / (room + pull)
 
 
 def ahead_noise(step_size: Any, M: Any, mu: Any) -> Any:
-    r"""Lemma E's factor :math:`c = 2\theta + \theta^2 - 2\alpha\mu` on the variance of the look ahead."""
+    r"""Lemma E's factor :math:`c = 2\theta + \theta^2 - 2\alpha\mu` on the variance of the extrapolation step."""
     theta = step_size * M
     return 2 * theta + theta**2 - 2 * step_size * mu
 
@@ -114,5 +114,5 @@ def noise_term_n(v: Any) -> Any:
 
 @states("SEG, a random iterate", OURS, A1, MONOTONE, LIPSCHITZ, bounds="samples for E|F(x)|^2 <= eps^2")
 def seg_samples(eps: Any, M: Any, D: Any, sigma: Any) -> Any:
-    r"""Samples of steps 1/(2M), a random iterate: :math:`128M^2D^2\sigma^2/\epsilon^4` where noise rules."""
+    r"""Samples of steps 1/(2M), a random iterate: :math:`128M^2D^2\sigma^2/\epsilon^4` where noise dominates."""
     return 2 * np.ceil(32 / 3 * (M * D / eps) ** 2) * np.maximum(1.0, np.ceil(6 * (sigma / eps) ** 2))

@@ -1,4 +1,4 @@
-"""Step tables: the coefficients of a linear method, read off by running it, and the H-dual of a table."""
+"""Step tables: the coefficients of a linear method, measured by running it, and the H-dual of a table."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from dualanchor.core.staged import Staged
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array
 
-_ROUNDING = 1e-9  # of the largest term in a point
+_ROUNDING = 1e-9  # relative to the terms of a point: larger differences are not rounding
 
 
 def step_table(method: Method, horizon: int | None = None) -> Array:
@@ -25,7 +25,7 @@ def step_table(method: Method, horizon: int | None = None) -> Array:
 
     The points p are those that the method evaluates, in this order, and last the one that it returns. With one
     evaluation per step they are the iterates; a two-evaluation method such as `FEG` has two rows per step.
-    The table is read off by running the method's own `step` on prescribed values.
+    The table is measured by running the method's own `step` on prescribed values.
 
     Parameters
     ----------
@@ -61,13 +61,14 @@ class Reading(NamedTuple):
 
 def read(method: Method, horizon: int | None = None) -> Reading:
     """The step table of a linear method and its batch sizes; raises for any other method."""
-    steps, rng = _steps(method, horizon), np.random.default_rng(0)
+    steps = _steps(method, horizon)
+    rng = np.random.default_rng(0)
     x0 = rng.normal(size=(1, 2))
     trial = _run(method, steps, x0, lambda j: rng.normal(size=(1, 2)))
     if trial.reused:
         raise _not_linear(method, "which evaluates one batch twice")
     n = len(trial.sizes)
-    multiples = -_run(method, steps, np.zeros((1, n)), lambda j: np.eye(1, n, j)).points  # of each value in each point
+    multiples = -_run(method, steps, np.zeros((1, n)), lambda j: np.eye(1, n, j)).points  # (points, values)
     values = np.reshape(trial.values, (n, 2))
     scale = np.abs(x0) + np.abs(multiples) @ np.abs(values)
     if not (np.abs(trial.points - (x0 - multiples @ values)) <= _ROUNDING * scale).all():
@@ -76,11 +77,12 @@ def read(method: Method, horizon: int | None = None) -> Reading:
 
 
 class _Prescribed(Oracle):
-    """Answers evaluation j with a prescribed value (1, d), wherever it is, and records it."""
+    """Returns a prescribed value (1, d) for evaluation j, whatever the point, and records point, value and batch."""
 
     def __init__(self, respond: Callable[[int], Array]) -> None:
-        self.respond, self.drawn = respond, 0
-        self.seen: list[Array] = []
+        self.respond = respond
+        self.drawn = 0
+        self.visited: list[Array] = []
         self.values: list[Array] = []
         self.batches: list[Batch] = []
 
@@ -89,7 +91,7 @@ class _Prescribed(Oracle):
         return Batch(size, self.drawn)
 
     def mean(self, x: Array, batch: Batch) -> Array:
-        self.seen.append(x.copy())
+        self.visited.append(x.copy())
         self.batches.append(batch)
         self.values.append(self.respond(len(self.values)))
         return self.values[-1].copy()
@@ -104,21 +106,21 @@ class _Prescribed(Oracle):
 
     @property
     def points(self) -> Array:
-        return np.concatenate(self.seen)
+        return np.concatenate(self.visited)
 
 
 def _run(method: Method, steps: int, x0: Array, respond: Callable[[int], Array]) -> _Prescribed:
-    """The record of so many steps from x0, (1, d); the last point is the one that the method returns."""
+    """The record of `steps` steps from x0 (1, d); the last point is the one that the method returns."""
     oracle, s = _Prescribed(respond), method.init(x0)
     F = Session(oracle, Streams(0, np.arange(1), dimension=x0.shape[1]))
     for k in range(steps):
         method.step(k, s, F)
-    oracle.seen.append(s.x)
+    oracle.visited.append(s.x)
     return oracle
 
 
 def _steps(method: Method, horizon: int | None) -> int:
-    """How many steps to run; raises for what is plainly not one linear method."""
+    """The number of steps to run; raises for methods that declare a non-linear part."""
     if not isinstance(method, Method):
         raise ArgumentTypeError("step_table: method must be a Method", repr(method), "Use OHM(step_size=0.1)")
     if isinstance(method, Staged):

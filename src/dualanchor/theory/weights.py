@@ -1,4 +1,4 @@
-"""The weights with which rounds enter the last iterate and its bound; N is the horizon, k = 0 .. N - 2 a round."""
+"""Weights of the rounds k = 0 .. N - 2 in the last iterate and in its bound; N is the horizon."""
 
 from functools import lru_cache
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 from dualanchor.core.types import Array
 
-_EXACT = 4096  # H_N is added up to here and continued by its expansion, which is exact to rounding there
+_SUMMED = 4096  # H_N is summed up to here and continued by its expansion, which is exact to rounding from here on
 
 
 def round_weights(N: int) -> Array:
@@ -36,7 +36,7 @@ def convex_weights(N: int, k: int) -> Array:
 
 
 def leave_one_out(N: int, s: Any, k: Any) -> Any:
-    r"""How much of a change in round s < k is left at most at :math:`x_k`: :math:`\rho_{s,k}` of Lemma A.2, solved."""
+    r"""The largest effect of a change in round s < k on :math:`x_k`: :math:`\rho_{s,k}`, the solution of Lemma A.2."""
     k, s = np.asarray(k, dtype=float), np.asarray(s, dtype=float)
     return 0.5 * (1 + (N - k) * (N - k - 1) / ((N - s) * (N - s - 1)))
 
@@ -54,24 +54,24 @@ def first_undamped(tau: float) -> float:
 def weight_sum(N: Any, tau: float = 2.0) -> Any:
     r"""The sum :math:`\sum_{m=2}^N \kappa_m/(m(m-1))` in closed form; 1 - 1/N at the largest step, tau = 2."""
     N = np.asarray(N, dtype=float)
-    free = first_undamped(tau)
-    if free == 2:
+    first = first_undamped(tau)
+    if first == 2:
         return np.where(N >= 2, 1 - 1 / np.maximum(N, 1.0), 0.0)[()]
-    from scipy.special import digamma  # here, since it is slow to import
+    from scipy.special import digamma  # imported here because it is slow to import
 
-    tail = np.where(free <= N, 1 / (free - 1) - 1 / N, 0.0)
-    last = np.minimum(N, free - 1)  # 1/(m(m-1)) (2m-1) = 1/m + 1/(m-1)
-    head = np.where(last >= 2, 2 * (digamma(last + 1) + np.euler_gamma) - 1 - 1 / last, 0.0)
-    return np.where(N >= 2, tail + tau / 6 * head, 0.0)[()]
+    undamped = np.where(first <= N, 1 / (first - 1) - 1 / N, 0.0)
+    last = np.minimum(N, first - 1)  # up to here the terms are tau/6 (1/m + 1/(m-1))
+    damped = np.where(last >= 2, 2 * (digamma(last + 1) + np.euler_gamma) - 1 - 1 / last, 0.0)
+    return np.where(N >= 2, undamped + tau / 6 * damped, 0.0)[()]
 
 
 @lru_cache(maxsize=1)
 def _first_sums() -> tuple[Array, Array]:
-    """The sums over m = 2 .. N of 1/sqrt(m(m-1)) and of sqrt(1/m + 1/(m-1)), for N = 0 .. _EXACT."""
-    m = np.arange(2, _EXACT + 1, dtype=float)
+    """The sums over m = 2 .. N of 1/sqrt(m(m-1)) and of sqrt(1/m + 1/(m-1)), for N = 0 .. _SUMMED."""
+    m = np.arange(2, _SUMMED + 1, dtype=float)
     terms = (1 / np.sqrt(m * (m - 1)), np.sqrt(1 / m + 1 / (m - 1)))
-    full, damped = (np.concatenate([[0.0, 0.0], np.cumsum(one)]) for one in terms)
-    return full, damped
+    undamped, damped = (np.concatenate([[0.0, 0.0], np.cumsum(values)]) for values in terms)
+    return undamped, damped
 
 
 def root_sum(N: Any, tau: float = 2.0) -> Any:
@@ -80,33 +80,34 @@ def root_sum(N: Any, tau: float = 2.0) -> Any:
     At most :math:`\ln(N\tau/3) + 2` for tau up to 1 and N from 3/tau on.
     """
     N = np.asarray(N, dtype=float)
-    if (free := first_undamped(tau)) == 2:
+    if (first := first_undamped(tau)) == 2:
         return _undamped_sum(N)[()]
-    last = np.minimum(N, free - 1)  # here kappa/(m(m-1)) = tau/6 (1/m + 1/(m-1))
-    p = np.maximum(last, _EXACT)
-    roots = np.sqrt(p) - np.sqrt(_EXACT) + (_EXACT**-1.5 - p**-1.5) / 32  # of sqrt(2/u) (1 + 1/(8u^2)), u = m - 1/2
-    far = np.sqrt(8.0) * roots
-    damped = _first_sums()[1][np.clip(last, 0, _EXACT).astype(int)] + far
-    return (np.sqrt(tau / 6) * damped + np.where(free <= N, _undamped_sum(N) - _undamped_sum(free - 1), 0.0))[()]
+    last = np.minimum(N, first - 1)  # up to here kappa/(m(m-1)) = tau/6 (1/m + 1/(m-1))
+    p = np.maximum(last, _SUMMED)
+    # The integral of the expansion sqrt(2/u) (1 + 1/(8u^2)), u = m - 1/2.
+    expansion = np.sqrt(8.0) * (np.sqrt(p) - np.sqrt(_SUMMED) + (_SUMMED**-1.5 - p**-1.5) / 32)
+    damped = _first_sums()[1][np.clip(last, 0, _SUMMED).astype(int)] + expansion
+    return (np.sqrt(tau / 6) * damped + np.where(first <= N, _undamped_sum(N) - _undamped_sum(first - 1), 0.0))[()]
 
 
 def _undamped_sum(N: Any) -> Any:
-    p = np.maximum(N, _EXACT)
-    far = np.log(p / _EXACT) + (1 / _EXACT**2 - 1 / p**2) / 48  # 1/16 of the sum of cubes, less 1/24 of the logarithm's
-    return _first_sums()[0][np.clip(N, 0, _EXACT).astype(int)] + far
+    p = np.maximum(N, _SUMMED)
+    # 1/48 is 1/16 for the sum of cubes less 1/24 for that of the logarithm.
+    expansion = np.log(p / _SUMMED) + (1 / _SUMMED**2 - 1 / p**2) / 48
+    return _first_sums()[0][np.clip(N, 0, _SUMMED).astype(int)] + expansion
 
 
 def contraction_sum(k: Any, rho: Any, N: Any = np.inf) -> Any:
     r"""The sum :math:`R_k = \sum_{i<k} \rho^i (1 - (i+1)/N)` of Theorem C; at rho = 1 it is k(2N - k - 1)/(2N)."""
     k, rho, N = (np.asarray(value, dtype=float) for value in (k, rho, N))
     gap = 1 - rho
-    near = k * gap < 1e-4  # here the closed forms cancel; two terms of their expansion are exact to rounding
-    safe = np.where(near, 1.0, gap)
+    near = k * gap < 1e-4  # the closed forms cancel here, where three terms of their expansion are exact to rounding
+    divisor = np.where(near, 1.0, gap)
     power = np.where(rho > 0, np.exp(k * np.log1p(-np.where(rho > 0, gap, 0.0))), np.where(k == 0, 1.0, 0.0))
-    plain = np.where(near, k - gap * k * (k - 1) / 2 + gap**2 * k * (k - 1) * (k - 2) / 6, (1 - power) / safe)
+    plain = np.where(near, k - gap * k * (k - 1) / 2 + gap**2 * k * (k - 1) * (k - 2) / 6, (1 - power) / divisor)
     rising = np.where(
         near,
         k * (k + 1) / 2 - gap * (k - 1) * k * (k + 1) / 3 + gap**2 * (k - 2) * (k - 1) * k * (k + 1) / 8,
-        (plain - k * power) / safe,
+        (plain - k * power) / divisor,
     )
     return (plain - rising / N)[()]
