@@ -480,7 +480,7 @@ NAMES = lines(
     ("noise level", lambda: da.problems.affine(sigma=-1.0), ValueError, "affine: sigma", "-1.0", "sigma"),
     ("noise level nan", lambda: da.problems.affine(sigma=np.nan), ValueError, "affine: sigma", "nan", "sigma"),
     ("noise level text", lambda: da.problems.affine(sigma="a"), TypeError, "affine: sigma", "'a'", "number"),
-    ("rotation", lambda: da.problems.affine(rotation=2.0), ValueError, "affine", "rotation = 2.0", "order"),
+    ("rotation", lambda: da.problems.affine(rotation=2.0), ValueError, "affine", "rotation = 2.0", "satisfy all three"),
     ("odd", lambda: da.problems.huber_minimax(dimension=5), ValueError, "huber-minimax: dimension", "5", "even"),
     ("mu", lambda: da.problems.huber_minimax(mu=0.0), ValueError, "huber-minimax: mu", "mu = 0.0", "paper"),
     ("rank", lambda: da.problems.finite_sum_cocoercive(dimension=3, rank=4), ValueError, "rank", "4", "smaller rank"),

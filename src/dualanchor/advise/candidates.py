@@ -50,11 +50,10 @@ class CocoerciveCandidates:
         return [plan for plan in plans if plan is not None]
 
     def for_budget(self, budget: int) -> list[Plan]:
-        """The plan of smallest bound within a budget of samples."""
+        """The plan of smallest bound within a budget of samples, if there is one."""
         setting = self.setting
         if setting.multiple > budget:
-            rule = f"budget must pay for one sample on each of {setting.multiple} workers"
-            raise plan_error(rule, budget, "Use a larger budget")
+            return []
         plans = []
         if self._theorem_a_applies:
             schedule = schedules.tapered_for_budget if self._tapered else schedules.constant_for_budget
@@ -63,10 +62,7 @@ class CocoerciveCandidates:
                 plans.append(self._averaged(budget))
         if (self.inputs["mu"] > 0 or not self._theorem_a_applies) and setting.D > 0:
             plans += self._within(budget)
-        if not plans:
-            rule = "a budget must pay for the first steps of a method with a theorem"
-            raise plan_error(rule, budget, "Use a larger budget")
-        return [replace(min(plans, key=lambda plan: plan.bound), eps=None, budget=budget)]
+        return [replace(plan, eps=None, budget=budget) for plan in sorted(plans, key=lambda plan: plan.bound)[:1]]
 
     def for_private_rounds(self) -> Plan:
         """The plan of smallest bound where the variance of a round depends on their number."""

@@ -63,11 +63,8 @@ class MonotoneCandidates:
         return plans
 
     def for_budget(self, budget: int) -> list[Plan]:
-        """The plan of smallest bound within a budget of samples."""
+        """The plan of smallest bound within a budget of samples, if there is one."""
         known = self.known
-        if known.multiple > budget:
-            rule = f"budget must pay for one sample on each of {known.multiple} workers"
-            raise plan_error(rule, budget, "Use a larger budget")
         plans = [] if known.composite else [self._start()]
         if self.inputs["growth"]:
             plans.append(self._growing(lambda known: schedules.regularised_for_budget(budget, known, self._tapered)))
@@ -76,8 +73,7 @@ class MonotoneCandidates:
             plans += [self._fast(steps)] if steps else []
         else:
             plans += self._within(budget)
-        best = min(plans, key=lambda plan: plan.bound)
-        return [replace(best, eps=None, budget=budget)]
+        return [replace(plan, eps=None, budget=budget) for plan in sorted(plans, key=lambda plan: plan.bound)[:1]]
 
     def _within(self, budget: int) -> Iterator[Plan]:
         """One plan for each theorem, within a budget of samples."""

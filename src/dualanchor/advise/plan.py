@@ -152,7 +152,11 @@ def _best_plan(inputs: dict[str, Any]) -> Plan:
     if inputs["round_variance"] is not None:
         assert cocoercive is not None
         return cocoercive.for_private_rounds()
-    if not (ranked := _ranked(candidates)):
+    ranked = _ranked(candidates)
+    if not ranked and inputs["eps"] is None:
+        rule = "a budget must pay for the first steps of a method with a theorem"
+        raise plan_error(rule, inputs["budget"], "Use a larger budget")
+    if not ranked:
         remedy = "Use a larger eps, or leave bound, step_size and workers out"
         raise plan_error("a theorem must reach eps", inputs["eps"], remedy)
     best, *others = ranked
@@ -213,6 +217,9 @@ def _monotone(inputs: dict[str, Any]) -> MonotoneCandidates | None:
     of_the_others = ("L", "step_size", "L_mean", "round_variance")
     if inputs["bound"] == "paper" or any(inputs[name] is not None for name in of_the_others):
         return None
+    if inputs["prox"] and not inputs["cocoercive_in_expectation"]:
+        rule = "with a prox and without L, samples must be M-Lipschitz in mean square"
+        raise plan_error(rule, "cocoercive_in_expectation=False", "Pass L, the cocoercivity constant of F")
     M, D, sigma, mu = (inputs[name] for name in ("M", "D", "sigma", "mu"))
     mu = 0.0 if inputs["sharp_only"] else mu
     known = MonotoneSetting(M, D, sigma or 0.0, mu, inputs["prox"], _round_cost(inputs), _workers(inputs))
@@ -251,10 +258,7 @@ def _with_longer_steps(first: Plan, candidates: CocoerciveCandidates, L_mean: fl
             multiple=b * setting.multiple,
             round_cost=setting.round_cost / b,  # in units of b samples of each worker, the smallest batch
         )
-        try:
-            ranked = _ranked([replace(candidates, setting=longer, L=L_b)])
-        except ArgumentError:  # the budget does not pay for such batches
-            break
+        ranked = _ranked([replace(candidates, setting=longer, L=L_b)])
         if not ranked:
             break
         plans.append(ranked[0])
@@ -290,5 +294,8 @@ def _check(inputs: dict[str, Any]) -> None:
         raise plan_error("sigma must be given", None, "Pass sigma, for instance from dualanchor.calibrate")
     if inputs["D"] is None:
         raise plan_error("D must be given", None, "Pass D, an upper bound for the distance from the start to a root")
+    if inputs["budget"] is not None and _workers(inputs) > inputs["budget"]:
+        rule = f"budget must pay for one sample on each of {inputs['workers']} workers"
+        raise plan_error(rule, inputs["budget"], "Use a larger budget")
     if inputs["latency"] is not None and inputs["sample_cost"] is None:
         raise plan_error("latency needs sample_cost, both in seconds", "latency alone", "Pass sample_cost too")

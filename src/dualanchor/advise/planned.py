@@ -139,8 +139,6 @@ class Plan:
         horizons = tuple(run.horizon for run in self.stages)
         sizes = tuple(run.batch_size for run in self.stages)
         single = len(self.stages) == 1
-        if self.rounds == 0:
-            return DualOHM(self.step_size, horizon=1)
         if self.theorem.id == "averaging-affine":
             return AveragedSGDA(self.step_size, weights="uniform")
         if self.theorem.id == "theorem-c":

@@ -1,4 +1,4 @@
-"""`check_method`: what a run relies on in a method, tried on additive noise and on a finite sum."""
+"""`check_method`: test a method against the contract of a run, with additive noise and with a finite sum."""
 
 import contextlib
 import tempfile
@@ -22,8 +22,9 @@ from dualanchor.core.types import Array
 from dualanchor.oracles import AdditiveNoise, FiniteSum
 from dualanchor.run import Checkpoint, Steps, solve
 
-X0, BUDGET, SEED = np.linspace(-1.0, 2.0, 6), 100, 11
+X0 = np.linspace(-1.0, 2.0, 6)
 START = np.tile(X0, (2, 1))
+BUDGET, SEED = 100, 11
 CONSTANTS = Constants(L=4.0, mu=0.1, M=2.0, sigma=0.3, D=3.0)
 
 
@@ -32,10 +33,10 @@ def check_method(method: type[Method] | Method, *, expected_failures: Mapping[st
 
     Parameters
     ----------
-    method : class, with its own defaults by `cls.for_problem(problem, budget)`, or instance, taken as it is
+    method : class, whose instances `cls.for_problem(problem, budget)` makes, or instance, checked as it is
     expected_failures : dict, optional
         Names of checks that are known to fail, each with the reason. Any other failure raises a CheckError, an
-        AssertionError that shows the report; so does a check that passes in spite of an expected failure.
+        AssertionError that shows the report; so does a check that passes although a failure was expected.
 
     Examples
     --------
@@ -52,19 +53,22 @@ def check_method(method: type[Method] | Method, *, expected_failures: Mapping[st
     vectors = np.random.default_rng(0).normal(size=(9, X0.size)) / np.sqrt(X0.size)
     cases = []
     for oracle in (AdditiveNoise(lambda x: scale * x, 0.3, vectorized=True), FiniteSum.rank_one(vectors)):
-        with contextlib.suppress(CapabilityError):  # only what has what the method needs
+        with contextlib.suppress(CapabilityError):  # an oracle that lacks what the method needs is left out
             problem = Problem(oracle, X0, constants=CONSTANTS)
-            made = cls.for_problem(problem, BUDGET) if isinstance(method, type) else method
-            made.check_oracle(True, oracle.components)
-            cases.append(_MethodContract(oracle, made))
+            instance = cls.for_problem(problem, BUDGET) if isinstance(method, type) else method
+            instance.check_oracle(True, oracle.components)
+            cases.append(_MethodContract(oracle, instance))
     return run_checks(cls.__name__, cases, expected_failures)
 
 
 class _Counting(WrappedOracle):
-    def __init__(self, inner: Oracle, fail_at: int = 0) -> None:  # raises at evaluation number `fail_at`
+    """Counts draws and evaluations, and raises at evaluation number `fail_at`, if that is not 0."""
+
+    def __init__(self, inner: Oracle, fail_at: int = 0) -> None:
         super().__init__(inner)
         self.draws = self.evals = self.calls = 0
-        self.fail_at, self.knows_operator = fail_at, False
+        self.fail_at = fail_at
+        self.knows_operator = False
 
     def draw(self, streams: Streams, size: Any) -> Batch:
         self.draws += int(np.sum(np.broadcast_to(size, (streams.rows,))))
@@ -79,7 +83,10 @@ class _Counting(WrappedOracle):
 
 
 class _MethodContract:
-    """A method on an oracle, in two rows. A staged method has no steps of its own: only its runs are checked."""
+    """The checks of a method on an oracle, in two rows; each public function is one.
+
+    A staged method has no steps of its own: only its runs are checked.
+    """
 
     def __init__(self, oracle: Oracle, method: Method) -> None:
         self.oracle, self.method = oracle, method
@@ -104,10 +111,10 @@ class _MethodContract:
         draws, evals = self.method.cost(k, None, None if coin is None else coin[row])
         return int(np.ravel(draws)[0]), int(np.ravel(evals)[0])
 
-    def _assert_same(self, one: Result, other: Result, rows: Any = ..., within: float = 0.0) -> None:
+    def _assert_same(self, result: Result, other: Result, rows: Any = ..., within: float = 0.0) -> None:
         for name in ("nit", "nfev", "draws", "status"):
-            assert_array_equal(np.asarray(getattr(one, name))[rows], getattr(other, name), err_msg=name)
-        assert_allclose(one.x[rows], other.x, within, within / 10)
+            assert_array_equal(np.asarray(getattr(result, name))[rows], getattr(other, name), err_msg=name)
+        assert_allclose(result.x[rows], other.x, within, within / 10)
 
     def shapes_and_dtypes_stay(self) -> None:
         for dtype in (np.float32, np.float64):
@@ -119,15 +126,16 @@ class _MethodContract:
     def rows_do_not_depend_on_their_grouping(self) -> None:
         within = 0.0 if self.oracle.components is None else 1e-11  # matrix products round sums over components
         together = self._solve(reps=4)
-        for some in ([2], [3, 0]):
-            self._assert_same(together, self._solve(reps=some), some, within)
+        for rows in ([2], [3, 0]):
+            self._assert_same(together, self._solve(reps=rows), rows, within)
         methods = [self.method, self.method.with_changes(step_size=self.method.step_size / 2)]
         stacked = self._solve(methods)
         for i, method in enumerate(methods):
             self._assert_same(stacked, self._solve(method), i, within)
 
     def a_resumed_run_equals_an_uninterrupted_one(self) -> None:
-        whole, calls = self._solve(record=7), []
+        uninterrupted = self._solve(record=7)
+        calls = []
 
         def interrupt(x: Array) -> None:
             calls.append(1)
@@ -139,10 +147,10 @@ class _MethodContract:
             with contextlib.suppress(InterruptedError):
                 self._solve(record=7, callback=interrupt, checkpoint=Checkpoint(path, seconds=0))
             resumed = self._solve(record=7, checkpoint=path)
-        self._assert_same(whole, resumed)
-        for name, value in whole.state.items():
+        self._assert_same(uninterrupted, resumed)
+        for name, value in uninterrupted.state.items():
             assert_array_equal(resumed.state[name], value, err_msg=name)
-        assert_array_equal(resumed.history.k, whole.history.k)
+        assert_array_equal(resumed.history.k, uninterrupted.history.k)
 
     def counts_are_those_of_a_counting_oracle(self) -> None:
         oracle = _Counting(self.oracle)
@@ -153,9 +161,9 @@ class _MethodContract:
     def a_step_costs_what_it_declares(self) -> None:
         history = self._solve(stop=Steps(self.steps), record="all").history
         for row in range(0 if self.staged else 2):
-            lines = history.of(row)
-            for k, paid in enumerate(zip(np.diff(lines.draws), np.diff(lines.evals), strict=True)):
-                assert paid == self._cost(k, row), f"step {k} declared {self._cost(k, row)} and took {paid}"
+            records = history.of(row)
+            for k, cost in enumerate(zip(np.diff(records.draws), np.diff(records.evals), strict=True)):
+                assert cost == self._cost(k, row), f"step {k} declared {self._cost(k, row)} and took {cost}"
 
     def the_budget_is_used_and_not_exceeded(self) -> None:
         for budget in (BUDGET, BUDGET - 1, BUDGET // 2):
@@ -185,8 +193,8 @@ class _MethodContract:
         assert (result.nit == steps).all(), f"{result.nit.max()} steps were taken, {steps} exist"
         assert (result.status == Status.HORIZON).all(), f"ended with {result.status[0].name} at the horizon"
         if not self.staged:
-            past = (steps, self.method.init(START.copy()), self._session(), self._coin(steps))
-            assert_raises(HorizonError, self.method.step, *past)
+            state, session = self.method.init(START.copy()), self._session()
+            assert_raises(HorizonError, self.method.step, steps, state, session, self._coin(steps))
 
     def results_depend_on_the_seed_alone(self) -> None:
         stop = Steps(self.steps)

@@ -1,4 +1,4 @@
-"""`check_oracle`: what a run relies on when it samples an oracle."""
+"""`check_oracle`: test an oracle against the contract that a run relies on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,20 +15,22 @@ from dualanchor.core.session import Session
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array
 
-ROWS, BATCHES, SIZE, RATE = 5, 500, 4, 1e-6
+ROWS = 5
+BATCHES, SIZE = 500, 4  # batches of the statistical checks, and their size
+RATE = 1e-6  # false-failure rate of each statistical check
 
 
 def check_oracle(oracle: Oracle, x0: Any = None, *, expected_failures: Mapping[str, str] | None = None) -> Report:
     """Check an oracle against the contract that a run relies on, near a point.
 
-    Three checks are statistical: mean and variance of 500 batches of 4 samples against 2,000 single ones, and these
-    against the operator. A correct oracle fails each in about one of a million cases; a bias of 0.3 standard deviations
-    in one coordinate of up to 1,000, and twice the variance, are found with a probability of 99 %. Streams are fixed:
-    outcomes repeat. An oracle without noise passes.
+    Three checks are statistical: mean and variance of 500 batches of 4 samples are compared with 2,000 single ones, and
+    these with the operator. A correct oracle fails each in about one of a million cases; a bias of 0.3 standard
+    deviations in one coordinate of up to 1,000, and twice the variance, are detected with a probability of 99 %.
+    Streams are fixed: outcomes repeat. An oracle without noise passes.
 
     Parameters
     ----------
-    oracle : Oracle, it must take any number of rows: no data of its own per row
+    oracle : Oracle; it must accept any number of rows, so it may not hold data per row
     x0 : array of shape (d,), optional; where it is sampled; needed unless the oracle declares its dimension
     expected_failures : dict, optional; as in `check_method`
 
@@ -46,6 +48,8 @@ def check_oracle(oracle: Oracle, x0: Any = None, *, expected_failures: Mapping[s
 
 
 class _OracleContract:
+    """The checks of an oracle near a point; each public function is one."""
+
     def __init__(self, oracle: Oracle, point: Array) -> None:
         self.oracle, self.point = oracle, point
         self.x = point * (1 + 0.1 * np.arange(ROWS)[:, None])  # rows near the point, each different
@@ -86,13 +90,14 @@ class _OracleContract:
         assert_array_equal(again(x, again.draw(3)), here, err_msg="the same streams again")
 
     def fresh_batches_differ(self) -> None:
-        F, rows = self._session(1), self._means(1, 8, 0)
-        values = [F(self.point[None], F.draw(1))[0] for _ in range(8)]
-        alike = [len(np.unique(some, axis=0)) == 1 for some in (rows, values)]
-        if all(alike) and _agree(rows[:1], np.array(values)):
+        F = self._session(1)
+        replications = self._means(1, 8, 0)
+        batches = np.array([F(self.point[None], F.draw(1))[0] for _ in range(8)])
+        equal_replications, equal_batches = (len(np.unique(v, axis=0)) == 1 for v in (replications, batches))
+        if equal_replications and equal_batches and _agree(replications[:1], batches):
             return  # no noise
-        assert not alike[0], "eight replications see the same sample"
-        assert not alike[1], "eight fresh batches are equal"
+        assert not equal_replications, "eight replications see the same sample"
+        assert not equal_batches, "eight fresh batches are equal"
 
     def rows_do_not_depend_on_their_grouping(self) -> None:
         F, mixed, sizes = self._session(), self._session(), np.array([3, 1, 3, 1, 1])
@@ -118,9 +123,10 @@ class _OracleContract:
         if _agree(singles) and _agree(batches):
             return
         squares = [np.square(values - values.mean(axis=0)).sum(axis=1) for values in (SIZE**0.5 * batches, singles)]
-        (here, error), (one, other) = ((np.mean(each), np.std(each) / len(each) ** 0.5) for each in squares)
-        ratio = here / one if one > 0 else np.inf
-        allowed = stats.norm.isf(RATE / 2) * np.hypot(error / max(here, 1e-300), other / max(one, 1e-300))
+        of_batches, of_singles = (float(np.mean(values)) for values in squares)
+        errors = [np.std(values) / len(values) ** 0.5 / max(np.mean(values), 1e-300) for values in squares]
+        ratio = of_batches / of_singles if of_singles > 0 else np.inf
+        allowed = stats.norm.isf(RATE / 2) * np.hypot(*errors)
         assert abs(np.log(max(ratio, 1e-300))) <= allowed, (
             f"means of {SIZE} samples have {ratio:.3g} times the variance"
         )

@@ -1,4 +1,4 @@
-"""Running the checks of a contract and reporting how each ended."""
+"""Run the checks of a contract and report the outcome of each."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ from dualanchor.core.errors import unknown_name
 
 
 class Outcome(NamedTuple):
-    """How a check ended: what was wrong and why a failure was expected, each None if there is nothing to say."""
+    """The outcome of a check: its error, None if it passed, and the reason to expect a failure, None without one."""
 
     name: str
     error: str | None
@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
 
 
 class Report(NamedTuple):
-    """How the checks of a method or an oracle ended; printed as one line per check."""
+    """The outcomes of the checks of a method or an oracle; printed as one line per check."""
 
     subject: str
     outcomes: list[Outcome]
@@ -42,7 +42,7 @@ class CheckError(AssertionError):
 
 
 def run_checks(subject: str, cases: Sequence[Any], expected: Mapping[str, str] | None) -> Report:
-    """Run the public methods of the cases; the name of a check is that of its method, with spaces."""
+    """Run the public functions of the cases; the name of a check is that of its function, with spaces."""
     checks = {name.replace("_", " "): name for name in vars(type(cases[0])) if not name.startswith("_")}
     for name in set(expected or {}) - set(checks):
         raise unknown_name("expected_failures: check", name, checks)

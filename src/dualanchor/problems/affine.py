@@ -1,4 +1,4 @@
-"""A normal affine operator whose spectrum turns from a segment to a circle, for tests and teaching."""
+"""A normal affine operator whose spectrum varies from a segment to a circle, for tests and teaching."""
 
 from dataclasses import dataclass
 from math import sqrt
@@ -24,7 +24,7 @@ class Affine(NamedProblem):
 
     Parameters
     ----------
-    dimension : int; the unknowns turn in pairs
+    dimension : int; the unknowns rotate in pairs
     L, mu : float, cocoercivity and strong monotonicity
     rotation : float, :math:`\rho` in [0, 1]
     sigma : float, root mean square norm of the noise of one sample
@@ -46,7 +46,7 @@ class Affine(NamedProblem):
         if not (self.L > 0 and self.mu <= self.L and self.rotation <= 1):
             received = f"L = {self.L}, mu = {self.mu}, rotation = {self.rotation}"
             rule = f"{self.id}: L > 0, mu <= L and rotation <= 1 are needed"
-            raise ArgumentError(rule, received, "Choose constants in that order")
+            raise ArgumentError(rule, received, "Choose constants that satisfy all three")
 
     @property
     def constants(self) -> Constants:
@@ -55,16 +55,16 @@ class Affine(NamedProblem):
     def instance(self, streams: Streams) -> Instance:
         d = self.dimension
         real = np.linspace(self.L, self.mu, (d + 1) // 2)[::-1]  # an odd last unknown has the real eigenvalue L
-        turn = self.rotation * np.sqrt(np.maximum(0.0, (real - self.mu) * (self.L - real)))
+        imaginary = self.rotation * np.sqrt(np.maximum(0.0, (real - self.mu) * (self.L - real)))
         root = np.full(d, self.D / sqrt(d))
-        scale, cross = np.repeat(real, 2)[:d], turn[: d // 2]
+        scale, coupling = np.repeat(real, 2)[:d], imaginary[: d // 2]
 
         def operator(x: Array) -> Array:
             y = x - root
             value = scale * y
             first, second = slice(0, d - d % 2, 2), slice(1, None, 2)
-            value[:, first] += cross * y[:, second]
-            value[:, second] -= cross * y[:, first]
+            value[:, first] += coupling * y[:, second]
+            value[:, second] -= coupling * y[:, first]
             return value
 
         x0 = np.zeros((streams.rows, d))

@@ -1,4 +1,4 @@
-"""What a named problem gives: options, declared constants, and an instance drawn from streams."""
+"""`NamedProblem`: options, declared constants, and instances drawn from streams."""
 
 import dataclasses
 from abc import abstractmethod
@@ -11,11 +11,13 @@ from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array
 from dualanchor.oracles.additive import AdditiveNoise
 
+_COUNTS = ("dimension", "components", "rank")
+
 
 class NamedProblem(Problem):
     """A problem with a name and options; a subclass is a frozen dataclass in a file of its own.
 
-    Options called `dimension`, `components` or `rank` are whole numbers from 1 on, all others numbers from 0 on.
+    Options called `dimension`, `components` or `rank` are positive integers, all others non-negative numbers.
     """
 
     id: ClassVar[str]
@@ -25,14 +27,14 @@ class NamedProblem(Problem):
 
     def __post_init__(self) -> None:
         for name, value in self.options().items():
-            whole = name in ("dimension", "components", "rank")
-            valid: Callable[..., float] = check.count if whole else check.number
-            object.__setattr__(self, name, valid(value, f"{self.id}: {name}", remedy=f"Use such a number for {name}"))
+            validate: Callable[..., float] = check.count if name in _COUNTS else check.number
+            valid = validate(value, f"{self.id}: {name}", remedy=f"Use such a number for {name}")
+            object.__setattr__(self, name, valid)
 
     @property
     @abstractmethod
     def constants(self) -> Constants:
-        """What is declared about F, its noise and the start."""
+        """The declared constants of F, its noise and the start."""
 
     @property
     def step_size(self) -> float | None:
@@ -56,7 +58,7 @@ class NamedProblem(Problem):
 
 
 def gaussian(operator: Callable[[Array], Array], sigma: float) -> AdditiveNoise:
-    """Gaussian noise around an operator that takes all rows at once, each by itself, and returns a new array."""
+    """Gaussian noise added to an operator that maps all rows at once, independently, and returns a new array."""
     oracle = AdditiveNoise(operator, sigma, vectorized=True)
     oracle.rowwise = True
     return oracle

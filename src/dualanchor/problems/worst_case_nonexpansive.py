@@ -20,7 +20,7 @@ class WorstCaseNonexpansive(NamedProblem):
     .. math:: F(x) = H(x - s) + (x - s), \qquad
         H(y) = \bigl(y_d - 2/\sqrt d,\, -y_1,\, \dots,\, -y_{d-1}\bigr), \qquad s \sim N(0, I_d)
 
-    from :math:`x_0 = 0`. H turns and shifts without changing lengths, so F is exactly 1/2-cocoercive; its only root is
+    from :math:`x_0 = 0`. H is an isometry, so F is exactly 1/2-cocoercive; its only root is
     :math:`s + 1/\sqrt d`.
 
     Parameters
@@ -44,13 +44,13 @@ class WorstCaseNonexpansive(NamedProblem):
     def instance(self, streams: Streams) -> Instance:
         d = self.dimension
         shift = np.stack([rng.standard_normal(d) for rng in streams.of(Purpose.INSTANCE).generators()])
-        offsets = _Turn(np.zeros((1, 1)))(shift)
+        offsets = _Shifted(np.zeros((1, 1)))(shift)
         offsets[:, 0] += 2 / sqrt(d)
-        return Instance(gaussian(_Turn(offsets), self.sigma), np.zeros_like(shift), shift + 1 / sqrt(d))
+        return Instance(gaussian(_Shifted(offsets), self.sigma), np.zeros_like(shift), shift + 1 / sqrt(d))
 
 
-class _Turn:
-    """F as x + H'x - c with the linear part H' of H, with offsets c of shape (rows, d), or (1, d) for any rows."""
+class _Shifted:
+    """The map x + H'x - c, H' the linear part of H, with offsets c of shape (rows, d), or (1, d) for any rows."""
 
     def __init__(self, offsets: Array) -> None:
         self._offsets = offsets
@@ -62,5 +62,5 @@ class _Turn:
         others -= x[:, :-1]
         return value
 
-    def take(self, rows: Rows) -> _Turn:
-        return self if len(self._offsets) == 1 else _Turn(self._offsets[rows])
+    def take(self, rows: Rows) -> _Shifted:
+        return self if len(self._offsets) == 1 else _Shifted(self._offsets[rows])

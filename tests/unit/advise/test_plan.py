@@ -209,6 +209,8 @@ def test_one_sample_is_a_sample():
         ({"L": None, "M": 1.0, "growth": -0.1}, ["growth", "non-negative"]),
         ({"round_variance": 1.0}, ["round_variance", "eps"]),
         ({"eps": None, "budget": 3, "workers": 5}, ["budget", "5 workers"]),
+        ({"eps": None, "budget": 1, "cocoercive_in_expectation": False}, ["budget must pay for the first steps"]),
+        ({"L": None, "M": 1.0, "prox": True, "cocoercive_in_expectation": False}, ["with a prox", "Pass L"]),
     ],
 )
 def test_bad_input_names_the_argument_and_the_rule(changes, words):

@@ -34,6 +34,11 @@ class Totals(NamedTuple):
     exact: bool
 
 
+Fits = Callable[[Totals], bool]
+Guess = Callable[[int, Totals, Totals], float]  # of C, from the number of tries, totals that fit and totals that do not
+Attempt = Callable[[int, float], tuple[float, Totals]]  # value and totals for a horizon and a relative tolerance of C
+
+
 @lru_cache(maxsize=8)
 def _last_rounds(tau: float) -> tuple[Array, Array]:
     """The roots of m(m-1)/kappa and kappa/(m(m-1)) for the last rounds, m = 2, 3, ..."""
@@ -97,9 +102,8 @@ def tapered_for_accuracy(eps: float, setting: Setting, thorough: bool = True) ->
         return totals.samples + unit.round_cost * (N - 1), totals
 
     longest = 60 * unit.shortest(eps) + 8
-    N, cost, totals = _search(
-        attempt, unit.shortest_whole(eps), longest, lambda N: modelled_cost(N, eps, unit), thorough
-    )
+    shortest = unit.shortest_whole(eps)
+    N, cost, totals = _search(attempt, shortest, longest, lambda N: modelled_cost(N, eps, unit), thorough)
     if cost >= unit.cost(constant.horizon, constant.batch_size / setting.multiple):
         return constant
     return _tapered(setting, N, totals)
@@ -219,16 +223,9 @@ def _tapered(setting: Setting, N: int, totals: Totals) -> Run:
 
 
 def _search(
-    attempt: Callable[[int, float], tuple[float, Totals]],
-    low: int,
-    high: float,
-    model: Callable[[Array], Array],
-    thorough: bool = True,
+    attempt: Attempt, low: int, high: float, model: Callable[[Array], Array], thorough: bool = True
 ) -> tuple[int, float, Totals]:
-    """The horizon between low and high of the smallest value: among all if they are few, else around the model's best.
-
-    `attempt(N, tolerance)` gives the value to minimise and the batches behind it.
-    """
+    """The horizon from low to high of the smallest value: of all if they are few, else around the best of the model."""
     tried: dict[int, float] = {}
 
     def best_with(candidates: Iterable[float]) -> int:
@@ -277,15 +274,7 @@ def _smallest_scale(N: int, unit: Setting, eps: float, tolerance: float) -> Tota
     return _narrowed(N, unit.tau, good, Totals(0.0, inf, 0.0, inf, True), fits, guess, tolerance)
 
 
-def _narrowed(
-    N: int,
-    tau: float,
-    good: Totals,
-    bad: Totals,
-    fits: Callable[[Totals], bool],
-    guess: Callable[[int, Totals, Totals], float],
-    tolerance: float,
-) -> Totals:
+def _narrowed(N: int, tau: float, good: Totals, bad: Totals, fits: Fits, guess: Guess, tolerance: float) -> Totals:
     """The last totals that fit, between some that do (good) and some that do not (bad): by guesses of C, or halving."""
     for i in range(60):
         low, high = sorted((good.C, bad.C))
