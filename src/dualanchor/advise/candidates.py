@@ -62,7 +62,7 @@ class CocoerciveCandidates:
                 plans.append(self._averaged(budget))
         if (self.inputs["mu"] > 0 or not self._theorem_a_applies) and setting.D > 0:
             plans += self._within(budget)
-        return [replace(plan, eps=None, budget=budget) for plan in sorted(plans, key=lambda plan: plan.bound)[:1]]
+        return sorted(plans, key=lambda plan: plan.bound)[:1]
 
     def for_private_rounds(self) -> Plan:
         """The plan of smallest bound where the variance of a round depends on their number."""

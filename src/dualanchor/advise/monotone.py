@@ -73,7 +73,7 @@ class MonotoneCandidates:
             plans += [self._fast(steps)] if steps else []
         else:
             plans += self._within(budget)
-        return [replace(plan, eps=None, budget=budget) for plan in sorted(plans, key=lambda plan: plan.bound)[:1]]
+        return sorted(plans, key=lambda plan: plan.bound)[:1]
 
     def _within(self, budget: int) -> Iterator[Plan]:
         """One plan for each theorem, within a budget of samples."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import chain
 from math import hypot, isfinite, sqrt
 from typing import Any
 
@@ -229,8 +228,10 @@ def _monotone(inputs: dict[str, Any]) -> MonotoneCandidates | None:
 def _ranked(candidates: Sequence[CocoerciveCandidates | MonotoneCandidates]) -> list[Plan]:
     """All plans for the target, the best first."""
     eps, budget = (candidates[0].inputs[name] for name in ("eps", "budget"))
-    plans = [one.for_accuracy(eps) if budget is None else one.for_budget(budget) for one in candidates]
-    return sorted(chain.from_iterable(plans), key=_rank)
+    plans: list[Plan] = []
+    for theorems in candidates:
+        plans += theorems.for_accuracy(eps) if budget is None else theorems.for_budget(budget)
+    return sorted(plans, key=_rank)
 
 
 def _cost(plan: Plan) -> float:

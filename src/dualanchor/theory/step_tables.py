@@ -65,15 +65,17 @@ def read(method: Method, horizon: int | None = None) -> Reading:
     rng = np.random.default_rng(0)
     x0 = rng.normal(size=(1, 2))
     trial = _run(method, steps, x0, lambda j: rng.normal(size=(1, 2)))
-    if trial.reused:
+    n = len(trial.batches)
+    if len({batch.data for batch in trial.batches}) < n:
         raise _not_linear(method, "which evaluates one batch twice")
-    n = len(trial.sizes)
-    multiples = -_run(method, steps, np.zeros((1, n)), lambda j: np.eye(1, n, j)).points  # (points, values)
-    values = np.reshape(trial.values, (n, 2))
+    unit_values = _run(method, steps, np.zeros((1, n)), lambda j: np.eye(1, n, j))
+    multiples = -np.concatenate(unit_values.points)  # of each value in each point, (n + 1, n)
+    values = np.concatenate(trial.values)
     scale = np.abs(x0) + np.abs(multiples) @ np.abs(values)
-    if not (np.abs(trial.points - (x0 - multiples @ values)) <= _ROUNDING * scale).all():
+    if not (np.abs(np.concatenate(trial.points) - (x0 - multiples @ values)) <= _ROUNDING * scale).all():
         raise _not_linear(method, "whose points are not x0 minus fixed multiples of the values before")
-    return Reading(np.diff(multiples, axis=0) / method.step_size, trial.sizes)
+    sizes = [int(batch.size) for batch in trial.batches]
+    return Reading(np.diff(multiples, axis=0) / method.step_size, sizes)
 
 
 class _Prescribed(Oracle):
@@ -82,7 +84,7 @@ class _Prescribed(Oracle):
     def __init__(self, respond: Callable[[int], Array]) -> None:
         self.respond = respond
         self.drawn = 0
-        self.visited: list[Array] = []
+        self.points: list[Array] = []
         self.values: list[Array] = []
         self.batches: list[Batch] = []
 
@@ -91,22 +93,10 @@ class _Prescribed(Oracle):
         return Batch(size, self.drawn)
 
     def mean(self, x: Array, batch: Batch) -> Array:
-        self.visited.append(x.copy())
+        self.points.append(x.copy())
         self.batches.append(batch)
         self.values.append(self.respond(len(self.values)))
         return self.values[-1].copy()
-
-    @property
-    def sizes(self) -> list[int]:
-        return [int(batch.size) for batch in self.batches]
-
-    @property
-    def reused(self) -> bool:
-        return len({batch.data for batch in self.batches}) < len(self.batches)
-
-    @property
-    def points(self) -> Array:
-        return np.concatenate(self.visited)
 
 
 def _run(method: Method, steps: int, x0: Array, respond: Callable[[int], Array]) -> _Prescribed:
@@ -115,7 +105,7 @@ def _run(method: Method, steps: int, x0: Array, respond: Callable[[int], Array])
     F = Session(oracle, Streams(0, np.arange(1), dimension=x0.shape[1]))
     for k in range(steps):
         method.step(k, s, F)
-    oracle.visited.append(s.x)
+    oracle.points.append(s.x)
     return oracle
 
 

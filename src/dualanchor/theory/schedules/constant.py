@@ -122,9 +122,8 @@ def constant_for_budget(budget: int, setting: Setting) -> Run:
     """The horizon and constant batch size of smallest bound with (N - 1) B within the budget."""
     unit, Q = setting.unit, budget // setting.multiple
     root = int(sqrt(Q))
-    if (
-        exact := root <= MAX_CANDIDATES // 2
-    ):  # sizes up to the root of Q, and the largest ones for each number of rounds
+    exact = root <= MAX_CANDIDATES // 2
+    if exact:  # sizes up to the root of Q, and the largest one for each number of rounds up to the root
         B = np.union1d(np.arange(1, root + 1), Q // np.arange(1, root + 2)).astype(float)
         B = B[B >= 1]
     else:
