@@ -105,6 +105,7 @@ class _Source(ABC):
     population: bool
     groups: int
     samples: int
+    degrees_of_freedom: int  # of Student's t
 
     def __init__(self, F: Session, x: Array) -> None:
         self.F = F
@@ -118,10 +119,6 @@ class _Source(ABC):
     @abstractmethod
     def moments(self, x: Array) -> tuple[Array, Array]:
         """The mean of all samples at x (d,), and the covariance of one of them, (d, d)."""
-
-    @abstractmethod
-    def degrees_of_freedom(self, d: int) -> int:
-        """Degrees of freedom of Student's t for d coordinates."""
 
     def _point(self, x: Array) -> Array:
         """The point x (d,) in the array library of the oracle, (1, d)."""
@@ -138,6 +135,7 @@ class _Fresh(_Source):
         self.size = max(1, samples // _GROUPS)
         self.groups = samples // self.size
         self.samples = self.groups * self.size
+        self.degrees_of_freedom = self.groups - 1
         self._batches = [F.draw(self.size) for _ in range(self.groups)]
         if not arrays.same(F(x, self._batches[0]), F(x, self._batches[0])):
             rule = "infer: samples must be repeatable at a second point"
@@ -152,9 +150,6 @@ class _Fresh(_Source):
         means = self.means(x, range(self.groups))
         return means.mean(axis=0), self.size * np.atleast_2d(np.cov(means, rowvar=False))
 
-    def degrees_of_freedom(self, d: int) -> int:
-        return self.groups - 1
-
 
 class _Data(_Source):
     """All components of a finite sum; component i is in group i modulo the number of groups."""
@@ -165,6 +160,7 @@ class _Data(_Source):
         super().__init__(F, x)
         self.groups = min(MIN_SAMPLES, samples)
         self.samples = samples
+        self.degrees_of_freedom = samples - x.shape[1]
 
     def means(self, x: Array, groups: range) -> Array:
         sums = np.zeros((self.groups, x.size))
@@ -178,9 +174,6 @@ class _Data(_Source):
         mean = self.means(x, all_groups).mean(axis=0)
         products = sum((values - mean).T @ (values - mean) for _, values in self._components(x, all_groups))
         return mean, products / self.samples
-
-    def degrees_of_freedom(self, d: int) -> int:
-        return self.samples - d
 
     def _components(self, x: Array, groups: range) -> Iterator[tuple[Array, Array]]:
         """Indices and values of the components of some groups, a limited number at a time."""
@@ -229,7 +222,7 @@ def _infer(source: _Source, start: Array, confidence: float) -> Inference:
         noise=S,
         samples=source.samples,
         population=source.population,
-        degrees_of_freedom=source.degrees_of_freedom(x.size),
+        degrees_of_freedom=source.degrees_of_freedom,
         confidence=confidence,
         evals=int(np.max(source.F.evals)),
     )

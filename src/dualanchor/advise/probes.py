@@ -225,12 +225,12 @@ class Probe:
             excess=spread_y - spread_x0,
             variance=float(spread_y.mean()),
             image=image,
-            rounding=inf if self._recurs(at_x0) else rounding,
+            rounding=inf if self._hides_noise(spread_x0) else rounding,
         )
 
-    def _recurs(self, at_x0: Array) -> bool:
-        """Whether noisy samples at x0 are all the same one, so that they do not show the noise."""
-        return not np.ptp(at_x0, axis=0).any() and self.start.variance > 0
+    def _hides_noise(self, spread: Array) -> bool:
+        """Whether samples at x0 with this spread are all the same one, although the oracle is noisy."""
+        return not spread.any() and self.start.variance > 0
 
     def sketch(self, directions: Array, distance: float, count: int, size: int) -> Sketch:
         """Difference quotients along directions (p, d) on `count` batches of one size."""
@@ -251,7 +251,7 @@ class Probe:
         return sketch._replace(
             directions=np.concatenate([sketch.directions, np.array(offsets) / lengths[:, None]]),
             images=images,
-            exact=agree and not self._recurs(sketch.at_x0),
+            exact=agree and not self._hides_noise(np.ptp(sketch.at_x0, axis=0)),
         )
 
     def _repeats_a_sample(self) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
-from dualanchor.advise import calibrate as course
+from dualanchor.advise.calibrate import MIN_SAMPLES
 from dualanchor.advise.estimates import lowest_combination
 
 pytestmark = pytest.mark.slow
@@ -325,9 +325,7 @@ def test_infinite_numbers_are_null_in_json():
 # -- pieces ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "samples", [course.MIN_SAMPLES, 20, 33, 47, 64, 65, 79, 100, 159, 255, 256, 257, 511, 512, 513, 699]
-)
+@pytest.mark.parametrize("samples", [MIN_SAMPLES, 20, 33, 47, 64, 65, 79, 100, 159, 255, 256, 257, 511, 512, 513, 699])
 def test_the_parts_fit_into_every_limit(samples):
     for dimension in (1, 2, 90):
         assert da.calibrate(lambda x, n, rng: x, np.ones(dimension), samples=samples).evals == samples
