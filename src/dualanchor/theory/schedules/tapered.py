@@ -54,15 +54,15 @@ def tapered_totals(C: float, N: int, tau: float = 2.0) -> Totals:
     sums = np.array([(weights[:count] / sizes).sum(), sizes.sum(), (1 / sizes).sum()])
     exact = True
     if N > _LAST_ROUNDS:
-        earlier, exact = _earlier_rounds(C, N, tau)
-        sums += earlier[0]
-        sums += earlier[1]
+        parts, exact = _earlier_rounds(C, N, tau)
+        for part in parts:
+            sums += part
     weight, samples, inverse = sums.tolist()
     return Totals(C, weight, samples, inverse, exact and samples < 2**53)
 
 
 def _earlier_rounds(C: float, N: int, tau: float) -> tuple[Array, bool]:
-    """The sums over m = _LAST_ROUNDS + 1 .. N, of small and of large batches, (2, 3), and whether they are exact."""
+    """The sums over m = _LAST_ROUNDS + 1 .. N, (1, 3), or (2, 3) if there are large batches; whether they are exact."""
     largest = C / sqrt(_LAST_ROUNDS * (_LAST_ROUNDS + 1.0) / damping(_LAST_ROUNDS + 1.0, tau))
     b = np.arange(1.0, min(_SIZES, max(1, ceil(largest))) + 1)
     ends = np.clip(_last_above(b / C, tau), _LAST_ROUNDS, N)  # rounds with batches of b: m = ends + 1 .. starts
@@ -72,7 +72,7 @@ def _earlier_rounds(C: float, N: int, tau: float) -> tuple[Array, bool]:
     small = [((cumulative[:-1] - cumulative[1:]) / b).sum(), (counts * b).sum(), (counts / b).sum()]
     last = float(ends[-1])
     if last <= _LAST_ROUNDS:
-        return np.array([small, [0.0, 0.0, 0.0]]), True
+        return np.array([small]), True
     # Larger batches are not told apart: each is at least C sqrt(kappa/(m(m-1))), and less than one more.
     root_weights = float(root_sum(last, tau) - root_sum(_LAST_ROUNDS, tau))
     count = last - _LAST_ROUNDS
