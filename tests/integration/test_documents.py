@@ -20,6 +20,7 @@ PAGES = [
     "README.md",
     "docs/concepts.md",
     "docs/solve.md",
+    "docs/theory.md",
     "docs/certificates.md",
     "docs/reproduction.md",
     "docs/arrays.md",
