@@ -117,8 +117,8 @@ def tuned(game, samples):
 # %%
 # The library, without constants
 # ------------------------------
-# `da.saddle` takes the two samplers and the two sets. A tenth of the budget is set aside for `result.gap`, an upper
-# bound on the exploitability with 95 % confidence, from fresh plays alone.
+# `da.saddle` takes the two samplers and the two sets. A twentieth of the budget is set aside for `result.gap`, an
+# upper bound on the exploitability with 95 % confidence, from fresh plays alone.
 
 
 def simplices(sizes):
@@ -180,8 +180,8 @@ print(f"a = {a:.3f}; king bets {king:.3f}, 3a = {3 * a:.3f}; queen calls {queen:
 
 # %%
 # **Where it loses.** On the matrix, optimistic weights with the best of six steps, found by knowing the game, is two
-# to four times better with equal plays; with the step of its theorem it is about twice as bad. On poker the library is
-# better from 5,000 plays on, because it adapts a step for each simplex. The loops above are faster per play than the
-# library, which matters for poker in memory, but not if a play is a simulation. The bound is four to fifteen times the
-# truth: only a twentieth of the plays is spent on it, and the best of many noisy deviations looks better than it is.
-# `da.certify_gap` with more plays gives a tighter bound.
+# to four times better with equal plays; with the step of its theorem it is two to three times worse. On poker the
+# library is better from 5,000 plays on, because it adapts a step for each simplex. The loops above are faster per
+# play than the library, which matters for poker in memory, but not if a play is a simulation. The bound is four to
+# fifteen times the truth: only a twentieth of the plays is spent on it, and the best of many noisy deviations looks
+# better than it is. `da.certify_gap` with more plays gives a tighter bound.
