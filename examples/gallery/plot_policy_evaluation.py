@@ -130,7 +130,7 @@ for name, average in product(("Taxi-v4", "CliffWalking-v1", "FrozenLake-v1"), (F
 # cocoercive in expectation with L = 2 for the same reason as above. The library assumes independent samples; a
 # sampler that remembers its state breaks that.
 lake = Equation("FrozenLake-v1", average=False)
-lake.name, lake.weights = "FrozenLake, on line", lake.pi
+lake.name, lake.weights = "FrozenLake, online", lake.pi
 
 
 def transitions(v, n, rng, kind, state):

@@ -144,8 +144,8 @@ right.legend(fontsize=8)
 plt.show()
 
 # %%
-# **Where it loses.** The last iterate of Dual-OHM, to which the theorem applies, ends at a third of its bound, but
-# two to four times above the mean of gradient steps: Huber's loss is curved near its minimum, and the plan covers the
+# **Where it loses.** The last iterate of Dual-OHM, to which the theorem applies, ends below a third of its bound, but
+# 1.7 to 4 times above the mean of gradient steps: Huber's loss is curved near its minimum, and the plan covers the
 # worst operator with these constants, including rotating ones. Averaging within the library, with the rounds of the
 # plan and no tuning, is the best row of the table, though no theorem covers it here. With the right number of rounds,
 # six, even the last iterate of gradient descent would be good enough; but that number cannot be found without
