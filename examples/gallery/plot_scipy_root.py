@@ -87,7 +87,7 @@ def tuned(run, grid):
 # %%
 # All runs
 # --------
-# `da.scipy.root` has SciPy's signature and returns an `OptimizeResult` with `upper`, the certified bound.
+# `da.scipy.root` is called like SciPy's and returns an `OptimizeResult` with `upper`, the certified bound.
 rows = []
 
 
