@@ -137,13 +137,13 @@ def page(rows: dict, latency: dict[str, tuple[float, float]], times: dict[str, l
     plans = [da.plan(eps=EPS, L=L, D=D, sigma=SIGMA, workers=P, latency=1e-4, sample_cost=SAMPLE) for P in (1, 10_000)]
     return f"""# How it scales
 
-S-Dual-OHM takes few rounds, one after another, of large batches, whose samples are independent. This page measures what
-a round costs on one machine with two cores and predicts from that what thousands of workers would bring. It is written by
-`python tools/scaling_study.py`; the first two tables are measured, the third is a **prediction**.
+S-Dual-OHM takes few sequential rounds of large batches, whose samples are independent. This page shows what a round costs on
+one machine with two cores, and what this predicts for thousands of workers. `python tools/scaling_study.py` writes it; the
+first two tables are measured, the third is a **prediction**.
 
-## Measured: what a round costs beside its samples
+## Measured: overhead of a round
 
-On two workers, by `benchmarks/engines.py`: latency, and what each number of x adds.
+On two workers, by `benchmarks/engines.py`: the latency of a round, and the time for each number of x.
 
 | engine | latency, ms | per number, ns |
 |---|--:|--:|
@@ -151,9 +151,9 @@ On two workers, by `benchmarks/engines.py`: latency, and what each number of x a
 
 ## Measured: one worker and two
 
-A round of 32 shards, computing (random numbers) or waiting (a simulation elsewhere). Efficiency is speed-up over two. In
-turn with the rounds that compute, one bare process and two drew as many random numbers without an engine: their efficiency
-is what the machine itself allowed at the time.
+A round of 32 shards that compute (random numbers) or wait (a simulation elsewhere). The efficiency is the speed-up divided by
+two. Alternating with the rounds that compute, one and two bare processes drew the same random numbers without an engine: their
+efficiency is what the machine itself allowed at the time.
 
 | round | one worker, ms | two, ms | speed-up | efficiency | of bare processes |
 |---|--:|--:|--:|--:|--:|
@@ -161,19 +161,21 @@ is what the machine itself allowed at the time.
 
 ## Predicted: seconds to an accuracy
 
-L = D = σ = 1, ε = {EPS}, d = {DIMENSION:,}, {1e3 * SAMPLE:g} ms for a sample. The latency of a round on two ranks, as measured, times
-log₂ P for MPI's tree, or P/2 where all sums go to one process (Ray). S-Dual-OHM by the plan of least time for that many
-workers, with its theorem: {plans[0].rounds:,} rounds on one worker, {plans[1].rounds:,} on 10,000. SGDA by the bound on a random iterate that
-`theory.bounds.sgda_average` states, with its best batch: at least L²D²/ε² = {(L * D / EPS) ** 2:,.0f} rounds whatever the batch. For Halpern-PAGE and
-RAIN the sources give orders only: 4LD/ε rounds and σ²LD/ε³ samples, and (LD/ε + σ²/(bε²)) ln(1/ε) steps of two rounds of b samples,
-all with constants of one, so these two lines may be off by a constant factor in either direction.
+Predicted seconds for each number of workers P, at L = D = σ = 1, ε = {EPS}, d = {DIMENSION:,} and {1e3 * SAMPLE:g} ms for a sample. The latency is
+that measured on two ranks, times log₂ P for MPI's tree, or P/2 if all sums go to one process (Ray).
+
+- S-Dual-OHM uses the plan of least time for that many workers, with its theorem: {plans[0].rounds:,} rounds on one worker, {plans[1].rounds:,} on 10,000.
+- SGDA uses the bound on a random iterate of `theory.bounds.sgda_average` with its best batch: at least L²D²/ε² = {(L * D / EPS) ** 2:,.0f} rounds for any
+  batch.
+- For Halpern-PAGE and RAIN the sources give only orders: 4LD/ε rounds and σ²LD/ε³ samples, and (LD/ε + σ²/(bε²)) ln(1/ε) steps of two
+  rounds of b samples. All constants are set to one, so these two rows may be off by a constant factor in either direction.
 
 | method | {" | ".join(f"{P:,}" for P in shown)} | stops scaling at |
 |---|{"--:|" * len(shown)}--:|
 {chr(10).join(predicted)}
 
-A method stops scaling where doubling its workers makes it less than {100 * (GAIN - 1):.0f} % faster. Few rounds are what lets S-Dual-OHM go on:
-once every worker has a sample or two of each batch, the time is the number of rounds times latency and one sample.
+A method stops scaling where doubling its workers makes it less than {100 * (GAIN - 1):.0f} % faster. S-Dual-OHM keeps scaling because it needs few rounds:
+once every worker has a sample or two of each batch, the time is the number of rounds times the latency plus one sample.
 
 ![Predicted seconds against workers](figures/scaling.png)
 """

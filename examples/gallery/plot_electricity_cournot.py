@@ -92,8 +92,8 @@ def residual(q):  # of the projected step; equals the norm of F where no bound i
 # %%
 # Gradient play
 # -------------
-# Nine constant steps with averaging and nine decreasing ones, side by side on the same scenarios. Each run is
-# represented by the best of nine, chosen by its *true* error.
+# Nine constant steps with averaging and nine decreasing ones, side by side on the same scenarios. Each run counts with
+# the best of its nine, chosen by the *true* error.
 SCALES = np.repeat([0.1, 0.3, 1.0], 3)[:, None]
 DELAYS = np.tile([30, 300, 3000], 3)[:, None]
 CONSTANT = np.geomspace(0.01, 2.0, 9)[:, None]
@@ -139,8 +139,8 @@ for seed in SEEDS:
     note("sample average approximation", start, equilibrium(averaged, up.mean(axis=0) * (linear - INTERCEPT)))
 
 # %%
-# What came out
-# -------------
+# Results
+# -------
 # Medians over the seeds. ``truth`` is the residual in EUR/MWh, over all 54 units; ``certificate`` bounds it with
 # confidence 95 %; ``error`` is that of the offers, relative to their norm.
 frame = pd.DataFrame(rows, columns=["method", "samples", "seconds", "certificate", "truth", "error"])
@@ -167,8 +167,8 @@ plt.show()
 
 # %%
 # **Where it loses.** Sample average approximation is as good as any method can be with these scenarios, and fast,
-# because F is affine: a mean matrix is all that it keeps. It needs F written out as a matrix; the library and gradient
-# play need only samples of marginal profits. Gradient play with the best of nine steps finds offers with some six
-# tenths of the library's error, with a larger residual and no bound. The certificate is far above the truth: it comes
-# from a tenth of the scenarios, whose own noise it must allow for. Without L the library takes averages, whose units at
-# a bound are never quite there: the offers are nearly as good, the residual is much larger.
+# because F is affine and it only needs to store a mean matrix. But it needs F written out as a matrix; the library and
+# gradient play need only samples of marginal profits. Gradient play with the best of nine steps finds offers with about
+# six tenths of the library's error, with a larger residual and no bound. The certificate is far above the truth: it
+# comes from a tenth of the scenarios and must allow for their noise. Without L the library averages iterates, and
+# averaged units never quite reach their bounds: the offers are nearly as good, but the residual is much larger.

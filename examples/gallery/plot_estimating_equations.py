@@ -4,8 +4,8 @@ Regression as an estimating equation, with error bars
 
 A generalised linear model sets the mean score :math:`F(x) = \frac1n \sum_i a_i\,(g(a_i^\top x) - y_i)` to zero. The
 data are those of the RAND health insurance experiment (doctor visits, Poisson, 20,190 people) and Fair's survey
-(extramarital affairs, logistic, 6,366), both inside statsmodels. Wanted are the coefficients and standard errors that
-hold even where the model's variance is wrong ("robust", HC0).
+(extramarital affairs, logistic, 6,366), both inside statsmodels. We want the coefficients, and standard errors that
+hold even if the model's variance is wrong ("robust", HC0).
 
 **Assumptions.** F is the gradient of a convex function: monotone, and for the logistic link cocoercive, :math:`1/L`
 with L a quarter of the largest eigenvalue of :math:`\frac1n A^\top A`. The exponential of the Poisson link has no
@@ -18,7 +18,7 @@ where the data do not fit in memory.
 # %%
 # Data and equation
 # -----------------
-# A row of the score is all that the library needs. It does not know that it comes from a likelihood.
+# The library needs only the rows of the score. It does not know that they come from a likelihood.
 import os
 import time
 
@@ -54,8 +54,8 @@ models = {
 # %%
 # The usual stochastic tool
 # -------------------------
-# Averaged stochastic gradients in batches of 32, with eight steps side by side. Every run is represented by the best
-# of the eight, chosen by its *true* error, which favours it.
+# Averaged stochastic gradients in batches of 32, with eight steps side by side. Every run counts with the best of its
+# eight, chosen by the *true* error, which favours it.
 STEPS = np.geomspace(0.003, 3.0, 8)[:, None]
 
 
@@ -123,8 +123,8 @@ for model in models:
     compare(model)
 
 # %%
-# What came out
-# -------------
+# Results
+# -------
 # Medians over the seeds. ``certificate`` is the library's bound on the residual, here exact; ``truth`` is the
 # residual itself.
 table = pd.DataFrame(rows).groupby(["model", "method", "samples"], sort=False).median()
@@ -164,11 +164,10 @@ right.legend(fontsize=8)
 plt.show()
 
 # %%
-# **Where it loses.** With ten columns and data in memory, Newton's method is exact after six passes; nothing stochastic
-# comes near, and statsmodels is the tool. With a single pass averaged SGD with the right step is better. Poisson
-# regression is hard there: a step that is right near the start is far too long where the exponential grows, and of five
-# runs of the library one comes to nothing: it returns the start, and says so (`result.success` is False). From five
-# passes on, the library sees that the sum is finite and reduces the variance, while averaged SGD, which samples with
-# replacement, stays at a fraction of the standard error that falls like :math:`1/\sqrt{\text{passes}}`. What the
-# library adds is generality: any function of a row will do, with no Hessian and no likelihood, and the error bars are
-# the same.
+# **Where it loses.** With ten columns and data in memory, Newton's method is exact after six passes. No stochastic
+# method comes close, and statsmodels is the right tool. With a single pass, averaged SGD with the right step is better.
+# Poisson regression is hard there: a step that is right near the start is far too long where the exponential grows. One
+# of five runs of the library fails: it returns the start and says so (`result.success` is False). From five passes on,
+# the library exploits that the sum is finite and reduces the variance, while averaged SGD, which samples with
+# replacement, stays at a fraction of the standard error that falls like :math:`1/\sqrt{\text{passes}}`. The library
+# adds generality: any function of a row works, without a Hessian or a likelihood, and the error bars are the same.

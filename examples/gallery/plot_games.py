@@ -2,9 +2,9 @@ r"""
 Two games that can only be played: a random matrix and Kuhn poker
 =================================================================
 
-Two players of a zero-sum game want mixed strategies that nobody can exploit, but payoffs are only seen by playing:
-one column drawn from the opponent's strategy, one deal of the cards. *Exploitability*, what both could gain together
-by deviating, is 0 exactly at an equilibrium. One would like to know it without knowing the game.
+Two players of a zero-sum game want mixed strategies that nobody can exploit, but payoffs are observed only by playing:
+one column drawn from the opponent's strategy, or one deal of the cards. *Exploitability*, what both could gain together
+by deviating, is 0 exactly at an equilibrium. The aim is to bound it without knowing the game.
 
 **Assumptions.** :math:`F(u, v) = (Av, -A^\top u)` on a product of simplices is affine and monotone, and rotates: it
 is not cocoercive, so there is no L, and plain gradient steps circle. Poker has the same form when a strategy is
@@ -82,9 +82,9 @@ def exploitability(A, u, v, us, vs):  # the best answers, simplex by simplex; fo
 # What people use
 # ---------------
 # A step of optimistic weights counts the last loss twice. Its length is tuned over six values for each game and each
-# budget, by the *true* exploitability, on seeds that are not reported; nobody who only plays the game could do that.
-# Its rounds have four plays: single ones are a little better on the matrix and worse on poker. The length from the
-# theorem, :math:`\sqrt{\log d / \text{rounds}}`, is shown beside it. Regret matching has no step.
+# budget, by the *true* exploitability, on seeds that are not reported; a player who does not know the game could not
+# do that. Its rounds have four plays: single plays are slightly better on the matrix and worse on poker. The length
+# from the theorem, :math:`\sqrt{\log d / \text{rounds}}`, is shown for comparison. Regret matching has no step.
 def self_play(game, samples, seed, step=None, batch=4):
     """The mean strategies of optimistic multiplicative weights; without a step, of regret matching."""
     sample_u, sample_v, _, us, vs = game
@@ -115,10 +115,10 @@ def tuned(game, samples):
 
 
 # %%
-# Ours, without a constant
-# ------------------------
-# `da.saddle` takes the two samplers and the two sets. A tenth of the budget is set aside for `result.gap`: the
-# exploitability is at most this, with 95 % confidence, from fresh plays alone.
+# The library, without constants
+# ------------------------------
+# `da.saddle` takes the two samplers and the two sets. A twentieth of the budget is set aside for `result.gap`, an
+# upper bound on the exploitability with 95 % confidence, from fresh plays alone.
 
 
 def simplices(sizes):
@@ -145,8 +145,8 @@ for name, game in GAMES.items():
                 add(method, budget, *self_play(game, budget, seed, step), start)
 
 # %%
-# What came out
-# -------------
+# Results
+# -------
 # Medians over the seeds.
 frame = pd.DataFrame(rows, columns=["game", "samples", "method", "seconds", "certificate", "truth"])
 table = frame.groupby(["game", "samples", "method"], sort=False).median()
@@ -155,7 +155,7 @@ ours = frame[frame.method == "dualanchor"]
 print(f"\nthe bound held in {(ours.truth <= ours.certificate).sum()} of {len(ours)} runs")
 
 # %%
-# Bands are the range over the seeds; the dashed line is what the players know about themselves.
+# Bands are the range over the seeds; the dashed line is the bound that the players know.
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
 for ax, (name, part) in zip(axes, frame.groupby("game", sort=False), strict=True):
     for i, (method, runs) in enumerate(part.groupby("method", sort=False)):
@@ -180,8 +180,8 @@ print(f"a = {a:.3f}; king bets {king:.3f}, 3a = {3 * a:.3f}; queen calls {queen:
 
 # %%
 # **Where it loses.** On the matrix, optimistic weights with the best of six steps, found by knowing the game, is two
-# to four times better at equal plays; with the step of its theorem it is about twice as bad. On poker the library is
-# better from 5,000 plays on, as it sets a step for each simplex by itself. The loops above are quicker per play than
-# the library, which matters for poker in memory and not where a play is a simulation. The bound is four to fifteen
-# times the truth: a twentieth of the plays has to pay for it, and the best of many noisy deviations looks better than
-# it is. `da.certify_gap` with more plays of its own makes it tighter.
+# to four times better with equal plays; with the step of its theorem it is two to three times worse. On poker the
+# library is better from 5,000 plays on, because it adapts a step for each simplex. The loops above are faster per
+# play than the library, which matters for poker in memory, but not if a play is a simulation. The bound is four to
+# fifteen times the truth: only a twentieth of the plays is spent on it, and the best of many noisy deviations looks
+# better than it is. `da.certify_gap` with more plays gives a tighter bound.

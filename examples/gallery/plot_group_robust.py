@@ -2,14 +2,14 @@ r"""
 Group-robust classification with PyTorch
 ========================================
 
-A classifier that is good on average may serve some groups badly. Group-robust training lets an adversary put more
-weight on the groups with the largest losses, at a price, while the classifier descends: one looks for a saddle point,
-not for a minimum. Here the groups are the ten digits of scikit-learn's data, and the model is logistic regression.
+A classifier that is good on average may serve some groups badly. In group-robust training, an adversary puts more
+weight on the groups with the largest losses, at a price, while the classifier descends: the solution is a saddle point,
+not a minimum. Here the groups are the ten digits of scikit-learn's data, and the model is logistic regression.
 
 **Assumptions.** :math:`\varphi(W, e) = \mathbb E[(1 + e_g)\,\ell(W)] + 0.01\,|W|^2 - 0.05\,|e|^2` is strongly convex in
 the weights W (as long as :math:`e \ge -1`) and strongly concave in the adversary e, so the field of the two gradients
 is strongly monotone. It is not affine, and because the adversary multiplies losses that grow with W, no constant holds
-everywhere: none is given, no theorem is claimed, and the certificate speaks.
+everywhere. So none is given, no theorem is claimed, and the certificate bounds the result.
 
 **Today.** Gradient descent and ascent with one optimiser for both players: Adam with a cosine schedule, or SGD with the
 mean of its iterates. Both have a learning rate to tune.
@@ -62,7 +62,7 @@ def players():
 # %%
 # Three optimisers in one training loop
 # -------------------------------------
-# The learning rates of Adam and SGD are tuned by the true residual on another seed. `DualAnchor` looks at four batches
+# The learning rates of Adam and SGD are tuned by the true residual on another seed. `DualAnchor` examines four batches
 # to find its own, and returns the mean of its last half.
 
 
@@ -131,8 +131,8 @@ for seed in SEEDS:
         ends[name] = W
 
 # %%
-# What came out
-# -------------
+# Results
+# -------
 # Medians over the seeds; ``certificate`` bounds ``truth`` with confidence 95 %.
 frame = pd.DataFrame(rows, columns=["method", "samples", "seconds", "certificate", "truth"])
 print(frame.groupby(["method", "samples"], sort=False).median().to_string(float_format="{:.2g}".format, na_rep="-"))
@@ -140,9 +140,8 @@ ours = frame[frame.method.str.startswith("dualanchor")]
 print(f"\ncertificates that hold: {(ours.certificate >= ours.truth).sum()} of {len(ours)}")
 
 # %%
-# Left: what the adversary is good for. The loss of the hardest digit, 8, falls most; the others fall as well, because
-# what the adversary adds to all losses is taken from the penalty on W. Right: each dot is a run, each dash a
-# certificate.
+# Left: the effect of the adversary. The loss of the hardest digit, 8, falls most. The others fall too, because the
+# adversary increases all losses relative to the penalty on W. Right: each dot is a run, each dash a certificate.
 plain, indifferent = players()
 descent = torch.optim.LBFGS([plain], max_iter=200, line_search_fn="strong_wolfe")
 
@@ -173,6 +172,6 @@ plt.show()
 
 # %%
 # **Where it loses.** Averaged SGD with the best of four learning rates, judged by the true field on another seed, ends
-# at two thirds to three quarters of what the library reaches; that has found its own step and left a tenth of the
-# batches to the certificate. Adam with a cosine schedule, also tuned, ends above both. The certificate is three to four
-# times the truth: 200 batches carry that much noise in 660 coordinates. Time is that of PyTorch, for all alike.
+# at two thirds to three quarters of the library's residual. The library finds its own step and spends a tenth of the
+# batches on the certificate. Adam with a cosine schedule, also tuned, ends above both. The certificate is three to four
+# times the truth, because 200 batches carry that much noise in 660 coordinates. All spend nearly all time in PyTorch.

@@ -144,8 +144,8 @@ for seed in SEEDS:
     note(f"pyblp, our adapter, {BUDGET // 60} frozen", start, *adapted)
 
 # %%
-# What came out
-# -------------
+# Results
+# -------
 # Medians over the seeds. ``truth`` is the norm of F, ``certificate`` the bound on it with confidence 95 %; ``error``
 # is the root mean square error of the 2,256 utilities.
 frame = pd.DataFrame(rows, columns=["method", "samples", "seconds", "certificate", "truth", "error"])
@@ -167,9 +167,9 @@ axis.legend(fontsize=8)
 plt.show()
 
 # %%
-# **Where it loses.** If memory and time allow frozen draws in the thousands, a converged contraction reaches the same
-# error by evaluating each of them a dozen times or more, and in estimation frozen draws are wanted anyway: they make
-# the objective a smooth function of the taste parameters. As a routine inside pyblp the library is the wrong tool:
-# without noise SQUAREM converges in a dozen evaluations and the library not in sixty, so that fewer consumers can be
-# frozen, and less well. It pays where consumers are expensive, or where the error of simulation itself is the question:
-# the certificate includes it, a converged contraction does not.
+# **Where it loses.** If memory and time allow thousands of frozen draws, a converged contraction reaches the same error
+# by evaluating each of them a dozen times or more. In estimation, frozen draws are needed anyway, because they make the
+# objective a smooth function of the taste parameters. As a routine inside pyblp the library is the wrong tool: without
+# noise, SQUAREM converges in a dozen evaluations and the library does not in sixty, so fewer consumers can be frozen.
+# The library pays off if consumers are expensive, or if the simulation error itself matters: the certificate includes
+# it, a converged contraction does not.

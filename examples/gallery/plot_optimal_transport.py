@@ -2,11 +2,11 @@ r"""
 Semi-discrete optimal transport: cells of equal mass
 ====================================================
 
-A density is known by its samples, and m sites are to share it equally at the least transport cost: stippling, service
-areas, quantisation. With entropic regularisation :math:`\varepsilon` the dual problem has one potential :math:`g_j`
-per site, and at its solution every site gets its share: :math:`F(g) = \mathbb{E}_x[\operatorname{softmax}_j((g_j -
-c(x, y_j))/\varepsilon)] - b = 0`. Here the density is the dark part of scikit-image's photograph of a cameraman, and
-64 sites stand on a grid.
+A density is known only by its samples, and m sites are to share it equally at the least transport cost, as in
+stippling, service areas or quantisation. With entropic regularisation :math:`\varepsilon` the dual problem has one
+potential :math:`g_j` per site, and at its solution every site gets its share: :math:`F(g) =
+\mathbb{E}_x[\operatorname{softmax}_j((g_j - c(x, y_j))/\varepsilon)] - b = 0`. Here the density is the dark part of
+scikit-image's photograph of a cameraman, and 64 sites stand on a grid.
 
 **Assumptions.** F is the gradient of a convex function, and each sample is the gradient of one with smoothness
 :math:`L = 1/(2\varepsilon)`: cocoercive in expectation. It is not affine, and not strongly monotone: a constant added
@@ -64,7 +64,7 @@ def dual(g):
 # %%
 # All runs
 # --------
-# The library gets a budget and nothing else. POT gets seven values of ``lr`` and its default.
+# The library gets only a budget. POT gets seven values of ``lr`` and its default.
 start = time.perf_counter()
 exact = minimize(dual, np.zeros(SITES), jac=mean, method="L-BFGS-B", options={"gtol": 1e-9, "ftol": 1e-15})
 rows = [("L-BFGS on the whole cloud", exact.nfev * CLOUD, time.perf_counter() - start, np.nan, exact.x)]
@@ -81,10 +81,10 @@ for seed in SEEDS:
         rows.append((name, BUDGET, time.perf_counter() - start, np.nan, g))
 
 # %%
-# What came out
-# -------------
-# Medians over the seeds. ``truth`` is the norm of F, by how much the cells miss their shares, ``certificate`` the
-# bound on it with confidence 95 %; ``gap`` is how far the dual objective is from its optimum.
+# Results
+# -------
+# Medians over the seeds. ``truth`` is the norm of F, that is, how far the cells are from their shares; ``certificate``
+# bounds it with confidence 95 %; ``gap`` is how far the dual objective is from its optimum.
 frame = pd.DataFrame(rows, columns=["method", "samples", "seconds", "certificate", "g"])
 frame["truth"] = [np.linalg.norm(mean(g)) for g in frame.g]
 frame["gap"] = [dual(g) - exact.fun for g in frame.g]
@@ -117,8 +117,7 @@ right.legend(fontsize=8)
 plt.show()
 
 # %%
-# **Where it loses.** A cloud that fits in memory is better solved by L-BFGS with the whole of it at each step: some
-# thirty times as many evaluations, but fast ones, and the exact solution. POT's loop takes a quarter of the time per
-# sample, and with the best of seven ``lr`` it is a little more accurate. Its default, chosen for a cloud of its own
-# size, overflows here (no number in the table). Which ``lr`` is best is not known to somebody who has samples only; the
-# library had no step to choose, and its bound holds.
+# **Where it loses.** If the cloud fits in memory, L-BFGS on the whole cloud is better: it takes about thirty times as
+# many evaluations, but fast ones, and finds the exact solution. POT's loop takes a quarter of the time per sample, and
+# with the best of seven ``lr`` it is slightly more accurate. Its default overflows here (no number in the table). With
+# samples alone one cannot know which ``lr`` is best; the library had no step to choose, and its bound holds.

@@ -4,8 +4,8 @@ Policy evaluation: temporal differences without a step to tune
 
 What is a policy worth? Its values :math:`v` solve Bellman's equation :math:`v = r + \gamma P v`, or, for the average
 reward per step :math:`\rho`, Poisson's equation :math:`v = r - \rho + P v`, and both are known only through observed
-transitions. Here they come from gymnasium's Taxi, CliffWalking and FrozenLake under a policy that is nearly greedy
-(ten per cent of its actions are random); an episode that ends begins anew.
+transitions. Here they come from gymnasium's Taxi, CliffWalking and FrozenLake under a nearly greedy policy (ten per
+cent of its actions are random); when an episode ends, a new one begins.
 
 **Assumptions.** F is affine. In the coordinates :math:`x = \sqrt{\pi}\,v`, with :math:`\pi` the stationary
 distribution of the states, one sampled sweep (a transition from each state) satisfies :math:`\mathbb{E}\|\hat T x -
@@ -19,8 +19,8 @@ eigenvalues of P are complex, of modulus 0.94 and 0.96.
 # %%
 # The equation, and a sampler of it
 # ---------------------------------
-# ``env.P`` lists what can follow each state and action. All outcomes of all states stand in one sorted array, so that
-# a sweep over the states is one call of ``searchsorted``. The average reward is estimated from the same sweep.
+# ``env.P`` lists the possible outcomes of each state and action. All outcomes are in one sorted array, so that a sweep
+# over the states is one call of ``searchsorted``. The average reward is estimated from the same sweep.
 import os
 import time
 from functools import partial
@@ -82,8 +82,8 @@ class Equation:
 # %%
 # What is used today
 # ------------------
-# Nine decreasing steps, and nine constant ones with averaging, run side by side on the same sweeps; each method is
-# represented by the best of its nine in each run, chosen by the *true* error. LSTD has no step.
+# Nine decreasing steps, and nine constant ones with averaging, run side by side on the same sweeps. In each run, each
+# method counts with the best of its nine, chosen by the *true* error. LSTD has no step.
 STEPS, DELAYS = np.geomspace(0.02, 1.0, 9)[:, None], np.geomspace(1, 1000, 9)[:, None]
 
 
@@ -125,12 +125,12 @@ for name, average in product(("Taxi-v4", "CliffWalking-v1", "FrozenLake-v1"), (F
 # %%
 # With trajectories
 # -----------------
-# A learner on line sees one transition after another, each from where the last one ended. In plain coordinates a
+# An online learner sees one transition after another, each from where the last one ended. In plain coordinates a
 # transition from s to t samples :math:`F(v) = D(v - r - \gamma P v)`, D the diagonal of :math:`\pi`, and F is
 # cocoercive in expectation with L = 2 for the same reason as above. The library assumes independent samples; a
 # sampler that remembers its state breaks that.
 lake = Equation("FrozenLake-v1", average=False)
-lake.name, lake.weights = "FrozenLake, on line", lake.pi
+lake.name, lake.weights = "FrozenLake, online", lake.pi
 
 
 def transitions(v, n, rng, kind, state):
@@ -148,11 +148,11 @@ for kind, seed in product(("independent", "one trajectory"), SEEDS):
     note(lake, f"dualanchor, {kind}", result.x, start, result.certificate.upper, 3 * SWEEPS)
 
 # %%
-# What came out
-# -------------
-# Medians over the seeds. A sample is a sweep, on line a transition; ``certificate`` bounds ``truth``, the norm of
-# Bellman's residual weighted by :math:`\sqrt{\pi}` (on line by :math:`\pi`), with confidence 95 %; ``error`` is that of
-# the values, relative to them.
+# Results
+# -------
+# Medians over the seeds. A sample is a sweep (online: a transition). ``certificate`` bounds ``truth``, the norm of
+# Bellman's residual weighted by :math:`\sqrt{\pi}` (online: by :math:`\pi`), with confidence 95 %. ``error`` is the
+# relative error of the values.
 columns = ["case", "method", "samples", "seconds", "certificate", "truth", "error"]
 frame = pd.DataFrame(rows, columns=columns)
 print(frame.groupby(columns[:3], sort=False).median().to_string(float_format="{:.2g}".format, na_rep="-"))
@@ -162,8 +162,8 @@ print(f"\ncertificates that hold: {(ours.certificate >= ours.truth).sum()} of {l
 # %%
 # One trajectory is less accurate than independent transitions: consecutive transitions visit the same states, so the
 # point moves together with the state. The certificate is hardly harmed, because at the root temporal differences are
-# martingale differences: their sum along a trajectory has the variance of independent ones. Far from the root, and
-# for chains that mix slowly, that is not so; draw the samples of a certificate from restarts then.
+# martingale differences: their sum along a trajectory has the variance of independent ones. This does not hold far from
+# the root or for chains that mix slowly; there, draw the samples of a certificate from restarts.
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained", sharey=True)
 for axis, setting in zip(axes, ("discounted", "average"), strict=True):
     part = frame[frame.case.str.endswith(setting)]
@@ -180,10 +180,10 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 plt.show()
 
 # %%
-# **Where it loses.** LSTD uses every sweep in full and is the most accurate in most cases; it needs a matrix of all
-# pairs of states and its solution, which 500 states allow and a million do not. On CliffWalking rewards of −100 are
-# rare: the certificate stays wide, and no fall of the residual can be seen, which the library says (`success` is False,
-# `fall-not-visible`). Where the residual seems to have grown it returns the start, although better points were at hand:
-# the error of 1 in the figure. Averaged TD with the right one of nine steps is about as accurate as the library on Taxi
-# and FrozenLake and up to five times better on CliffWalking; the gain is that no step was tuned, and that there is a
-# bound.
+# **Where it loses.** LSTD uses every sweep in full and is the most accurate in most cases. It needs a matrix of all
+# pairs of states and must solve with it, which is possible for 500 states but not for a million. On CliffWalking,
+# rewards of −100 are rare: the certificate stays wide, and the fall of the residual cannot be seen, which the library
+# reports (`success` is False, `fall-not-visible`). If the residual seems to have grown, it returns the start although
+# better points were available: the error of 1 in the figure. Averaged TD with the best of nine steps is about as
+# accurate as the library on Taxi and FrozenLake, and up to five times better on CliffWalking. The gain is that no
+# step was tuned, and that there is a bound.

@@ -6,23 +6,23 @@ A private federated average: how many rounds?
 their robust mean without learning about any of them. In each round it sends a point x, every patient answers with the
 difference :math:`x - a_i`, clipped to length C, and only the mean of the answers plus Gaussian noise is seen. A
 privacy budget :math:`\rho` (zero-concentrated differential privacy) is shared by all rounds, so with R rounds the
-noise of each has a variance proportional to R: every further look makes all looks worse.
+noise of each has a variance proportional to R: every additional round makes all rounds noisier.
 
 **Assumptions.** The mean of clipped differences is the gradient of Huber's loss: monotone and 1-cocoercive, also in
 expectation, because the noise is additive. It is not affine. The clipping is a part of the question, not a bias: the
 root is the robust mean.
 
 **Today.** Noisy gradient descent (DP-SGD without subsampling; Song, Chaudhuri and Sarwate 2013), last iterate or
-averaged, with a number of rounds and a step that were tuned on the data. Tuning looks at the data as well, and
-privacy is seldom charged for it.
+averaged, with a number of rounds and a step that were tuned on the data. Tuning uses the data too, and is rarely
+charged to the privacy budget.
 """
 
 # %%
 # The plan comes before the data
 # ------------------------------
 # Replacing one patient changes the mean by at most 2C/n, so noise of variance :math:`(2C/n)^2 R/(2\rho)` in each
-# coordinate spends :math:`\rho`. `da.plan` takes the variance of a round as a function of their number (a number c
-# stands for cR) and finds the rounds with the smallest proved bound. It looks at no data.
+# coordinate spends :math:`\rho`. `da.plan` takes the variance of a round as a function of the number of rounds (a
+# number c stands for cR) and finds the number of rounds with the smallest proved bound. It uses no data.
 import os
 import time
 
@@ -59,7 +59,7 @@ print(da.plan(L=1.0, D=D, round_variance=variance(0.1)))
 # %%
 # Noisy gradient descent
 # ----------------------
-# Rounds, step and averaging are tuned by the true residual on other seeds, and this is not charged.
+# Rounds, step and averaging are tuned by the true residual on other seeds; this is not charged.
 
 
 def noisy_gradient(seed, rho, rounds, step, averaged=False):
@@ -82,9 +82,9 @@ def tuned(rho):
 # %%
 # All runs
 # --------
-# Dual-OHM by the plan, whose last iterate has the theorem; the same number of rounds for the mean of gradient steps,
-# which has no theorem here; and gradient descent with a usual number of rounds, and tuned. A "sample" is one answer
-# of one patient.
+# Dual-OHM as planned, with a theorem for its last iterate; the mean of gradient steps with the same number of rounds,
+# without a theorem here; and gradient descent, with a usual number of rounds and tuned. A "sample" is one answer of one
+# patient.
 rows = []
 for rho in PRIVACY:
     plan = da.plan(L=1.0, D=D, round_variance=variance(rho))
@@ -106,17 +106,17 @@ for rho in PRIVACY:
                      "certificate": plan.bound if "Dual" in method else np.nan, "truth": rms(found)})  # fmt: skip
 
 # %%
-# What came out
-# -------------
+# Results
+# -------
 # ``truth`` is the root mean square of the residual over the seeds. The certificate is the bound of the plan, known
-# before the first round: a bound from fresh samples, as elsewhere in this gallery, would be one more look at the
+# before the first round: a bound from fresh samples, as elsewhere in this gallery, would need one more answer from the
 # patients.
 frame = pd.DataFrame(rows)
 print(frame.set_index(["rho", "method"]).to_string(float_format="{:.3g}".format, na_rep="-"))
 
 # %%
 # Left: the residual against the privacy budget. Right: with :math:`\rho = 0.1`, the residual against the number of
-# rounds; the vertical line is what the plan chose without looking.
+# rounds; the vertical line is the number that the plan chose without data.
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for i, (method, part) in enumerate(frame.groupby("method", sort=False)):
     left.loglog(part.rho, part.truth, "o-", color=f"C{i}", label=method)
@@ -144,9 +144,9 @@ right.legend(fontsize=8)
 plt.show()
 
 # %%
-# **Where it loses.** The last iterate of Dual-OHM, which the theorem is about, ends three times below its bound, but
-# two to four times above the mean of gradient steps: Huber's loss is curved near its minimum, and the plan is for the
-# worst operator with these constants, rotating ones among them. Averaging within the library, with the rounds of the
-# plan and no tuning at all, is the best row of the table, though no theorem covers it here. With the right number of
-# rounds, six, even the last iterate of gradient descent would do; but nobody knows that number without spending
-# privacy on it, and 100 rounds cost it a factor of five.
+# **Where it loses.** The last iterate of Dual-OHM, to which the theorem applies, ends below a third of its bound, but
+# 1.7 to 4 times above the mean of gradient steps: Huber's loss is curved near its minimum, and the plan covers the
+# worst operator with these constants, including rotating ones. Averaging within the library, with the rounds of the
+# plan and no tuning, is the best row of the table, though no theorem covers it here. With the right number of rounds,
+# six, even the last iterate of gradient descent would be good enough; but that number cannot be found without
+# spending privacy, and with 100 rounds the residual is five times as large.

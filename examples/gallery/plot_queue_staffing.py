@@ -1,14 +1,15 @@
 r"""
-Staffing a call centre with a simulator that takes its time
-===========================================================
+Staffing a call centre with a slow simulator
+============================================
 
-Three teams answer calls, and a call that would wait goes over to the next team if somebody is free there. How quick
-must each team be, by training or tools, so that 20 % of each line's callers wait longer than the target, no more and
-no fewer? The answer comes from an event-by-event simulation in plain Python, one shift at a time.
+Three teams answer calls, and a call that would have to wait goes to the next team if somebody is free there. How fast
+must each team be, by training or tools, so that exactly 20 % of each line's callers wait longer than the target? The
+answer comes from an event-by-event simulation in plain Python, one shift at a time.
 
 **Assumptions.** :math:`F_i(x) = 0.2 -` the probability that a call of line i waits too long, with x the logarithm of
 the teams' speeds, increases in each coordinate and, because calls go over in a circle, is no gradient. Near the root
-it is monotone; far away it is flat. No constant is known, so there is no theorem, and the certificate speaks.
+it is monotone; far away it is flat. No constant is known, so there is no theorem, and the certificate bounds the
+result.
 
 **Today.** Robbins-Monro with a tuned step, or sample average approximation: fix the seeds of some shifts and give the
 average to a deterministic solver.
@@ -60,8 +61,8 @@ def shift(x, rng, calls=500):
 # %%
 # The truth, as far as one can know it
 # ------------------------------------
-# A long run gives the root, and differences of shifts with the same seeds the slopes there. Residuals below are
-# slopes times the distance from that root: nearer than any run of 1,200 shifts could see.
+# A long run gives the root, and differences of shifts with the same seeds give the slopes there. Residuals below are
+# slopes times the distance from that root, which is more accurate than any estimate from 1,200 shifts.
 LONG = 500 if SMALL else 24_000
 root = da.root(da.each(shift), X0, budget=LONG, certificate=False, seed=1000).x
 
@@ -82,7 +83,7 @@ def truth(x):
 # %%
 # What people use
 # ---------------
-# Both are tuned on other seeds by the true residual, with the same number of shifts; what tuning took is not charged.
+# Both are tuned on other seeds by the true residual, with the same number of shifts; tuning is not charged.
 
 
 def robbins_monro(seed, budget, step):
@@ -108,7 +109,7 @@ def tuned(run, grid):
 # %%
 # All runs
 # --------
-# The library gets the simulator and the budget, and nothing else.
+# The library gets only the simulator and the budget.
 others = {
     "Robbins-Monro, tuned": (robbins_monro, tuned(robbins_monro, (0.1, 0.3, 1.0, 3.0))),
     "sample average, tuned": (sample_average, tuned(sample_average, (8, 15, 30, 60))),
@@ -126,8 +127,8 @@ for seed in SEEDS:
             rows.append((budget, name, seconds, upper, truth(x)))
 
 # %%
-# What came out
-# -------------
+# Results
+# -------
 # Medians over the seeds.
 frame = pd.DataFrame(rows, columns=["samples", "method", "seconds", "certificate", "truth"])
 print(frame.groupby(["samples", "method"], sort=False).median().to_string(float_format="{:.3g}".format, na_rep="-"))
@@ -138,10 +139,10 @@ print("speeds, in calls an hour:", np.exp(result.x).round(2), "tuned:", [best fo
 # %%
 # On workers, interrupted and resumed
 # -----------------------------------
-# ``engine="local"`` computes the shifts of a round side by side, in processes where Python's lock is in the way, as
-# it is here. Shifts are ten times as long in this part. The result depends on the seed and not on the number of
-# workers. With ``checkpoint=`` a run that was ended (here by a callback, as well by Ctrl-C, a kill or a power cut)
-# goes on where it was when the same call is made again.
+# ``engine="local"`` computes the shifts of a round in parallel, in processes if Python's lock prevents threads, as it
+# does here. Shifts are ten times as long in this part. The result depends on the seed and not on the number of
+# workers. With ``checkpoint=``, the same call resumes a run that was ended (here by a callback, but equally by
+# Ctrl-C, a kill or a power cut).
 long_shift = partial(shift, calls=500 if SMALL else 5000)
 problem = {"sample": da.each(long_shift), "x0": X0, "budget": BUDGETS[1], "seed": 1}
 whole = da.root(**problem, engine="local")
@@ -176,8 +177,9 @@ figure.legend(loc="outside right upper", fontsize=8)
 plt.show()
 
 # %%
-# **Where it loses.** From 600 shifts on an averaged Robbins-Monro iteration is better by a fifth to a third, once
-# somebody has found its step in four tries of full length; the library needs one run, finds its own step, and spends a
-# sixth of its shifts on calibration and on the certificate. Sample average approximation is worse than both: eight
-# evaluations of a hundred and fifty shifts are not enough for the solver, and more evaluations leave too few shifts for
-# each. Workers pay where a shift takes milliseconds or more; for short ones the library is quicker without.
+# **Where it loses.** With 1,200 shifts, an averaged Robbins-Monro iteration is better by about three tenths (with 600
+# it is equal), once its step has been found in four full-length trials. The library needs one run, finds its own
+# step, and spends a sixth of its shifts on calibration and on the certificate. Sample average approximation is worse
+# than both: eight evaluations of a hundred and fifty shifts are not enough for the solver, and more evaluations leave
+# too few shifts for each. Workers pay off if a shift takes milliseconds or more; for short ones the library is faster
+# without them.

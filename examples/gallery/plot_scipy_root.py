@@ -2,16 +2,16 @@ r"""
 SciPy's root under noise
 ========================
 
-A hotel wants the prices of four kinds of rooms at which they are just filled on average. Bookings come from a
+A hotel looks for the prices of four kinds of rooms at which they are exactly filled on average. Bookings come from a
 simulation: a day's customers choose among the rooms or go elsewhere (logit), and their number is random.
-`scipy.optimize.root` was made for exact functions; what does it do with this one, and what does it say about it?
+`scipy.optimize.root` was made for exact functions. What does it do with this one, and what does it report?
 
 **Assumptions.** :math:`F(x) =` capacity minus expected demand at prices x is the gradient of a convex function (the
 customers' expected utility), hence monotone and cocoercive. None of its constants is given below, so there is no
-theorem, and the certificate speaks.
+theorem, and the certificate bounds the result.
 
-**Today.** Powell's hybrid method or Levenberg-Marquardt with finite differences; somebody who knows about the noise
-averages several simulated days in each call and takes long differences.
+**Today.** Powell's hybrid method or Levenberg-Marquardt with finite differences. A user who knows about the noise
+averages several simulated days in each call and uses large difference steps.
 """
 
 # %%
@@ -50,11 +50,11 @@ def truth(x):
 
 
 # %%
-# What SciPy does, as it comes, and in the hands of an expert
-# -----------------------------------------------------------
-# The expert chooses how many days to average in a call and how far apart the points of a difference are, by the
-# *true* residual on other seeds. The days that this takes are not charged. Another expert knows stochastic
-# approximation, and tunes the step of an averaged Robbins-Monro iteration in the same way.
+# SciPy, with defaults and tuned by an expert
+# -------------------------------------------
+# The expert chooses how many days to average in a call and how large the difference steps are, by the *true* residual
+# on other seeds. The days that this takes are not charged. Another expert knows stochastic approximation, and tunes
+# the step of an averaged Robbins-Monro iteration in the same way.
 
 
 def by_scipy(seed, method, days=1, difference=None):
@@ -87,7 +87,7 @@ def tuned(run, grid):
 # %%
 # All runs
 # --------
-# `da.scipy.root` has SciPy's call and returns an `OptimizeResult`, with `upper`, the certificate.
+# `da.scipy.root` is called like SciPy's and returns an `OptimizeResult` with `upper`, the certified bound.
 rows = []
 
 
@@ -113,8 +113,8 @@ for seed in SEEDS:
         add(name, found.x, found.success, calls, time.perf_counter() - start)
 
 # %%
-# What came out
-# -------------
+# Results
+# -------
 # Medians over the seeds, and in how many runs the solver reported success (Robbins-Monro reports nothing).
 frame = pd.DataFrame(rows)
 runs = frame.groupby("method", sort=False)
@@ -127,7 +127,7 @@ print(
 )
 
 # %%
-# Each dot is a run, filled where it reported success. The dashes are the certificates.
+# Each dot is a run, filled if it reported success. The dashes are the certificates.
 figure, ax = plt.subplots(figsize=(8, 3.6), layout="constrained")
 for i, (_, part) in enumerate(runs):
     place = i + np.linspace(-0.25, 0.25, len(part))
@@ -139,10 +139,9 @@ ax.set(yscale="log", ylabel="true residual", xticks=range(len(runs)), xticklabel
 plt.show()
 
 # %%
-# As it comes, SciPy reports success at the start: differences of 1e-8 are nothing but noise, so the slopes seem to be
-# huge, the steps are tiny, and it concludes that x has converged. It says nothing about the residual.
+# With its defaults, SciPy reports success at the start: over differences of 1e-8 there is only noise, so the slopes
+# seem huge, the steps are tiny, and it concludes that x has converged. It says nothing about the residual.
 #
-# **Where it loses.** Without noise SciPy's methods need some forty calls, and they are what one should use. An
-# averaged Robbins-Monro iteration with the best of five steps ends somewhat lower than `da.scipy.root`, which finds
-# its own step and spends a part of its days on saying how good the result is: the certificate is six to seven times
-# the truth.
+# **Where it loses.** Without noise, SciPy's methods need about forty calls, and they are the right choice. An averaged
+# Robbins-Monro iteration with the best of five steps ends somewhat lower than `da.scipy.root`, which finds its own step
+# and spends some of its days on the certificate. The certificate is six to seven times the truth.

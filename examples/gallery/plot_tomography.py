@@ -2,15 +2,15 @@ r"""
 Tomography as a fixed point, with a denoiser plugged in
 =======================================================
 
-An image x is to be recovered from noisy projections along 60 angles, too few and too noisy to invert. *Plug-and-play*
+We want to recover an image x from noisy projections along 60 angles, too few and too noisy to invert. *Plug-and-play*
 methods alternate a gradient step on the data with any good denoiser; to save time, each step uses a few angles drawn
-at random. The image is the fixed point of that alternation, if the noise of the draws can be kept out of it.
+at random. The image is the fixed point of this alternation, if the noise of the draws can be averaged out.
 
 **Assumptions.** With a firmly nonexpansive denoiser :math:`\mathcal D` (here total variation) and a step
 :math:`\alpha \le 2/L`, L the largest over the angles, the map :math:`T(z) = \mathcal D(z) - \alpha\,\nabla
 f_S(\mathcal D(z))` is nonexpansive for every subset S of angles, and so is its mean. The random part is added *after*
-the denoiser: :math:`T` is unbiased. In the usual order, :math:`\mathcal D(x - \alpha\nabla f_S(x))`, noise goes
-through the denoiser and its mean is not what one wants.
+the denoiser, so :math:`T` is unbiased. In the usual order, :math:`\mathcal D(x - \alpha\nabla f_S(x))`, noise passes
+through the denoiser, which biases the mean.
 
 **Today.** Stochastic plug-and-play (Sun, Wohlberg and Kamilov 2019), last iterate or averaged, with tuned step and
 subsets; and SART, the classical row-action method without a denoiser.
@@ -69,10 +69,10 @@ def subset(n, rng):
 
 
 # %%
-# Ours: a fixed point
-# -------------------
-# `da.fixed_point` needs no constant: a nonexpansive map has L = 2. The image is the denoised fixed point. Rounds are
-# what takes time, because each calls the denoiser once, so there are some 800 of them whatever the budget.
+# The library: a fixed point
+# --------------------------
+# `da.fixed_point` needs no constant: a nonexpansive map has L = 2. The image is the denoised fixed point. Rounds take
+# most of the time, because each calls the denoiser once, so there are about 800 of them for any budget.
 
 
 def sample(z, n, rng):
@@ -146,8 +146,8 @@ for budget in BUDGETS:
                          "truth": residual(image), "PSNR (dB)": -loss_in_decibel(image)})  # fmt: skip
 
 # %%
-# What came out
-# -------------
+# Results
+# -------
 # Medians over the seeds. The certificate bounds the residual of T, which is at least that of the image.
 frame = pd.DataFrame(rows)
 table = frame.groupby(["samples", "method"], sort=False).median()
@@ -167,7 +167,7 @@ plt.show()
 
 # %%
 # **Where it loses.** The mean of tuned plug-and-play iterates has a smaller residual, by a fifth to two fifths, and its
-# image is as good. It was tuned over six settings per budget, each judged with all angles; the library was not. It is
-# also slower per round. The last iterate, which is what papers and packages return, stays above both: its noise does
-# not average out. SART is done in no time, and where the data are good it is all one needs. The certificate is about
-# twice the truth, and was made from subsets alone.
+# image is as good. It was tuned over six settings per budget, each judged with all angles; the library, which is also
+# slower per round, was not tuned. The last iterate, which papers and packages return, stays above both: its noise does
+# not average out. SART is very fast, and sufficient if the data are good. The certificate is about twice the truth, and
+# was made from subsets alone.

@@ -10,18 +10,18 @@ everybody along the shortest paths, and repeats.
 **Assumptions.** With travel times t as unknowns it is the gradient of a convex function (Daganzo 1982), but the
 inverse of the usual travel-time function is not Lipschitz. In the flows, :math:`F(v) = v - \mathbb E\,Y(t(v), \xi)`
 has the Jacobian :math:`I + HT` with two positive semidefinite matrices: its eigenvalues are real and at least 1, but
-F need not be monotone. So no theorem applies, and the certificate speaks.
+F need not be monotone. So no theorem applies, and the certificate bounds the result.
 
 **Today.** The method of successive averages, :math:`v_{k+1} = v_k + (Y_k - v_k)/(k+1)` (Sheffi and Powell 1982),
-which is in every textbook and most packages.
+found in every textbook and most packages.
 """
 
 # %%
 # A city
 # ------
-# 24 crossings and 76 one-way roads, the size of the classic example of Sioux Falls. The network is our own, because
-# it is not clear whether the data of the original may be passed on. Roads are loaded to some 1.5 times their
-# capacity, and times grow by the usual fourth power.
+# 24 crossings and 76 one-way roads, the size of the classic example of Sioux Falls. The network is our own, because it
+# is not clear whether the original data may be redistributed. Roads are loaded to about 1.5 times their capacity, and
+# times grow with the usual fourth power.
 import os
 import time
 
@@ -78,8 +78,8 @@ def day(v, rng):
 
 
 # %%
-# Successive averages, as in the textbook and tuned
-# -------------------------------------------------
+# Successive averages, textbook and tuned
+# ---------------------------------------
 # The tuned variants are :math:`a/(k+1+a)` for the steps, and steps of :math:`a\,k^{-0.7}` whose iterates are
 # averaged. Both are tuned on another seed by the true error, against the equilibrium found by a long run.
 
@@ -113,8 +113,8 @@ def tuned(averaged):
 # %%
 # All runs
 # --------
-# The truth is the residual at the result, from 1,200 fresh days and without the bias of their noise; the error is the
-# distance from the long run.
+# The truth is the residual at the result, from 1,200 fresh days and corrected for the bias of their noise; the error is
+# the distance from the long run.
 others = {
     "successive averages": {},
     "successive averages, tuned": {"a": tuned(False)},
@@ -146,8 +146,8 @@ for seed in SEEDS:
             add(name, budget, v, seconds * budget / BUDGETS[-1])
 
 # %%
-# What came out
-# -------------
+# Results
+# -------
 # Medians over the seeds, flows in thousand trips.
 frame = pd.DataFrame(rows)
 table = frame.groupby(["samples", "method"], sort=False).median().sort_index(level="samples", sort_remaining=False)
@@ -185,5 +185,5 @@ plt.show()
 # they are a strong competitor without any tuning. The library ends below them because it averages, and busy roads have
 # large eigenvalues, where steps of 1/k are too noisy. Averaged iterates with a tuned step are better still: the library
 # spends a sixth of its days on calibration and on the certificate, and has to find its step. The certificate is about
-# four times the truth, and the textbook's method has none. With 150 days, many of which go into finding a step, the
-# library's error is half as large again as the textbook's (the small size of this script shows it).
+# four times the truth; the textbook's method has none. With 150 days, many of which are spent on finding a step, the
+# library's error is 50 % larger than the textbook's (the small size of this script shows it).

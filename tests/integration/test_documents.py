@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     "docs/concepts.md",
+    "docs/solve.md",
+    "docs/theory.md",
     "docs/certificates.md",
     "docs/reproduction.md",
     "docs/arrays.md",
