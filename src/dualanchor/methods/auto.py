@@ -150,11 +150,12 @@ class Auto(Staged):
         """The memory of the step control, and of the mean.
 
         The mean `x` has the mean sample `g`; a plain mean of `count` samples with mean square `level` is as noisy.
-        `first_square` is the mean square of the first segment, `estimated` counts estimates of the residual at the
-        mean, `rest` the rounds after the planned segments.
+        `fourth` is the sum of the fourth powers of the samples it consists of, `first_square` the mean square of the
+        first segment, `estimated` counts estimates of the residual at the mean, `rest` is the number of rounds that
+        are left after the planned segments.
         """
         memory, zeros = begin(self._steps(0).init(x0)), arrays.zeros_like(x0[:, 0])
-        mean = {name: arrays.copy(zeros) for name in ("level", "count", "first_square", "estimated", "rest")}
+        mean = {name: arrays.copy(zeros) for name in ("level", "count", "fourth", "first_square", "estimated", "rest")}
         return State(**vars(memory), x=arrays.copy(x0), g=arrays.zeros_like(x0), **mean)
 
     def stage(self, number: int, memory: State) -> Stage:
@@ -185,6 +186,7 @@ class Auto(Staged):
             memory.first_square = segment.mean_square
         back = adjust(memory, segment, None if kind == EXTRA else number)
         weight = self._add_to_mean(memory, segment, back)
+        memory.fourth = (1 - weight) * memory.fourth + segment.fourth_powers
         restart_distances(memory, weight > REPLACED, segment.mean_square)
         if kind == EXTRA or number + 1 == len(self.lengths):
             return self._after_last(memory, planned=kind != EXTRA)

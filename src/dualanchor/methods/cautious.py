@@ -108,8 +108,8 @@ class CautiousSteps(Method):
 class Segment(NamedTuple):
     """What a finished segment says: points (rows, d), and numbers (rows,).
 
-    `mean` is that of its points, `end` the last one; `kurtosis` is the mean fourth power of the samples over their
-    squared mean square, `correlation` that of consecutive samples, `recent` the mean square in the last two blocks.
+    `mean` is that of its points, `end` the last one; `correlation` is that of consecutive samples, `recent` the mean
+    square in the last two blocks, `kurtosis` the mean fourth power of the samples over their squared mean square.
     """
 
     rounds: int
@@ -122,6 +122,7 @@ class Segment(NamedTuple):
     recent: Array
     correlation: Array
     kurtosis: Array
+    fourth_powers: Array
     large_share: Array
     path: Array
     distance: Array
@@ -143,6 +144,7 @@ class Segment(NamedTuple):
             recent=(s.previous_block + s.block) / last_blocks,
             correlation=s.lag_products / (squares + tiny),
             kurtosis=s.fourth_powers * rounds / (squares**2 + tiny),
+            fourth_powers=s.fourth_powers,
             large_share=s.large / rounds,
             path=_path(s),
             distance=_distance(s),
