@@ -65,7 +65,7 @@ def certified_before_plan(route: Route, last: int, chosen: Plan, claim: Claim) -
     evidence.add("route-certified-first", samples=samples, expected=min(_expected(route), most), most=most)
     stages = _stages(route, default_method(route.request, evidence), samples, chosen)
     result = route.run(stages, budget=2 * samples + chosen.samples, record=0)  # the stages have a limit of their own
-    planned = result.state["planned"].astype(bool)
+    planned = result.state["followed_plan"].astype(bool)
     if not planned.any():
         return _judged(route, result, chosen)
     if not planned.all():
