@@ -16,7 +16,7 @@ from dualanchor.core.result import Result, Status
 from dualanchor.engines import SHARDS
 from dualanchor.front.corrected import UntilCorrected
 from dualanchor.front.default import default_method
-from dualanchor.front.judge import certified_claim
+from dualanchor.front.judge import certified_claim, conclude
 from dualanchor.front.passes import pays_for_passes, solve_by_passes
 from dualanchor.front.request import MIN_PILOT_SAMPLES
 from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE, UntilCertified, certificate_of, findings_of
@@ -70,7 +70,7 @@ def certified_before_plan(route: Route, last: int, chosen: Plan, claim: Claim) -
         return _judged(route, result, chosen)
     if not planned.all():
         claim = replace(claim, assumptions=(*claim.assumptions, "for the runs that were not certified before"))
-    return evidence.conclude(result, last, chosen, claim)
+    return conclude(evidence, result, last, chosen, claim)
 
 
 def _expected(route: Route) -> int:

@@ -74,5 +74,5 @@ def _lipschitz(request: Request, evidence: Evidence) -> float | None:
 def _round_size(request: Request, evidence: Evidence, samples: int) -> int:
     """Samples of a round: few, so that there are many rounds, but as many as are asked for, and one for every shard."""
     shards = 0 if request.engine is None else min(SHARDS, samples // MIN_PILOT_SAMPLES)
-    most = request.max_rounds or (_LONG_ON_TENSORS if arrays.is_foreign(evidence.one_x0) else LONG)
+    most = request.max_rounds or (_LONG_ON_TENSORS if arrays.is_foreign(evidence.x0) else LONG)
     return max(1, -(-samples // most), shards, min(request.batch or 1, samples))

@@ -13,6 +13,7 @@ from dualanchor.core.certificate import Certificate
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result, Status
 from dualanchor.engines import SHARDS
+from dualanchor.front.judge import conclude
 from dualanchor.front.request import MIN_PILOT_SAMPLES, calibration_share
 from dualanchor.front.stages import FIRST_STAGE
 from dualanchor.methods.svrg import LONGEST, SVRG
@@ -50,12 +51,12 @@ def solve_by_passes(route: Route) -> Result:
     batch = None if request.engine is None else max(-(-n // LONGEST), min(SHARDS, n // _EPOCH_ON_ENGINE))
     result = route.run(SVRG(components=n, small_batch=batch, eps=eps, budget=spend), budget=spend)
     if Status.INTERRUPTED in np.atleast_1d(result.status) or not request.certificate:
-        return evidence.conclude(result, 0)
+        return conclude(evidence, result, 0)
     size, first = (arrays.to_host(result.state[name])[:, 0] for name in ("size", "first"))
-    evidence.start = (
+    evidence.start_certificate = (
         evidence.certify_start(max(n, MIN_SAMPLES)) if elsewhere else Certificate.exact(first[:1], n, single=True)
     )
-    return evidence.conclude(result, 0, exact=Certificate.exact(size, n, single=not result.shape))
+    return conclude(evidence, result, 0, exact=Certificate.exact(size, n, single=not result.shape))
 
 
 def two_passes_at_most(oracle: Oracle, samples: int) -> int:

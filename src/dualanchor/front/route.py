@@ -22,7 +22,7 @@ from dualanchor.core.types import Array
 from dualanchor.front.certified import PILOT, certified_before_plan, may_be_certified_before, until_certified
 from dualanchor.front.default import default_method
 from dualanchor.front.evidence import CompositeInfo, Evidence, Refused
-from dualanchor.front.judge import certified_claim
+from dualanchor.front.judge import certified_claim, conclude
 from dualanchor.front.passes import pays_for_passes, solve_by_passes, two_passes_at_most
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share
 from dualanchor.methods import make
@@ -53,7 +53,7 @@ class Route:
         try:
             return self._followed()
         except Refused:
-            return self._without_run(Status.REFUSED, self.evidence.start, Claim(ClaimKind.NONE))
+            return self._without_run(Status.REFUSED, self.evidence.start_certificate, Claim(ClaimKind.NONE))
 
     def _followed(self) -> Result:
         request = self.request
@@ -98,7 +98,7 @@ class Route:
         claim = Claim(ClaimKind.THEOREM_RMS, chosen.bound, None, chosen.theorem, chosen.assumptions)
         if first:
             return certified_before_plan(self, last, chosen, claim)
-        return self.evidence.conclude(self._run_plan(chosen), last, chosen, claim)
+        return conclude(self.evidence, self._run_plan(chosen), last, chosen, claim)
 
     def _before_plan(self, samples: int, last: int, pilot: int) -> Result | None:
         """Calibrate; the result if that shows that x0 is good enough already, or that no run can help."""
@@ -106,10 +106,15 @@ class Route:
         evidence.calibrate(pilot)
         assert request.eps is not None
         affordable = evidence.evals + samples + 2 * last <= request.limit
-        if evidence.start is None or evidence.start.residual > request.eps / 2 or not last or not affordable:
+        if (
+            evidence.start_certificate is None
+            or evidence.start_certificate.residual > request.eps / 2
+            or not last
+            or not affordable
+        ):
             return None
         certificate = evidence.certify_start(last, before_run=True)
-        evidence.start = certificate
+        evidence.start_certificate = certificate
         if certificate.upper > request.eps:
             return None
         claim = certified_claim(certificate, request.eps, request.level)
@@ -166,7 +171,7 @@ class Route:
         claim = Claim(ClaimKind.THEOREM_PROBABILITY, request.eps, request.level, chosen.theorem, assumptions)
         if single:
             evidence.add("route-markov", delta=delta)
-            return evidence.conclude(self._run_plan(alone), last, alone, claim)
+            return conclude(evidence, self._run_plan(alone), last, alone, claim)
         evidence.add("route-best-of-runs", runs=runs, samples=judged, delta=delta)
         result = self._run_plan(each, reps=list(range(runs)))
         best = selection = 0
@@ -177,7 +182,7 @@ class Route:
         evals, draws = (int(spent.sum() - spent[best]) + selection for spent in (result.nfev, result.draws))
         evidence.charge(evals, draws)
         evidence.add("selection-samples", samples=draws)
-        return evidence.conclude(result.row(best), last, each, claim)
+        return conclude(evidence, result.row(best), last, each, claim)
 
     def _best(self, x: Array, samples: int) -> int:
         """The row of x with the smallest residual on fresh samples."""
@@ -205,7 +210,7 @@ class Route:
             evidence.add("estimated-constants", names=unknown)
         assumptions = (*chosen.assumptions, *(f"{name} is as estimated near x0" for name in unknown))
         claim = Claim(ClaimKind.THEOREM_RMS, chosen.bound, None, chosen.theorem, assumptions)
-        return evidence.conclude(self._run_plan(chosen), last, chosen, claim)
+        return conclude(evidence, self._run_plan(chosen), last, chosen, claim)
 
     def _untuned(self) -> Result:
         """A budget to be spent by what works best."""
@@ -227,7 +232,7 @@ class Route:
         result = self.run(method, budget=spend + spare)
         left = min(last, request.limit - evidence.evals - int(np.max(result.nfev)))
         evidence.start_share = 1 / 3 if left == last else 4 / 5  # and x fewer of them than x0
-        return evidence.conclude(result, left)
+        return conclude(evidence, result, left)
 
     def _named(self) -> Result:
         """A method of the user's choice."""
@@ -253,7 +258,7 @@ class Route:
         result = self.run(method(spend), budget=spend)
         if request.eps is not None:  # of which a tenth of max_samples may be far too much
             last = min(last, max(256, int(np.max(result.nfev))))
-        return self.evidence.conclude(result, last)
+        return conclude(self.evidence, result, last)
 
     def _plan(self, **target: Any) -> Plan:
         known, composite = self._constants(), self.composite
@@ -263,7 +268,7 @@ class Route:
         given |= {"affine": self.request.affine and composite is None, "L": None if self.request.L_from_M else known.L}
         given["workers"] = self.request.batch
         if composite is not None:
-            given |= {"mu": composite.modulus, "sharp_only": True}
+            given |= {"mu": composite.sharpness, "sharp_only": True}
         elif self.request.L_mean is not None:
             given["L_mean"] = self.request.L_mean
         return plan(**{**given, **target})
@@ -285,7 +290,7 @@ class Route:
             if remaining < 3:
                 rule = "two samples go into trying whether they repeat, so 3 are needed"
                 raise self.request.error(rule, remaining, "Use more")
-            x = self.evidence.one_x0[None]
+            x = self.evidence.x0[None]
             pilot = self.evidence.session(np.zeros(1, int), Purpose.PILOT, x)
             pilot.oracle.is_replayable(x, pilot.streams)
             self.evidence.charge(2, 1)
@@ -305,7 +310,7 @@ class Route:
         )
 
     def _problem(self, oracle: Oracle | None = None) -> Problem:
-        return Problem(oracle or self.oracle, self.evidence.one_x0, constants=self._constants(), name=self.request.door)
+        return Problem(oracle or self.oracle, self.evidence.x0, constants=self._constants(), name=self.request.door)
 
     def _reserved(self, samples: int) -> int:
         return two_passes_at_most(self.oracle, certificate_share(samples)) if self.request.certificate else 0
