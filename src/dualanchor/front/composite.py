@@ -23,8 +23,8 @@ from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.front.before import InterruptedBeforeRun, watched
 from dualanchor.front.evidence import CompositeInfo, Evidence
-from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share
-from dualanchor.front.route import Route, pilot_share
+from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share, pilot_share
+from dualanchor.front.route import Route
 from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.mirror_prox import MirrorProx

@@ -172,3 +172,8 @@ def certificate_share(samples: int) -> int:
 def calibration_share(samples: int) -> int:
     """Samples used for calibration: a twentieth, from 64 up to 2,000; 0 if that is more."""
     return 0 if samples < 20 * MIN_PILOT_SAMPLES else min(2000, samples // 20)
+
+
+def pilot_share(samples: int) -> int:
+    """Samples used for calibration before a plan of this many: at least enough to show constants that are far off."""
+    return max(MIN_PILOT_SAMPLES, calibration_share(samples))
