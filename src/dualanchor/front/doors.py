@@ -221,9 +221,9 @@ def inclusion(
 def _solved(
     request: Request, operator: tuple[Oracle, Layout, Array], bounds: Any = None, **proxes: Callable[..., Any] | None
 ) -> Result:
-    """The result of a request, on its engine; x, also that of a result in an error, in the user's layout.
+    """Solve a request on its engine, under `bounds` or the `proxes` of the blocks of the layout.
 
-    Under `bounds` or a prox for each block of the layout, by the names that the door gives them.
+    x is returned in the user's layout, also that of a result in an error.
     """
     oracle, layout, x0 = operator
     request = request.showing(layout.split)
@@ -233,12 +233,15 @@ def _solved(
             oracle = oracle if engine is None else attach(oracle, engine)
             x0 = on_host(oracle, x0) if prox is None else x0
             request = with_saver(request, oracle, x0, prox)
-            result = Route(request, oracle, x0).result() if prox is None else solve_composite(request, oracle, prox, x0)
+            if prox is None:
+                result = Route(request, oracle, x0).result()
+            else:
+                result = solve_composite(request, oracle, prox, x0)
     except InterruptedBeforeRun as interrupt:
         result = result_at_start(request, x0, interrupt.samples)
     except OracleError as error:
         if error.result is not None:
             error.result = replace(error.result, x=layout.split(error.result.x))
         raise
-    late = [one for one in request.checkpoint_findings if one not in result.findings]  # after the run
-    return replace(result, x=layout.split(result.x), findings=(*result.findings, *late))
+    after_run = [finding for finding in request.checkpoint_findings if finding not in result.findings]
+    return replace(result, x=layout.split(result.x), findings=(*result.findings, *after_run))

@@ -52,10 +52,10 @@ def solve_by_passes(route: Route) -> Result:
     if starts_elsewhere:
         evidence.start_certificate = evidence.certify_start(max(n, MIN_SAMPLES))
     else:
-        first = arrays.to_host(result.state["first"])[:1, 0]
+        first = arrays.to_host(result.state["start_residual"])[:1, 0]
         evidence.start_certificate = Certificate.exact(first, n, single=True)
-    size = arrays.to_host(result.state["size"])[:, 0]
-    return conclude(evidence, result, 0, exact=Certificate.exact(size, n, single=not result.shape))
+    residuals = arrays.to_host(result.state["residual"])[:, 0]
+    return conclude(evidence, result, 0, exact=Certificate.exact(residuals, n, single=not result.shape))
 
 
 def two_passes_at_most(oracle: Oracle, samples: int) -> int:

@@ -18,7 +18,7 @@ _PREFIX = "inner_"
 
 
 def share(k: int, weights: str) -> float:
-    """The part of the newest of k iterates in their mean: 2/(k+1) if they weigh 1, 2, .., k, and 1/k if equally."""
+    """The weight of the newest of k iterates in their mean: 2/(k+1) if they weigh 1, 2, .., k, and 1/k if equally."""
     return 2 / (k + 1) if weights == "linear" else 1 / k
 
 
@@ -72,7 +72,7 @@ class AveragedSGDA(SGDA):
 
 @dataclass(frozen=True)
 class Averaged(Method):
-    r"""The mean of the iterates of another method, made by `averaged`; that method's state is named "inner\_..."."""
+    r"""The mean of the iterates of another method, made by `averaged`; its own state has the prefix "inner\_"."""
 
     method: Method
     weights: str = "linear"
@@ -99,7 +99,7 @@ class Averaged(Method):
             setattr(s, _PREFIX + name, value)
         s.x += share(k + 1, self.weights) * (getattr(inner, self.method.mean_of) - s.x)
 
-    # -- all else is the method's own ------------------------------------------------------------------------
+    # -- everything else is delegated to the method ----------------------------------------------------------
 
     step_size = property(attrgetter("method.step_size"))
     horizon = property(attrgetter("method.horizon"))

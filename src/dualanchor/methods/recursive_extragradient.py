@@ -32,8 +32,8 @@ class PulledExtragradient(TwoCall):
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         a, nu = self.step_size, self.weight
-        half = s.x - a * (self.ahead(k, s.x, F) + nu * (s.x - s.centre))
-        s.x -= a * (self.there(k, half, F) + nu * (half - s.centre))
+        half = s.x - a * (self.first_call(k, s.x, F) + nu * (s.x - s.centre))
+        s.x -= a * (self.second_call(k, half, F) + nu * (half - s.centre))
 
 
 @dataclass(frozen=True)
