@@ -10,11 +10,10 @@ import numpy as np
 from dualanchor.advise.certify import MIN_SAMPLES
 from dualanchor.core import arrays
 from dualanchor.core.certificate import Certificate
-from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result, Status
 from dualanchor.engines import SHARDS
 from dualanchor.front.judge import conclude
-from dualanchor.front.request import MIN_PILOT_SAMPLES, calibration_share
+from dualanchor.front.request import calibration_share
 from dualanchor.front.stages import FIRST_STAGE
 from dualanchor.methods.svrg import LONGEST, SVRG
 
@@ -56,9 +55,3 @@ def solve_by_passes(route: Route) -> Result:
         evidence.start_certificate = Certificate.exact(first, n, single=True)
     residuals = arrays.to_host(result.state["residual"])[:, 0]
     return conclude(evidence, result, 0, exact=Certificate.exact(residuals, n, single=not result.shape))
-
-
-def two_passes_at_most(oracle: Oracle, samples: int) -> int:
-    """Samples set aside for certificates; for a finite sum, one pass at x0 and one at x are enough."""
-    n = oracle.components
-    return samples if n is None else min(samples, max(2 * n, MIN_PILOT_SAMPLES))

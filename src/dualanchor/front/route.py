@@ -23,7 +23,7 @@ from dualanchor.front.certified import PILOT, certified_before_plan, may_be_cert
 from dualanchor.front.default import default_method
 from dualanchor.front.evidence import CompositeInfo, Evidence, Refused
 from dualanchor.front.judge import certified_claim, conclude
-from dualanchor.front.passes import pays_for_passes, solve_by_passes, two_passes_at_most
+from dualanchor.front.passes import pays_for_passes, solve_by_passes
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share, pilot_share
 from dualanchor.methods import make
 from dualanchor.methods.auto import Auto
@@ -325,9 +325,14 @@ class Route:
 
     def _certificate_samples(self, samples: int) -> int:
         """Samples set aside for certificates within a limit of this many."""
-        return two_passes_at_most(self.oracle, certificate_share(samples)) if self.request.certificate else 0
+        return self._at_most_two_passes(certificate_share(samples))
 
     def _certificate_samples_beside(self, chosen: Plan) -> int:
         """Samples set aside for certificates in addition to those of a plan."""
-        share = max(256, chosen.samples // (20 if self.request.guarantee else 40))
-        return two_passes_at_most(self.oracle, share) if self.request.certificate else 0
+        return self._at_most_two_passes(max(256, chosen.samples // (20 if self.request.guarantee else 40)))
+
+    def _at_most_two_passes(self, samples: int) -> int:
+        """Samples for certificates, if they are wanted; for a finite sum, one pass at x0 and one at x are enough."""
+        n = self.oracle.components
+        samples = samples if n is None else min(samples, max(2 * n, MIN_PILOT_SAMPLES))
+        return samples if self.request.certificate else 0

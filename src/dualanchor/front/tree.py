@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 from math import prod
@@ -34,7 +34,7 @@ class Tree:
 
     def of_leaves(self, leaves: Iterator[Any]) -> Any:
         """The tree with the next leaves of an iterator."""
-        return _with_leaves(self.skeleton, list(islice(leaves, len(self.shapes))))
+        return _mapped(list(islice(leaves, len(self.shapes))).__getitem__, self.skeleton)
 
     def flatten(self, value: Any, n: int, owner: str, x: Array) -> Array:
         """The value of a sampler, a mean or n samples in each leaf, as a flat vector of the library of x."""
@@ -94,19 +94,23 @@ def _parameters(module: Any, owner: str) -> dict[str, Any]:
     return parameters
 
 
-def _skeleton_and_leaves(value: Any) -> tuple[Any, list[Any]]:
+def _skeleton_and_leaves(tree: Any) -> tuple[Any, list[Any]]:
     leaves: list[Any] = []
 
-    def skeleton(part: Any) -> Any:
-        if isinstance(part, Mapping):
-            return {key: skeleton(child) for key, child in part.items()}
-        if isinstance(part, (list, tuple)):
-            made = [skeleton(child) for child in part]
-            return made if isinstance(part, list) else _tuple_like(part, made)
-        leaves.append(part)
+    def index(leaf: Any) -> int:
+        leaves.append(leaf)
         return len(leaves) - 1
 
-    return skeleton(value), leaves
+    return _mapped(index, tree), leaves
+
+
+def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """The tree with `function(leaf)` in place of each leaf."""
+    if isinstance(tree, Mapping):
+        return {key: _mapped(function, child) for key, child in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return _sequence_like(tree, [_mapped(function, child) for child in tree])
+    return function(tree)
 
 
 def _in_order_of(skeleton: Any, value: Any) -> Any:
@@ -114,22 +118,15 @@ def _in_order_of(skeleton: Any, value: Any) -> Any:
     if isinstance(skeleton, dict) and isinstance(value, Mapping) and value.keys() == skeleton.keys():
         return {key: _in_order_of(child, value[key]) for key, child in skeleton.items()}
     if isinstance(skeleton, (list, tuple)) and isinstance(value, (list, tuple)) and len(value) == len(skeleton):
-        made = [_in_order_of(*pair) for pair in zip(skeleton, value, strict=True)]
-        return made if isinstance(value, list) else _tuple_like(value, made)
+        return _sequence_like(value, [_in_order_of(*pair) for pair in zip(skeleton, value, strict=True)])
     return value
 
 
-def _with_leaves(skeleton: Any, leaves: list[Array]) -> Any:
-    if isinstance(skeleton, dict):
-        return {key: _with_leaves(child, leaves) for key, child in skeleton.items()}
-    if isinstance(skeleton, (list, tuple)):
-        made = [_with_leaves(child, leaves) for child in skeleton]
-        return made if isinstance(skeleton, list) else _tuple_like(skeleton, made)
-    return leaves[skeleton]
-
-
-def _tuple_like(part: Any, made: list[Any]) -> Any:
-    return type(part)(*made) if hasattr(part, "_fields") else tuple(made)
+def _sequence_like(sequence: Any, items: list[Any]) -> Any:
+    """The items as a list, tuple or named tuple, like `sequence`."""
+    if isinstance(sequence, list):
+        return items
+    return type(sequence)(*items) if hasattr(sequence, "_fields") else tuple(items)
 
 
 def _form(value: Any) -> str:

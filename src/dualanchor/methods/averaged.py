@@ -7,7 +7,7 @@ from typing import Any, Self
 from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentTypeError
 from dualanchor.core.method import Cost, Method, State
-from dualanchor.core.problem import Constants, Problem
+from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
 from dualanchor.core.staged import Staged
 from dualanchor.core.types import Array
@@ -105,21 +105,13 @@ class Averaged(Method):
     horizon = property(attrgetter("method.horizon"))
     steps = property(attrgetter("method.steps"))
     needs = property(attrgetter("method.needs"))
-
-    def probability(self, k: Any) -> Any:
-        return self.method.probability(k)
+    probability = property(attrgetter("method.probability"))
+    check_rounds = property(attrgetter("method.check_rounds"))
+    check = property(attrgetter("method.check"))
+    check_oracle = property(attrgetter("method.check_oracle"))
 
     def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
         return self.method.cost(k, None if s is None else _inner(s), coin)
-
-    def check_rounds(self, rounds: int | None) -> None:
-        self.method.check_rounds(rounds)
-
-    def check(self, constants: Constants) -> None:
-        self.method.check(constants)
-
-    def check_oracle(self, replayable: bool, components: int | None) -> None:
-        self.method.check_oracle(replayable, components)
 
     def parameters(self) -> dict[str, Any]:
         return {"method": type(self.method).id, **self.method.parameters(), "weights": self.weights}
