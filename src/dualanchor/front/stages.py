@@ -187,8 +187,7 @@ class UntilCertified(Staged):
 
     def _certify(self, rows: Rows, samples: int, memory: State, F: Session) -> None:
         """Certify the points of some rows and remember those with smaller bounds than before."""
-        for certificates in np.unique(memory.certificates[rows]).tolist():
-            some = rows[memory.certificates[rows] == certificates]
+        for some, certificates in grouped(rows, memory.certificates[rows]):
             made = certificate_from_session(
                 F.at(mask_of(some, len(memory.upper))),
                 arrays.take(memory.x, some),
