@@ -57,6 +57,6 @@ def field_of(value_of: Callable[..., Any], x: Any, leaves: Any, size_u: int, rng
                     received, remedy = f"shape {tuple(value.shape)}", "Take the mean or sum"
             raise OracleError(f"{owner} must return one number", received, remedy)
         gradients = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
-    joint = torch.cat([one.reshape(-1).to(x) for one in gradients])
+    joint = torch.cat([gradient.reshape(-1).to(x) for gradient in gradients])
     joint[size_u:].neg_()
     return joint

@@ -208,7 +208,7 @@ class Route:
         if name == SVRG.id and pays_for_passes(self):
             return solve_by_passes(self)
         if request.eps is not None and name in PLANNED:
-            if missing := [one for one in ("L", "sigma", "D") if getattr(request, one) is None]:
+            if missing := [constant for constant in ("L", "sigma", "D") if getattr(request, constant) is None]:
                 raise request.error(f"{name} is planned from L, sigma and D", f"no {', '.join(missing)}", "Pass them")
             return self._by_theorem(**PLANNED[name])
 

@@ -95,7 +95,7 @@ class Averaged(Method):
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         inner = _inner(s)
         self.method.step(k, inner, F, coin)
-        for name, value in vars(inner).items():  # a method may put a new array in the place of an old one
+        for name, value in vars(inner).items():  # a method may replace its arrays
             setattr(s, _PREFIX + name, value)
         s.x += share(k + 1, self.weights) * (getattr(inner, self.method.mean_of) - s.x)
 

@@ -26,7 +26,7 @@ class MirrorProx(TwoCall):
     r"""Mirror-prox: extragradient steps under a constraint or a penalty, for monotone operators, averaged.
 
     Looks ahead with one batch and steps with another; the mean of the half-steps is returned. Anytime. Without a step
-    size it needs no constant: each block of the prox has a step that falls with what the look-aheads were wrong by.
+    size it needs no constant: each block of the prox has a step that falls with the errors of its half-steps.
     Nemirovski 2004; Juditsky, Nemirovski, Tauvel 2011; adaptive steps as in Bach and Levy 2019.
 
     .. math:: x_{k+1/2} = P_{z_k}(\alpha_k F_{B_k}(z_k)), \qquad z_{k+1} = P_{z_k}(\alpha_k F_{B'_k}(x_{k+1/2})), \qquad
@@ -44,7 +44,7 @@ class MirrorProx(TwoCall):
 
     Parameters
     ----------
-    step_size : float, optional, :math:`\alpha`; 1/(2M) or the problem's own by name; found on the way if None
+    step_size : float, optional, :math:`\alpha`; 1/(2M) or the problem's own by name; found during the run if None
     prox : callable `prox(z, step)` for rows z, with a step for each, (rows, 1); no constraint if None
     batch_size : int, Schedule, Paired or list of int; size of each of the independent batches
     geometry : "auto", entropy on the simplices of the prox for arrays of NumPy, or "euclidean" everywhere

@@ -88,7 +88,7 @@ class RecursiveExtragradient(Staged):
         if not isinstance(self.last, RegularisedDualOHM | None):
             rule = "RecursiveExtragradient: last must be a RegularisedDualOHM"
             raise ArgumentTypeError(rule, repr(self.last), "Leave it out, or use da.plan(...).method()")
-        weights = [check.number(one, "RecursiveExtragradient: each delta") for one in self.deltas]
+        weights = [check.number(delta, "RecursiveExtragradient: each delta") for delta in self.deltas]
         for factor in self.step_factors:
             check.number(factor, "RecursiveExtragradient: each step factor", positive=True)
         for steps in self.stage_steps:
