@@ -59,6 +59,10 @@ class UntilCorrected(UntilCertified):
 
     If eps is not reached, another epoch, a better estimate, or another stage follows. For oracles whose samples can be
     evaluated at two points. Such steps make the most of their samples (Frostig et al. 2015).
+
+    Beside that of `UntilCertified`, the memory of a row holds its `anchor` with the `estimate` there (and its samples,
+    groups and `Deviation`); `size`, the smallest estimate of :math:`\|\hat f + F(x) - F(w)\|` so far; how many
+    `corrections` have ended without success, and how many `pair_tests` the estimate has been used in.
     """
 
     batch: int = 1  # samples of a step of an epoch
