@@ -158,8 +158,8 @@ class StepFromTheHalfPoint(da.SEG):
     """The second step taken from x_{k+1/2}."""
 
     def step(self, k: int, s: State, F: da.Session, coin: Any = None) -> None:
-        s.x -= self.step_size * self.ahead(k, s.x, F)
-        s.x -= self.step_size * self.ahead(k, s.x, F)
+        s.x -= self.step_size * self.first_call(k, s.x, F)
+        s.x -= self.step_size * self.first_call(k, s.x, F)
 
 
 @dataclass(frozen=True)

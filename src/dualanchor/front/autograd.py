@@ -1,4 +1,4 @@
-"""The field of a function of two players, by automatic differentiation."""
+"""The oracle of a saddle function of two players, by automatic differentiation with PyTorch."""
 
 import sys
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class _Gradient(Sampler):
 
 
 def field_of(value_of: Callable[..., Any], x: Any, leaves: Any, size_u: int, rng: Any, owner: str) -> Any:
-    """The gradient of `value_of(leaves, generator)` like x (d,), with the other sign behind `size_u`; one pass.
+    """The gradient of `value_of(leaves, generator)` as a vector like x (d,), negated from index `size_u` on.
 
     `leaves` are tensors with the numbers of x; the generator, seeded from `rng`, is on their device.
     """
@@ -57,6 +57,6 @@ def field_of(value_of: Callable[..., Any], x: Any, leaves: Any, size_u: int, rng
                     received, remedy = f"shape {tuple(value.shape)}", "Take the mean or sum"
             raise OracleError(f"{owner} must return one number", received, remedy)
         gradients = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
-    joint = torch.cat([one.reshape(-1).to(x) for one in gradients])
+    joint = torch.cat([gradient.reshape(-1).to(x) for gradient in gradients])
     joint[size_u:].neg_()
     return joint

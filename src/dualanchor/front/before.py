@@ -1,4 +1,4 @@
-"""What a call spends before its run: shown to progress, ended by Ctrl-C, and once only where there is a checkpoint."""
+"""Samples spent before the run: progress shows them, Ctrl-C ends the call, and a checkpoint keeps what they gave."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,12 +18,14 @@ from dualanchor.run.checkpoint import Saver
 from dualanchor.run.observe import Observer, observer_of
 from dualanchor.run.record import Recorder
 
-_IDENTITY = ("door", "L", "L_mean", "M", "mu", "sigma", "D", "guarantee", "confidence", "certificate", "check", "reps")
-_LIMITS = ("eps", "budget", "max_samples")
+_IDENTITY = (  # keywords that the numbers of a call depend on
+    "door", "L", "L_mean", "M", "mu", "sigma", "D", "guarantee", "confidence", "certificate", "check", "reps",
+)  # fmt: skip
+_LIMITS = ("eps", "budget", "max_samples")  # keywords that say when to stop
 
 
 class InterruptedBeforeRun(KeyboardInterrupt):
-    """Ctrl-C came before the run had begun; `samples` were spent."""
+    """Ctrl-C before the run began; `samples` had been spent."""
 
     def __init__(self, samples: int) -> None:
         super().__init__()
@@ -31,7 +33,7 @@ class InterruptedBeforeRun(KeyboardInterrupt):
 
 
 class _Watched(WrappedOracle):
-    """An oracle whose samples are shown to an observer, and after any of which an interrupt ends the call."""
+    """An oracle that reports its samples to an observer, and ends the call if the user has interrupted it."""
 
     def __init__(self, inner: Oracle, observer: Observer, request: Request, samples: int) -> None:
         super().__init__(inner)
@@ -62,13 +64,13 @@ class _Watched(WrappedOracle):
 
 @contextmanager
 def watched(oracle: Oracle, request: Request, spent: int = 0) -> Iterator[Oracle]:
-    """The oracle, for samples that are spent before the run, after so many others."""
+    """The oracle for samples before the run; `spent` samples came before them."""
     with observer_of(oracle, None, request.progress) as observer:
         yield _Watched(oracle, observer, request, spent)
 
 
 def with_saver(request: Request, oracle: Oracle, x0: Array, prox: Callable[..., Any] | None) -> Request:
-    """The request with its checkpoint opened: compared with this call, and tried."""
+    """The request with its checkpoint opened; raises if the file belongs to another call or cannot be written."""
     if request.checkpoint is None or isinstance(request.checkpoint, Saver):
         return request
     method = request.method if isinstance(request.method, str) else request.method.describe()
@@ -83,7 +85,7 @@ def with_saver(request: Request, oracle: Oracle, x0: Array, prox: Callable[..., 
 
 
 def result_at_start(request: Request, x0: Array, samples: int) -> Result:
-    """The result of a call that was interrupted before its run: x0, after this number of samples."""
+    """The result of a call that was interrupted before its run: x0, with the samples spent."""
     rows, shape = arrays.tile(x0, request.reps), () if request.reps == 1 else (request.reps,)
     values: dict[str, Any] = {"success": False, "nit": 0, "nfev": samples, "draws": samples}
     status: Any = Status.INTERRUPTED

@@ -1,4 +1,4 @@
-"""An accuracy by certificate: stages of a method, alone or before a plan that a theorem stands behind."""
+"""Eps by certificates: stages of a method, by themselves or before the plan of a theorem."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dualanchor.core.result import Result, Status
 from dualanchor.engines import SHARDS
 from dualanchor.front.corrected import UntilCorrected
 from dualanchor.front.default import default_method
-from dualanchor.front.judge import certified_claim
+from dualanchor.front.judge import certified_claim, conclude
 from dualanchor.front.passes import pays_for_passes, solve_by_passes
 from dualanchor.front.request import MIN_PILOT_SAMPLES
 from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE, UntilCertified, certificate_of, findings_of
@@ -25,88 +25,107 @@ if TYPE_CHECKING:
     from dualanchor.front.route import Route
 
 PILOT = 2 * FIRST_STAGE  # samples of a calibration before stages
-_BESIDE = 0.15  # of the samples of a plan: what may be spent beside it, for calibration, certificates and all else
-_LEAST = 2 * PILOT  # samples, to try for a certificate before a plan
-_PRICE = 6  # times (sigma/eps)**2: what most runs take that end with a certificate
+_EXTRA_SHARE = 0.15  # of a plan's samples: what may be spent in addition to it, on everything together
+_MIN_EXTRA = 2 * PILOT  # samples: with fewer in addition to a plan, stages before it are not worth trying
+_TYPICAL_COST = 6  # times (sigma/eps)**2: samples that most certified runs take
 
 
 def until_certified(route: Route, method: Callable[[int], Method] | None = None, **why: Any) -> Result:
-    """Stages, and a certificate after each, until one is good enough; with a method given, stages of that one alone."""
+    """Stages of the default method, or of the one given, each followed by a certificate, until one certifies eps.
+
+    `why` are the values of the finding that says why this route was chosen.
+    """
     if method is None and pays_for_passes(route):
         return solve_by_passes(route)
     request, evidence = route.request, route.evidence
     unknown = request.L is None and request.M is None
-    least = SHORTEST_STAGE + MIN_PILOT_SAMPLES + (MIN_PILOT_SAMPLES if unknown else 0)
-    if request.limit < least:
-        raise request.error(f"max_samples must pay for a first certificate, {least}", request.limit, "Allow more")
+    minimum = SHORTEST_STAGE + MIN_PILOT_SAMPLES + (MIN_PILOT_SAMPLES if unknown else 0)
+    if request.limit < minimum:
+        rule = f"max_samples must be at least {minimum}, the price of a first certificate"
+        raise request.error(rule, request.limit, "Allow more")
     pilot = PILOT if request.L is None else FIRST_STAGE
     pilot = min(pilot, request.limit // 8 // MIN_PILOT_SAMPLES * MIN_PILOT_SAMPLES)
     evidence.calibrate(pilot, needed=unknown and method is None)
     if method is not None:
         route.try_replay(method, FIRST_STAGE)
-    evidence.add("route-certified", **why, **({} if method else {"expected": _expected(route), "most": request.limit}))
+    if method is None:
+        why |= {"expected": _expected_samples(route), "most": request.limit}
+    evidence.add("route-certified", **why)
     limit = request.limit - evidence.evals
-    stages = _stages(route, method or default_method(request, evidence), limit, corrected=method is None)
+    stages = _stages(route, method or default_method(request, evidence), limit, correct=method is None)
     return _judged(route, route.run(stages, budget=limit, record=0))
 
 
-def may_be_certified_before(route: Route, chosen: Plan, last: int) -> bool:
-    """Whether a small part of what a plan takes may be enough, and no theorem is asked for."""
-    same = route.composite is None or route.composite.regularised is None
-    room = _BESIDE * chosen.samples - last >= _LEAST
-    return room and same and route.request.certificate and not route.request.guarantee
+def may_be_certified_before(route: Route, chosen: Plan, reserved: int) -> bool:
+    """Whether to try for a certificate before a plan: a small part of its samples may do, and no theorem is asked for.
+
+    `reserved` samples are for the certificate after the plan.
+    """
+    same_oracle = route.composite is None or route.composite.regularised is None
+    worthwhile = _EXTRA_SHARE * chosen.samples - reserved >= _MIN_EXTRA
+    return worthwhile and same_oracle and route.request.certificate and not route.request.guarantee
 
 
-def certified_before_plan(route: Route, last: int, chosen: Plan, claim: Claim) -> Result:
+def certified_before_plan(route: Route, reserved: int, chosen: Plan, claim: Claim) -> Result:
     """Try to certify eps with a small part of what a plan takes; follow the plan where that fails."""
     evidence = route.evidence
-    samples = int(_BESIDE * chosen.samples) - evidence.evals - last
-    most = evidence.evals + samples + chosen.samples + last
-    evidence.add("route-certified-first", samples=samples, expected=min(_expected(route), most), most=most)
+    samples = int(_EXTRA_SHARE * chosen.samples) - evidence.evals - reserved
+    most = evidence.evals + samples + chosen.samples + reserved
+    expected = min(_expected_samples(route), most)
+    evidence.add("route-certified-first", samples=samples, expected=expected, most=most)
     stages = _stages(route, default_method(route.request, evidence), samples, chosen)
-    result = route.run(stages, budget=2 * samples + chosen.samples, record=0)  # the stages have a limit of their own
-    planned = result.state["planned"].astype(bool)
-    if not planned.any():
+    result = route.run(stages, budget=2 * samples + chosen.samples, record=0)  # stages keep to `samples` themselves
+    followed_plan = result.state["followed_plan"].astype(bool)
+    if not followed_plan.any():
         return _judged(route, result, chosen)
-    if not planned.all():
+    if not followed_plan.all():
         claim = replace(claim, assumptions=(*claim.assumptions, "for the runs that were not certified before"))
-    return evidence.conclude(result, last, chosen, claim)
+    return conclude(evidence, result, reserved, chosen, claim)
 
 
-def _expected(route: Route) -> int:
-    """Samples that a certified run is expected to take in all, by the noise seen at x0."""
-    request, seen = route.request, route.evidence.calibration
-    sigma = request.sigma if seen is None else seen.sigma
+def _expected_samples(route: Route) -> int:
+    """Samples that a certified run is expected to take in all, by the noise at x0."""
+    request, calibration = route.request, route.evidence.calibration
+    sigma = request.sigma if calibration is None else calibration.sigma
     assert request.eps is not None
-    return min(request.limit, route.evidence.evals + PILOT + int(_PRICE * ((sigma or 0.0) / request.eps) ** 2))
+    stages = int(_TYPICAL_COST * ((sigma or 0.0) / request.eps) ** 2)
+    return min(request.limit, route.evidence.evals + PILOT + stages)
 
 
 def _stages(
-    route: Route, method: Callable[[int], Method], limit: int, chosen: Plan | None = None, corrected: bool = True
+    route: Route, method: Callable[[int], Method], limit: int, chosen: Plan | None = None, correct: bool = True
 ) -> UntilCertified:
     """Stages of a method within a number of samples, then a plan, if there is one.
 
-    Points are corrected where samples can be evaluated twice, and roots of the oracle's F are what is looked for.
+    With `correct`, points are corrected if samples can be evaluated twice and the method solves F(x) = 0 itself.
     """
-    request, start, pilot = route.request, route.evidence.fallback, route.evidence.calibration
-    repeats = route.oracle.replayable if pilot is None else pilot.replayable
-    corrected = corrected and bool(repeats) and (route.composite is None or route.composite.method is None)
+    request, fallback, calibration = route.request, route.evidence.fallback, route.evidence.calibration
+    replayable = route.oracle.replayable if calibration is None else calibration.replayable
     assert request.eps is not None
-    given: dict[str, Any] = {"start": lambda rows: arrays.tile(start, rows), "sigma": request.sigma, "plan": chosen}
-    if not corrected:
-        return UntilCertified(method, request.eps, request.level, limit, **given)
-    given["batch"] = max(request.batch or 1, 1 if request.engine is None else SHARDS)
-    given["noise_at_start"] = 0.0 if pilot is None else float(pilot.sigma)
-    return UntilCorrected(method, request.eps, request.level, limit, **given)
+    options: dict[str, Any] = {
+        "method": method,
+        "eps": request.eps,
+        "confidence": request.level,
+        "max_samples": limit,
+        "start": lambda rows: arrays.tile(fallback, rows),
+        "sigma": request.sigma,
+        "plan": chosen,
+    }
+    if not (correct and replayable) or (route.composite is not None and route.composite.method is not None):
+        return UntilCertified(**options)
+    batch = max(request.batch or 1, 1 if request.engine is None else SHARDS)
+    return UntilCorrected(
+        **options, batch=batch, noise_at_start=0.0 if calibration is None else float(calibration.sigma)
+    )
 
 
 def _judged(route: Route, result: Result, chosen: Plan | None = None) -> Result:
-    """The result of a run by stages, with what its certificates say of eps."""
+    """The result of a run by stages, with what its certificates say about eps."""
     request = route.request
     assert request.eps is not None
     reached = np.asarray(result.status == Status.TARGET)
     findings = (*result.findings, *findings_of(result, request.eps))
-    if Status.DIVERGED in np.atleast_1d(result.status):  # of the point that was left
+    if Status.DIVERGED in np.atleast_1d(result.status):  # the residual is that of the point that diverged
         result = replace(result, residual=None, residual_kind=None)
     result = replace(result, success=reached if result.shape else bool(reached), findings=findings)
     certificate = certificate_of(result, request.level)

@@ -1,4 +1,4 @@
-"""An inclusion as a root-finding problem in z, with x = prox(z)."""
+"""Inclusions 0 in F(x) + G(x): a root-finding problem in z, with x = prox(z), handed over to `Route`."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,8 +23,8 @@ from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.front.before import InterruptedBeforeRun, watched
 from dualanchor.front.evidence import CompositeInfo, Evidence
-from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share
-from dualanchor.front.route import Route, pilot_share
+from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share, pilot_share
+from dualanchor.front.route import Route
 from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.mirror_prox import MirrorProx
@@ -34,70 +34,89 @@ from dualanchor.run.checkpoint import digest_of
 from dualanchor.theory.bounds import composite_modulus, composite_strength
 
 Prox = Callable[[Array, Any], Any]
-_SHORT = 1e-8  # of the step: for a constraint the projection; others hardly move x with so small a step
-_WRONG_SIGN = ("not-monotone", "decreasing")
+_PROJECTION_STEP = 1e-8  # relative prox step: the projection for a constraint; a penalty hardly moves x with it
+_WRONG_SIGN = ("not-monotone", "decreasing")  # findings
 
 
 def solve_composite(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> Result:
     """Solve 0 in F(x) + G(x), x0 of shape (d,), by a method that suits what is known of F."""
-    foreign = arrays.is_foreign(x0)
-    on_host = (lambda z, step: arrays.to_host(prox(arrays.like(z, x0), step))) if foreign else prox
-    by_mirror_prox = request.L is None or request.method == MirrorProx.id or isinstance(request.method, MirrorProx)
     chosen = None if request.M is None else _plan(request, prox, x0.shape[0])
     if chosen is not None and request.L is not None and not _is_cheaper(chosen, request):
         chosen = None
-    step = chosen.step_size if chosen is not None else 1.0 if request.L is None else 2 / request.L
+    if chosen is not None:
+        step = chosen.step_size
+    else:
+        step = 1.0 if request.L is None else 2 / request.L
+    foreign = arrays.is_foreign(x0)
+    on_host = (lambda z, step: arrays.to_host(prox(arrays.like(z, x0), step))) if foreign else prox
     check_prox(on_host, arrays.to_host(x0), step)
-    if by_mirror_prox and chosen is None:
+    is_mirror_prox = request.method == MirrorProx.id or isinstance(request.method, MirrorProx)
+    if chosen is None and (request.L is None or is_mirror_prox):
         return _by_mirror_prox(request, oracle, prox, x0)
-    return _backward_forward(request, oracle, prox, x0, step, chosen)
+    return _by_backward_forward_steps(request, oracle, prox, x0, step, chosen)
 
 
-def _backward_forward(
+def _by_backward_forward_steps(
     request: Request, oracle: Oracle, prox: Prox, x0: Array, step: float, chosen: Plan | None
 ) -> Result:
-    """Backward-forward steps: a root-finding problem in z that is cocoercive if F, or F + delta (x - x0), is."""
+    """Backward-forward steps: the problem in z is cocoercive if F is or, by a `chosen` plan, F + delta (x - x0)."""
     if request.limit < 2:
         raise request.error("two samples are needed, one of them for the start", request.limit, "Use a larger budget")
-    first = _first_batch(request)
-    z0 = _moved(request, oracle, prox, x0, step, first, request.reps)
-    M, D = (None, request.D) if chosen is None else (request.M, chosen.inputs["D"])
-    mu = float(composite_strength(step, request.mu))
-    inner = replace(request, L=2 / step, M=M, mu=mu, D=D, **_limit(request, first))
-    modulus, project = float(composite_modulus(step, request.mu)), _projection(prox, _SHORT * step)
+    first = _start_samples(request)
+    z0 = _forward_step(request, oracle, prox, x0, step, first, request.reps)
+    project = _projection(prox, _PROJECTION_STEP * step)
     x = project(x0[None])
-    fallback = _standing_for(x, z0[:1], prox, step)
-    info = CompositeInfo(modulus, step / sqrt(first), first, fallback, oracle, project)
-    info = info._replace(fitted=_fitted(x, fallback, first))
+    fallback = _best_z(x, z0[:1], prox, step)
+    info = CompositeInfo(
+        sharpness=float(composite_modulus(step, request.mu)),
+        noise_shift=step / sqrt(first),
+        start_samples=first,
+        fallback=fallback,
+        F=oracle,
+        project=project,
+        fitted=_fitted_samples(x, fallback, first),
+    )
+    inner = replace(
+        request, L=2 / step, M=None, mu=float(composite_strength(step, request.mu)), **_limit(request, first)
+    )
     if chosen is not None:
-        made: Any = chosen.method()
-        regularised = Composite(Regularised(oracle, made.delta, x[0]), prox, step)
-        method = DualOHM(made.step_size, made.horizon, made.batch_size)
-        info = info._replace(plan=chosen, regularised=(regularised, method))
-    found = _solved(inner, Composite(oracle, prox, step), z0[0] if request.reps == 1 else z0, info)
-    return _with_samples(found, first, Finding.of("start-point-samples", samples=first))
+        inner = replace(inner, M=request.M, D=chosen.inputs["D"])
+        regularised: Any = chosen.method()
+        pulled = Composite(Regularised(oracle, regularised.delta, x[0]), prox, step)
+        plain = DualOHM(regularised.step_size, regularised.horizon, regularised.batch_size)
+        info = info._replace(plan=chosen, regularised=(pulled, plain))
+    result = _solve_in_z(inner, Composite(oracle, prox, step), z0[0] if request.reps == 1 else z0, info)
+    return _with_samples(result, first, Finding.of("start-point-samples", samples=first))
 
 
-def _moved(request: Request, oracle: Oracle, prox: Prox, x0: Array, step: float, samples: int, rows: int) -> Array:
-    """x0 - step F_B(x0) for each row, from samples of its own; once, however often a call is resumed."""
+def _forward_step(
+    request: Request, oracle: Oracle, prox: Prox, x0: Array, step: float, samples: int, rows: int
+) -> Array:
+    """x0 - step F_B(x0) for each row, (rows, d), each from samples of its own; made once even if a call is resumed."""
     streams = Streams(request.seed, np.arange(rows), Purpose.FIRST_BATCH, x0.shape[0], x0.dtype)
+    start = arrays.tile(x0, rows)
 
     def make() -> Array:
         with watched(oracle, request) as shown:
-            return Composite(shown, prox, step).start(arrays.tile(x0, rows), streams, samples)
+            return Composite(shown, prox, step).start(start, streams, samples)
 
-    key = [samples, step]
-    moved: Array = request.once("z0", make, arrays.to_host, lambda z: _like(z, arrays.tile(x0, rows)), key)
-    return moved
+    def read(saved: Array) -> Array:
+        check.array(saved, "z0", "f", tuple(start.shape))
+        if not arrays.finite_rows(saved).all():
+            raise ValueError("a z0 that is not finite")
+        return arrays.like(saved, start)
+
+    z0: Array = request.once("z0", make, arrays.to_host, read, [samples, step])
+    return z0
 
 
-def _first_batch(request: Request) -> int:
-    """Samples of the start z0."""
+def _start_samples(request: Request) -> int:
+    """Samples of the first batch, from which the start z0 is made."""
     return int(np.clip(request.limit // 50, 1, 64 if request.budget is None else 4096))
 
 
 def _plan(request: Request, prox: Prox, dimension: int) -> Plan | None:
-    """The plan of Theorem M for an inclusion, where one is wanted and its constants are known; else None."""
+    """The plan of Theorem M for an inclusion if one is wanted, its constants are known and it can be paid for."""
     D = request.D
     if D is None and request.guarantee and isinstance(prox, Resolvent):
         D = prox.diameter(dimension)
@@ -111,12 +130,12 @@ def _plan(request: Request, prox: Prox, dimension: int) -> Plan | None:
         return None
     known: dict[str, Any] = {"M": request.M, "D": D, "sigma": request.sigma, "mu": request.mu, "prox": True}
     if request.eps is None:
-        limit = request.limit - _first_batch(request)
+        limit = request.limit - _start_samples(request)
         return plan(budget=max(1, limit - certificate_share(limit) - calibration_share(limit)), **known)
     probability = 1.0 if request.confidence is None else round(1 - request.level, 12)  # by Markov's inequality
     chosen = plan(eps=request.eps * sqrt(probability), **known)
-    judged = max(256, chosen.samples // 10) if request.certificate else 0
-    total = chosen.samples + judged + pilot_share(chosen.samples) + _first_batch(request)
+    certificate = max(256, chosen.samples // 10) if request.certificate else 0
+    total = chosen.samples + certificate + pilot_share(chosen.samples) + _start_samples(request)
     return chosen if total <= request.limit or request.guarantee else None
 
 
@@ -131,13 +150,13 @@ def _is_cheaper(chosen: Plan, request: Request) -> bool:
     return chosen.samples < other.samples if chosen.budget is None else chosen.bound < other.bound
 
 
-def _standing_for(x: Array, moved: Array, prox: Prox, step: float) -> Array:
-    """The z that stands for x (1, d) with the element of G(x) that leaves the smallest residual, judged by samples.
+def _best_z(x: Array, forward: Array, prox: Prox, step: float) -> Array:
+    """The z (d,) that stands for x (1, d) with the element of G(x) that leaves the smallest residual, by samples.
 
-    `moved` is x - step F_B(x). Otherwise what G can take up would count as a residual of x.
+    `forward` is x - step F_B(x). For any other z, what G can balance would count as a residual of x.
     """
-    F = (x - moved) / step
-    size, norm = (float(arrays.to_host(arrays.row_squares(one))[0]) ** 0.5 for one in (F, x))
+    F = (x - forward) / step
+    size, norm = (float(arrays.to_host(arrays.row_squares(v))[0]) ** 0.5 for v in (F, x))
     if not 0 < size < np.inf:
         return x[0]
     short = 1e-6 * (1 + norm) / size
@@ -146,52 +165,69 @@ def _standing_for(x: Array, moved: Array, prox: Prox, step: float) -> Array:
     return (x + step * g)[0]
 
 
-def _fitted(x: Array, z: Array, samples: int) -> int:
-    """The samples that chose z for x; 0 if G left no choice."""
+def _fitted_samples(x: Array, z: Array, samples: int) -> int:
+    """The samples by which z was chosen for x; 0 if G left no choice."""
     return 0 if np.array_equal(arrays.to_host(x)[0], arrays.to_host(z)) else samples
 
 
 def _by_mirror_prox(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> Result:
     """Mirror-prox, which needs no constant; for a bounded set with a certificate of the gap."""
-    given, bounded = _mirror_prox_of(request), prox.diameter(x0.shape[0]) if isinstance(prox, Resolvent) else None
-    if bounded == 0:
+    template = _mirror_prox_of(request)
+    diameter = prox.diameter(x0.shape[0]) if isinstance(prox, Resolvent) else None
+    if diameter == 0:
         raise request.error("the set must have more than one point", str(prox), "x is that point: there is no choice")
+    _require_samples_for_mirror_prox(request)
+    project = _projection(prox, _PROJECTION_STEP)
+    x = project(x0[None])
+    pilot = calibration_share(request.limit) if request.budget is not None else min(4 * FIRST_STAGE, request.limit // 8)
+    calibration = Evidence(request, oracle, x[0], None).calibrated(
+        "calibration-of-F", oracle, x[0], max(MIN_PILOT_SAMPLES, pilot), project=project
+    )
+    D_guess = 2 * calibration.D_guess if calibration.D_guess else calibration.radius
+    D = request.D or (D_guess if diameter is None else min(D_guess, diameter))  # a set may be far too large
+    M = request.M or calibration.local_M or (calibration.residual or 1.0) / (calibration.D_guess or D)
+    step = 1 / (4 * M)  # of the prox in the residual; longer steps prune more and move x further
+
+    def method(size: int) -> Method:
+        changes = {} if template.batch_size != 1 else {"batch_size": size}
+        distance = template.distance or D
+        return template.with_changes(prox=prox, reuse=True, distance=distance, composite_step=step, **changes)
+
+    gap_samples = certificate_share(request.limit) // 2 if request.certificate and diameter else 0
+    first = _start_samples(request)
+    z0 = _best_z(x, _forward_step(request, oracle, prox, x[0], step, first, 1), prox, step)
+    info = CompositeInfo(
+        sharpness=0.0,
+        noise_shift=0.0,
+        start_samples=gap_samples + first,
+        fallback=z0,
+        F=oracle,
+        project=project,
+        method=method,
+        calibration_of_F=calibration,
+        fitted=_fitted_samples(x, z0, first),
+    )
+    limit = _limit(request, gap_samples + first)
+    inner = replace(request, method="auto", L=None, L_mean=None, M=None, mu=0.0, **limit)
+    result = _solve_in_z(inner, Composite(oracle, prox, step), z0, info)
+    result = _with_samples(result, first, Finding.of("start-point-samples", samples=first))
+    if any(finding.code in _WRONG_SIGN for finding in result.findings):
+        result = replace(result, success=np.zeros(result.shape, bool) if result.shape else False)
+    unfinished = any(status in (Status.INTERRUPTED, Status.REFUSED) for status in np.ravel(result.status))
+    if gap_samples < 2 * MIN_SAMPLES or unfinished:
+        return result
+    assert isinstance(prox, Resolvent)
+    if request.budget is None:
+        gap_samples = min(gap_samples, max(256, int(np.max(result.nfev)) // 10))
+    return _with_gap(request, oracle, prox, result, gap_samples)
+
+
+def _require_samples_for_mirror_prox(request: Request) -> None:
     least = 2 * MIN_PILOT_SAMPLES + (SHORTEST_STAGE if request.budget is None else 0)
     if request.limit < least:
         name = "max_samples" if request.budget is None else "a budget"
         why, other = ("without L", "Pass L") if request.L is None else (f"for {MirrorProx.id}", "Leave method out")
         raise request.error(f"{why} {name} of at least {least} is needed", request.limit, f"{other}, or spend more")
-    project = _projection(prox, _SHORT)
-    start = project(x0[None])[0]
-    pilot = calibration_share(request.limit) if request.budget is not None else min(4 * FIRST_STAGE, request.limit // 8)
-    alone = Evidence(request, oracle, start, None).calibrated(
-        "calibration-of-F", oracle, start, max(MIN_PILOT_SAMPLES, pilot), project=project
-    )
-    guess = 2 * alone.D_guess if alone.D_guess else alone.radius
-    D = request.D or min(guess, guess if bounded is None else bounded)  # a set may be far too large
-    M = request.M or alone.local_M or (alone.residual or 1.0) / (alone.D_guess or D)
-    step = 1 / (4 * M)  # of the prox in the residual: longer ones prune more and move x further
-
-    def method(size: int) -> Method:
-        changes = {} if given.batch_size != 1 else {"batch_size": size}
-        return given.with_changes(prox=prox, reuse=True, distance=given.distance or D, composite_step=step, **changes)
-
-    reserved = certificate_share(request.limit) // 2 if request.certificate and bounded else 0
-    first, x = _first_batch(request), start[None]
-    start = _standing_for(x, _moved(request, oracle, prox, start, step, first, 1), prox, step)
-    inner = replace(request, method="auto", L=None, L_mean=None, M=None, mu=0.0, **_limit(request, reserved + first))
-    info = CompositeInfo(0.0, 0.0, reserved + first, start, oracle, project, method, alone)
-    info = info._replace(fitted=_fitted(x, start, first))
-    found = _solved(inner, Composite(oracle, prox, step), start, info)
-    found = _with_samples(found, first, Finding.of("start-point-samples", samples=first))
-    if any(one.code in _WRONG_SIGN for one in found.findings):
-        found = replace(found, success=np.zeros(found.shape, bool) if found.shape else False)
-    ended = not any(one in (Status.INTERRUPTED, Status.REFUSED) for one in np.ravel(found.status))
-    if reserved < 2 * MIN_SAMPLES or not ended:
-        return found
-    assert isinstance(prox, Resolvent)
-    samples = reserved if request.budget is not None else min(reserved, max(256, int(np.max(found.nfev)) // 10))
-    return _with_gap(request, oracle, prox, found, samples)
 
 
 def _mirror_prox_of(request: Request) -> MirrorProx:
@@ -209,62 +245,59 @@ def _mirror_prox_of(request: Request) -> MirrorProx:
     return MirrorProx()
 
 
-def _solved(inner: Request, composite: Composite, z0: Array, info: CompositeInfo) -> Result:
+def _solve_in_z(inner: Request, composite: Composite, z0: Array, info: CompositeInfo) -> Result:
     """The result of the root-finding problem in z, from z0 of shape (d,) or (reps, d), as one in x."""
 
     def primal(z: Array) -> Array:
         return composite.primal(z.reshape(-1, z.shape[-1])).reshape(z.shape)
 
     try:
-        found = Route(inner.showing(primal), composite, z0, info).result()
+        result = Route(inner.showing(primal), composite, z0, info).result()
     except InterruptedBeforeRun as interrupt:
         interrupt.samples += 0 if info.method else info.start_samples
         raise
     except OracleError as error:
-        if (result := error.result) is not None:
+        if (last := error.result) is not None:
             error.result = None
-            with suppress(OracleError):  # there is no x where the prox itself fails
-                error.result = replace(result, x=primal(result.x))
+            with suppress(OracleError):  # there is no x if the prox itself fails
+                error.result = replace(last, x=primal(last.x))
         raise
-    claim = None if found.claim is None else replace(found.claim, composite=True)
-    certificate = None if found.certificate is None else replace(found.certificate, composite=True)
-    state = {**found.state, "z": found.x.reshape(-1, found.x.shape[-1])}
-    findings = (*found.findings, Finding.of("composite-residual"))
-    return replace(found, x=primal(found.x), claim=claim, certificate=certificate, state=state, findings=findings)
+    return replace(
+        result,
+        x=primal(result.x),
+        claim=result.claim and replace(result.claim, composite=True),
+        certificate=result.certificate and replace(result.certificate, composite=True),
+        state={**result.state, "z": result.x.reshape(-1, result.x.shape[-1])},
+        findings=(*result.findings, Finding.of("composite-residual")),
+    )
 
 
-def _with_gap(request: Request, oracle: Oracle, prox: Resolvent, found: Result, samples: int) -> Result:
+def _with_gap(request: Request, oracle: Oracle, prox: Resolvent, result: Result, samples: int) -> Result:
     """The result with a bound on its gap from fresh samples."""
-    x = found.x.reshape(-1, found.x.shape[-1])
+    x = result.x.reshape(-1, result.x.shape[-1])
     streams = Streams(request.seed, np.arange(len(x)), Purpose.GAP, x.shape[1], x.dtype)
 
     def make() -> Finding:
-        options: dict[str, Any] = {"confidence": request.level, "single": not found.shape}
+        options: dict[str, Any] = {"confidence": request.level, "single": not result.shape}
         made = gap_from_session(Session(oracle, streams), x, prox, samples, **options)
         return Finding.of("gap", **made.to_dict())
 
     gap = request.once("gap", make, Finding.to_dict, Finding.from_dict, [samples, digest_of(x)])
-    found = replace(found, findings=(*found.findings, gap))
-    return _with_samples(found, gap.values["samples"], Finding.of("gap-samples", samples=gap.values["samples"]))
+    spent = gap.values["samples"]
+    result = replace(result, findings=(*result.findings, gap))
+    return _with_samples(result, spent, Finding.of("gap-samples", samples=spent))
 
 
-def _with_samples(found: Result, samples: int, finding: Finding) -> Result:
-    """The result with more samples counted, and where they went."""
-    more = replace(found, nfev=found.nfev + samples, draws=found.draws + samples)
-    return replace(more, findings=(*found.findings, finding))
+def _with_samples(result: Result, samples: int, finding: Finding) -> Result:
+    """The result with more samples counted, and a finding that says where they went."""
+    nfev, draws = result.nfev + samples, result.draws + samples
+    return replace(result, nfev=nfev, draws=draws, findings=(*result.findings, finding))
 
 
 def _limit(request: Request, spent: int) -> dict[str, Any]:
+    """What is left of the budget or of max_samples, as a keyword of a request."""
     return {"max_samples" if request.budget is None else "budget": request.limit - spent}
 
 
 def _projection(prox: Prox, step: float) -> Callable[[Array], Array]:
     return lambda x: resolved(prox, x, step)
-
-
-def _like(saved: Array, x: Array) -> Array:
-    """A start that was saved, like x: of its shape, dtype and library."""
-    check.array(saved, "z0", "f", tuple(x.shape))
-    if not arrays.finite_rows(saved).all():
-        raise ValueError("a z0 that is not finite")
-    return arrays.like(saved, x)

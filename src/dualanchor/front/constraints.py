@@ -18,42 +18,42 @@ Prox = Callable[..., Any]
 
 
 def flat_prox(door: str, layout: Layout, x0: Array, proxes: dict[str, Any], bounds: Any) -> Prox | None:
-    """The prox for rows of flat vectors like x0, from one by its name for each block, or from bounds; None for none."""
-    for name, one in proxes.items():
-        if one is not None:
-            require.function(one, f"{door}: {name}", "prox(z, step)", 2)
-    given = [name for name, one in proxes.items() if one is not None]
-    foreign, sizes = arrays.is_foreign(x0), [prod(shape) for shape in layout.shapes]
+    """The prox for rows of flat vectors like x0: from `proxes`, one by name for each block, or from bounds, or None."""
+    given = [name for name, prox in proxes.items() if prox is not None]
+    for name in given:
+        require.function(proxes[name], f"{door}: {name}", "prox(z, step)", 2)
+    foreign = arrays.is_foreign(x0)
+    sizes = [prod(shape) for shape in layout.shapes]
     if bounds is not None:
         if given:
             rule = f"{door}: bounds are a prox themselves"
-            raise ArgumentError(rule, f"bounds and {given[0]}", "Pass one of them; prox.product joins several")
+            raise ArgumentError(rule, f"bounds and {given[0]}", "Pass one of them; prox.product combines several")
         pairs = bounds if layout.blocks else (bounds,)
         if layout.blocks and not (isinstance(pairs, (tuple, list)) and len(pairs) == 2):
             rule = f"{door}: bounds must be a tuple (bounds of u, bounds of v), None where there are none"
             raise ArgumentTypeError(rule, repr(bounds)[:80], "Use for example ((0, 1), None)")
-        boxes = [None if one is None else _box(door, one, size) for one, size in zip(pairs, sizes, strict=True)]
+        boxes = [None if pair is None else _box(door, pair, size) for pair, size in zip(pairs, sizes, strict=True)]
         blocks: list[Any] = [_foreign_box(one) if foreign and one is not None else one for one in boxes]
     elif given:
-        blocks = [_for_rows(one, shape) for one, shape in zip(proxes.values(), layout.shapes, strict=True)]
+        blocks = [_for_rows(prox, shape) for prox, shape in zip(proxes.values(), layout.shapes, strict=True)]
     else:
         return None
     if len(blocks) == 1:
-        found: Prox = blocks[0]
-        return found
+        only: Prox = blocks[0]
+        return only
     if not foreign:
-        return product([(size, none() if one is None else one) for size, one in zip(sizes, blocks, strict=True)])
-    cut = sizes[0]
+        return product([(size, none() if prox is None else prox) for size, prox in zip(sizes, blocks, strict=True)])
+    size_u = sizes[0]
 
     def joint(z: Array, step: Any) -> Array:
-        parts = zip((z[:, :cut], z[:, cut:]), blocks, strict=True)
-        return arrays.namespace(z).concat([part if one is None else one(part, step) for part, one in parts], axis=1)
+        parts = zip((z[:, :size_u], z[:, size_u:]), blocks, strict=True)
+        return arrays.namespace(z).concat([part if prox is None else prox(part, step) for part, prox in parts], axis=1)
 
     return joint
 
 
 def _box(door: str, bounds: Any, size: int) -> box:
-    """The box of SciPy's Bounds, of a pair for all coordinates, or of a pair for each; None stands for no bound."""
+    """The box from SciPy's Bounds, from a pair for all coordinates, or from a pair for each; None is no bound."""
     if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
         ends: Any = (bounds.lb, bounds.ub)
     else:
@@ -61,33 +61,35 @@ def _box(door: str, bounds: Any, size: int) -> box:
         if pairs.shape not in ((2,), (size, 2)):
             rule = f"{door}: bounds must be a pair, {size} pairs (lower, upper), or scipy.optimize.Bounds"
             raise ArgumentTypeError(rule, repr(bounds)[:80], "Use for example (0, None)")
-        ends = ([-np.inf if one is None else one for one in np.atleast_1d(pairs[..., 0])],
-                [np.inf if one is None else one for one in np.atleast_1d(pairs[..., 1])])  # fmt: skip
+        ends = ([-np.inf if end is None else end for end in np.atleast_1d(pairs[..., 0])],
+                [np.inf if end is None else end for end in np.atleast_1d(pairs[..., 1])])  # fmt: skip
     values = [as_reals(end) for end in ends]
-    if any(one is None or one.size not in (1, size) for one in values):
+    if any(end is None or end.size not in (1, size) for end in values):
         rule = f"{door}: bounds must be real numbers, one or {size} for each side"
         raise ArgumentTypeError(rule, repr(bounds)[:80], "Check the lengths")
-    lower, upper = (float(one.ravel()[0]) if one.size == 1 else one.ravel() for one in values if one is not None)
+    lower, upper = (float(end.ravel()[0]) if end.size == 1 else end.ravel() for end in values if end is not None)
     return box(lower, upper)
 
 
-def _foreign_box(one: box) -> Prox:
-    """The projection onto a box for arrays of other libraries."""
+def _foreign_box(bounds: box) -> Prox:
+    """The projection onto a box for arrays of other libraries than NumPy."""
 
     def clipped(z: Array, step: Any) -> Array:
-        xp, ends = arrays.namespace(z), [np.broadcast_to(end, z.shape[1:]) for end in (one.lower, one.upper)]
-        lower, upper = (arrays.like(end.copy(), z) for end in ends)
+        xp = arrays.namespace(z)
+        lower, upper = (
+            arrays.like(np.broadcast_to(end, z.shape[1:]).copy(), z) for end in (bounds.lower, bounds.upper)
+        )
         return xp.minimum(xp.maximum(z, lower), upper)
 
     return clipped
 
 
 def _for_rows(prox: Any, shape: tuple[int, ...]) -> Any:
-    """The prox of a point of this shape for rows of flat ones."""
+    """A prox of one point of this shape as a prox of rows of flat points."""
     if prox is None or (isinstance(prox, Resolvent) and len(shape) == 1):
         return prox
 
-    def one(row: Array, step: Any, z: Array) -> Array:
+    def of_row(row: Array, step: Any, z: Array) -> Array:
         point = row.reshape(shape)[()]
         value = prox(point, step)
         if isinstance(z, np.ndarray):
@@ -96,7 +98,7 @@ def _for_rows(prox: Any, shape: tuple[int, ...]) -> Any:
         else:
             fits = getattr(value, "shape", None) == point.shape
         if not fits:
-            remedy = "Return the point that the prox gives, in the shape of the start"
+            remedy = "Return an array in the shape of the start"
             kind = f", dtype {value.dtype}" if hasattr(value, "dtype") else ""
             received = f"{arrays.form(value)}{kind} for a point of shape {tuple(np.shape(point))}"
             raise OracleError("The prox must return real numbers in the shape of the point", received, remedy)
@@ -104,6 +106,6 @@ def _for_rows(prox: Any, shape: tuple[int, ...]) -> Any:
 
     def rows(z: Array, step: Any) -> Array:
         steps: Sequence[Any] = [step] * len(z) if np.ndim(step) == 0 else step[:, 0]
-        return arrays.namespace(z).stack([one(row, each, z) for row, each in zip(z, steps, strict=True)])
+        return arrays.namespace(z).stack([of_row(row, step, z) for row, step in zip(z, steps, strict=True)])
 
     return rows

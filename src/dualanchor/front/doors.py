@@ -55,44 +55,45 @@ def root(
     bounds : pair, list of pairs or scipy.optimize.Bounds, optional
         The constraint lower <= x <= upper as a prox: one pair for all coordinates, or one for each; None for no bound.
     eps : float
-        The residual to reach; exactly one of `eps` and `budget`. The run stops at the first point whose upper
-        confidence bound is at most eps. With L (or M), sigma and D a theorem's plan follows where that takes more than
-        a seventh of it, and with `guarantee` nothing else: eps is then reached in root mean square.
+        The residual to reach; give either `eps` or `budget`. The run stops at the first point whose upper confidence
+        bound is at most eps. If L (or M), sigma and D are known, and that takes more than a seventh of the samples that
+        a theorem needs, the theorem's plan follows: it reaches eps in root mean square. `guarantee` asks for the plan.
     budget : int
-        Or: samples that may be spent in all, on calibrating, solving and certifying.
+        The samples that may be spent in all, on calibration, solving and certification.
     max_samples : int, optional
-        The same with `eps`, 10,000,000 by default. Where a theorem would take more, certificates decide instead.
+        The same limit with `eps`, 10,000,000 by default. If a theorem needs more, certificates decide instead.
     L : float, optional
-        F is 1/L-cocoercive in expectation. Without L and M there is no theorem: steps are found on the way.
+        F is 1/L-cocoercive in expectation. Without L and M there is no theorem, and steps are found during the run.
     L_mean : float, optional
         The mean operator is 1/L_mean-cocoercive, L_mean <= L: plans then take longer steps with larger batches.
     M, mu : float, optional
         Samples are M-Lipschitz in mean square (with noise that does not depend on x: F is M-Lipschitz), and F is
         mu-strongly monotone. With M and no L the operator need only be monotone: games without curvature.
     sigma, D : float, optional
-        Root mean square noise of one sample; distance from x0 to a root, at most.
+        Root mean square noise of one sample; an upper bound on the distance from x0 to a root.
     affine : bool
-        Whether F is affine: least squares, policy evaluation, bilinear games. Theorems then need far fewer samples.
+        Whether F is affine, as in least squares, policy evaluation and bilinear games. Theorems then need far fewer
+        samples.
     confidence : float, optional
-        Of the certificate, 0.95 by default. With `eps` and known constants, the probability with which eps is to hold.
+        That of the certificate, 0.95 by default. With `eps` and known constants, the probability that eps is reached.
     guarantee : bool, optional
         Whether a theorem is to stand behind the result (tapered Dual-OHM, restarts), rather than a certificate alone.
     batch : int, optional
-        Samples of a round, at least: for samplers that take their time per call rather than per sample, such as those
-        on tensors. By default few, so that there are many rounds. Batches of a theorem become multiples of it.
+        The least number of samples in a round, for samplers whose time is spent per call rather than per sample, such
+        as those on tensors. By default few, so that there are many rounds. Batches of a theorem are multiples of it.
     max_rounds : int, optional
-        Rounds of the default method, at most: 50,000 by default, 10,000 on tensors. More samples make larger rounds.
+        The most rounds of the default method: 50,000 by default, 10,000 on tensors. More samples make larger rounds.
     method : "auto", the name of a method, or a Method; the last has batches of its own
     certificate : bool
-        Whether to set samples aside for a certificate: a tenth, at least 256 where that can be had.
+        Whether to set samples aside for a certificate: a tenth, at least 256 if that is at most a quarter.
     check : bool
         Whether to spend a twentieth of the samples, at most 2,000, on a calibration that may warn.
-    seed, reps : int: where all randomness comes from; independent replications
+    seed, reps : int: the seed of all randomness; the number of independent replications
     rng : numpy.random.Generator, optional
-        Or: where the seed comes from, one number of it per call.
+        Draws the seed, one number per call, in place of `seed`.
     callback, progress, checkpoint
-        As in `solve`. A callback is called after every round with x in its own shape, or with a Result, still without
-        a residual, if its parameter is called `intermediate_result`.
+        As in `solve`. A callback gets x in its own shape after every round or, if its parameter is called
+        `intermediate_result`, a Result that has no residual yet.
     engine : {"local", "mpi", "ray"} or Engine, optional
         Where batches are computed, by several workers: `dualanchor.engines`. Their number does not change the result.
 
@@ -201,7 +202,7 @@ def inclusion(
 
     `prox(z, step)` is (I + step G)^-1 z: one of `dualanchor.prox`, or a function of a point in the shape of x0. The
     residual is that of F(x) + g with a g in G(x), the KKT residual. Without L: the mean of mirror-prox steps of a
-    length found on the way and, for a bounded set, `result.gap`, a bound on the largest <F(x), x - y> over y in it.
+    length found during the run and, for a bounded set, `result.gap`, a bound on the largest <F(x), x - y> over y in it.
     Other keywords as in `root`.
 
     Examples
@@ -221,9 +222,9 @@ def inclusion(
 def _solved(
     request: Request, operator: tuple[Oracle, Layout, Array], bounds: Any = None, **proxes: Callable[..., Any] | None
 ) -> Result:
-    """The result of a request, on its engine; x, also that of a result in an error, in the user's layout.
+    """Solve a request on its engine, under `bounds` or the `proxes` of the blocks of the layout.
 
-    Under `bounds` or a prox for each block of the layout, by the names that the door gives them.
+    x is returned in the user's layout, also that of a result in an error.
     """
     oracle, layout, x0 = operator
     request = request.showing(layout.split)
@@ -233,12 +234,15 @@ def _solved(
             oracle = oracle if engine is None else attach(oracle, engine)
             x0 = on_host(oracle, x0) if prox is None else x0
             request = with_saver(request, oracle, x0, prox)
-            result = Route(request, oracle, x0).result() if prox is None else solve_composite(request, oracle, prox, x0)
+            if prox is None:
+                result = Route(request, oracle, x0).result()
+            else:
+                result = solve_composite(request, oracle, prox, x0)
     except InterruptedBeforeRun as interrupt:
         result = result_at_start(request, x0, interrupt.samples)
     except OracleError as error:
         if error.result is not None:
             error.result = replace(error.result, x=layout.split(error.result.x))
         raise
-    late = [one for one in request.checkpoint_findings if one not in result.findings]  # after the run
-    return replace(result, x=layout.split(result.x), findings=(*result.findings, *late))
+    after_run = [finding for finding in request.checkpoint_findings if finding not in result.findings]
+    return replace(result, x=layout.split(result.x), findings=(*result.findings, *after_run))

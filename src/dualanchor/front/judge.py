@@ -1,113 +1,229 @@
-"""What samples say about constants that were given, about x0, and about eps."""
+"""The verdict on a run: success, what may be claimed, and x0 in place of points that are worse."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from math import log
+from math import inf, log, sqrt
 
 import numpy as np
 
-from dualanchor.advise.calibration import Calibration
+from dualanchor.advise.planned import Plan
 from dualanchor.core import arrays
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.claim import Claim, ClaimKind
-from dualanchor.core.finding import Finding
+from dualanchor.core.finding import Finding, Severity, violations
 from dualanchor.core.history import History
-from dualanchor.core.result import Result
+from dualanchor.core.result import Result, Status
 from dualanchor.core.types import Array
-from dualanchor.front.request import Request
+from dualanchor.front.evidence import Evidence, largest_sample, warn
 from dualanchor.theory.confidence import enough_for_rare
 
-_SLACK = 1.25  # by how much samples must exceed a constant before they contradict it
-_KURTOSIS = 3  # of samples of which none stands out
 _STAYED = 0.9  # of the residual at x0: a residual above that has not fallen
+_FAR = 3.0  # times the bound at x0: a point with a larger bound is not returned
+_FAR_BEYOND_NOISE = 1e3  # the same, if noise that only the end shows may have been missed at x0
+_IMPLAUSIBLE = 3.0  # times a bound in root mean square: exceeded at most 1 time in 9 if the theorem applies
+_SIGMA_SLACK = 2.0  # the noise in a certificate contradicts sigma if it exceeds it by this factor
 
 
-def contradictions(request: Request, seen: Calibration, plain: bool) -> Iterator[Finding]:
-    """Constants that samples contradict; D only for a `plain` problem, where it is the distance from a fixed x0."""
-    comparable = not (seen.violations or seen.not_cocoercive)
-    if request.L is not None and comparable and seen.L_at_least > _SLACK * request.L:
-        yield Finding.of("L-too-small", given=request.L, seen=seen.L_at_least)
-    if request.M is not None and seen.M_at_least > _SLACK * request.M:
-        yield Finding.of("M-too-small", given=request.M, seen=seen.M_at_least)
-    if request.sigma is not None and (sigma := seen.sigma_at_least) > _SLACK * request.sigma:
-        yield Finding.of("sigma-too-small", given=request.sigma, seen=sigma, at="x0", relation="at least")
-    constant, largest = ("L", request.L) if request.M is None else ("M", request.M)
-    distance = seen.residual_at_least / largest if largest is not None and plain else 0.0
-    large_enough = request.M is None or seen.M_at_least <= _SLACK * request.M
-    if request.D is not None and large_enough and distance > _SLACK * request.D:
-        yield Finding.of("D-too-small", given=request.D, seen=distance, constant=constant)
+def conclude(
+    evidence: Evidence,
+    result: Result,
+    samples: int,
+    plan: Plan | None = None,
+    claim: Claim | None = None,
+    exact: Certificate | None = None,
+) -> Result:
+    """A run's result, judged by a certificate: `exact`, or one made with this number of samples.
 
+    `claim` is what a theorem says, for a run by its `plan`, unless something contradicts it. No success
 
-def largest_sample(result: Result, start: Certificate | None) -> Array:
-    """At least the size of the largest sample at x0 and, where some stand out, of the run; one number per row."""
-    scale = np.full(np.size(result.nfev), 0.0 if start is None else start.scale)
-    if "fourth" not in result.state:
-        return scale
-    fourth, level, count = (arrays.to_host(result.state[name]) for name in ("fourth", "level", "count"))
-    with np.errstate(over="ignore", invalid="ignore"):  # of what diverged
-        rare = np.maximum(fourth - _KURTOSIS * count * level**2, 0.0)  # of fourth powers, beyond those of others
-    return np.maximum(scale, result.method["parameters"]["samples_per_round"] * rare**0.25)
+    - where the certificate shows a residual above eps, or above the bound of a theorem that was asked for;
+    - where nothing stands behind eps or a guarantee any more;
+    - where the residual has visibly grown or, with a plain budget, not visibly fallen.
 
-
-def has_fallen(here: Certificate, start: Certificate, result: Result, samples: int, fitted: int = 0) -> Array:
-    """Whether the residual here is seen to be below `_STAYED` times that at the start: a test of the estimated squares.
-
-    At a residual that has stayed, it is wrong about one time in twenty where noise hides both, and hardly ever where
-    the residual at the start is visible. Exact residuals are compared as they are. Where no noise has been seen, all
-    `samples` so far must be so many that one would have shown an event of 1 in 200. Samples as large as others of the
-    run may be missing from either certificate. Where the element of G at the start
-    was chosen by `fitted` samples, their noise, which is a part of its residual, is not counted.
+    Rows that have visibly grown or diverged return x0.
     """
-    if here.is_exact and start.is_exact:
-        return (np.asarray(here.residual) < start.residual) | (np.asarray(here.residual) == 0)
-    unseen = any(one.code == "noise-not-seen" for one in here.findings)
-    if unseen and samples < enough_for_rare(1 - here.confidence):
-        return np.zeros(np.shape(here.residual), bool)
-    known = start.lower > 0
-    at_start = start.squared - start.lower**2 if known else start.upper**2 - max(start.squared, 0.0)
-    scale = largest_sample(result, None).reshape(np.shape(here.residual))
+    certificate = exact
+    if exact is None:
+        certificate, result = evidence.certify_end(result, samples)
+    within_bound = np.asarray(True)
+    if plan is not None and claim is not None:
+        holds, within_bound = _check_theorem(evidence, result, claim, certificate, plan)
+        claim = claim if holds else Claim(ClaimKind.NONE)
+    result, certificate = _compare_with_start(evidence, result, certificate, within_bound)
+    if claim is not None and evidence.has("back-at-start"):
+        claim = Claim(ClaimKind.NONE)  # a theorem is about the end of the run, not about x0
+    eps = evidence.request.eps
+    if claim is None or not claim.by_theorem:
+        if eps is not None:
+            claim = certified_claim(certificate, eps, evidence.request.level)
+            upper = inf if certificate is None else certificate.upper
+            result = _success_only_where(np.broadcast_to(upper, result.shape) <= eps, result)
+        elif plan is not None:
+            result = _success_only_where(np.zeros(result.shape, bool), result)
+    return evidence.finish(result, certificate, plan, claim)
+
+
+def _check_theorem(
+    evidence: Evidence, result: Result, claim: Claim, certificate: Certificate | None, plan: Plan
+) -> tuple[bool, Array]:
+    """Whether a theorem's claim may be made, and which rows are not seen to be above its bound."""
+    bound = inf if claim.bound is None else claim.bound
+    lower = np.zeros(result.shape) if certificate is None else np.asarray(certificate.lower)
+    within_bound = lower <= bound
+    if violations(evidence.findings):
+        return False, within_bound
+    if not all(one in (Status.HORIZON, Status.STEPS, Status.TARGET) for one in np.atleast_1d(result.status)):
+        evidence.add("run-cut-short")
+    elif certificate is not None:
+        sigma = float(np.median(certificate.sigma))
+        planned_sigma = plan.inputs.get("sigma")
+        if planned_sigma is not None and np.isfinite(sigma) and sigma > _SIGMA_SLACK * planned_sigma:
+            evidence.add("sigma-too-small", given=planned_sigma, seen=sigma, at="x", relation="about")
+            warn(evidence.findings[-1])
+        elif not within_bound.all():
+            implausible = sqrt(np.mean(lower**2)) > _IMPLAUSIBLE * bound
+            severity = Severity.VIOLATION if implausible else Severity.WARNING
+            evidence.findings.append(Finding("above-bound", severity, {"residual": lower.max(), "bound": bound}))
+            if implausible:
+                warn(evidence.findings[-1])
+    holds = not violations(evidence.findings) and bool(np.mean(lower**2) <= bound**2)
+    return holds, within_bound
+
+
+def _compare_with_start(
+    evidence: Evidence, result: Result, certificate: Certificate | None, within_bound: Array
+) -> tuple[Result, Certificate | None]:
+    """The result with x0 in place of points with a residual seen to be larger; success only where it fell.
+
+    `within_bound` is True for rows not seen to be above the bound of a theorem.
+    """
+    request, start = evidence.request, evidence.start_certificate
+    diverged = np.asarray(result.status == Status.DIVERGED)
+    ended = np.array([one.ended_as_asked for one in np.ravel(result.status)]).reshape(result.shape)
+    if certificate is None or start is None:  # judged by the samples of the run
+        visible = not request.certificate or result.residual_kind == "true"
+        grown = ended & ~np.asarray(result.success) & (result.residual is None)
+        result = _back_at_start(evidence, result, grown | diverged)
+        return _success_only_where(within_bound & visible, result), certificate
+    grown, worse, fallen = _changes(evidence, result, certificate, start, diverged)
+    evidence.findings = [one for one in evidence.findings if one.code != "start-not-visible"]  # more is known now
+    if result.residual is None:
+        result = replace(result, history=estimated_history(result, start, certificate))
+    lower, upper, residual = (np.asarray(getattr(certificate, name)) for name in ("lower", "upper", "residual"))
+    if grown.any():
+        evidence.add("residual-grew", start=start.residual, end=residual[grown].max())
+    elif request.eps is None and not (fallen | diverged).all():
+        stayed = lower[~diverged].max() > start.residual / 2
+        code = "residual-did-not-fall" if stayed else "fall-not-visible"
+        evidence.add(code, start=start.residual, end=residual.max(), upper=upper.max())
+    elif request.eps is None and (end := residual[~diverged].max(initial=0.0)) > start.residual / 2:
+        evidence.add("residual-fell-little", start=start.residual, end=end)
+    good = fallen if request.eps is None else ~grown
+    findings = tuple(one for one in result.findings if one.code not in ("samples-grew", "residual-grew"))
+    result = replace(result, success=ended if result.shape else bool(ended), findings=findings)
+    returned = grown | diverged | worse
+    if returned.any():
+        certificate = certificate.replaced(returned, start) if result.shape else start
+    result = _back_at_start(evidence, result, returned)
+    return _success_only_where(within_bound & good & ~returned, result), certificate
+
+
+def _changes(
+    evidence: Evidence, result: Result, end: Certificate, start: Certificate, diverged: Array
+) -> tuple[Array, Array, Array]:
+    """For each row: whether its residual is seen to have grown, may be far larger, is seen to have fallen."""
+    lower, upper, sigma = (np.asarray(getattr(end, name)) for name in ("lower", "upper", "sigma"))
+    if result.residual_kind == "true" and np.count_nonzero(result.history.k == 0) == lower.size:
+        first = result.history.residual[result.history.k == 0].reshape(lower.shape)
+        grown = (result.residual > first) & ~diverged
+        fallen = (result.residual < first) | (np.asarray(result.residual) == 0)
+        return grown, np.zeros_like(diverged), fallen
+    fitted = 0 if evidence.composite is None else evidence.composite.fitted
+    samples = evidence.evals + int(np.max(result.nfev))
+    fallen = has_fallen(end, start, result, samples, fitted)
+    grown = (lower > start.upper) & ~diverged
+    worse = ~fallen & (upper > _FAR * start.upper)
+    if start.sigma == 0 and not start.is_exact:  # noise that only the end shows may have been missed at x0
+        maybe_missed = (sigma > 0) & (upper <= _FAR_BEYOND_NOISE * start.upper)
+        grown, worse = grown & ~maybe_missed, worse & ~maybe_missed
+    return grown, worse, fallen
+
+
+def _back_at_start(evidence: Evidence, result: Result, rows: Array) -> Result:
+    """The result with x0 in place of the x of some rows (a mask)."""
+    if not rows.any():
+        return result
+    evidence.add("back-at-start", runs=np.count_nonzero(rows), of=rows.size)
+    x = arrays.put(arrays.copy(result.x.reshape(rows.size, -1)), np.flatnonzero(rows), evidence.fallback)
+    return replace(result, x=x.reshape(result.x.shape), residual=None, residual_kind=None)
+
+
+def _success_only_where(good: Array, result: Result) -> Result:
+    success = np.asarray(result.success) & good
+    return replace(result, success=success if result.shape else bool(success))
+
+
+def has_fallen(end: Certificate, start: Certificate, result: Result, samples: int, fitted: int = 0) -> Array:
+    """Whether the residual at the end is seen to be below `_STAYED` times that at the start.
+
+    A test of the estimated squares. If the residual has stayed, it is wrong about one time in twenty where noise hides
+    both, and hardly ever where the residual at the start is visible. Exact residuals are compared as they are.
+
+    If no noise has been seen, all `samples` so far must be enough to show an event of 1 in 200. Samples as large as
+    others of the run may be missing from either certificate, which is allowed for. The noise of the `fitted` samples
+    that chose the element of G at the start is a part of its residual, and not counted.
+    """
+    if end.is_exact and start.is_exact:
+        return (np.asarray(end.residual) < start.residual) | (np.asarray(end.residual) == 0)
+    noise_not_seen = any(finding.code == "noise-not-seen" for finding in end.findings)
+    if noise_not_seen and samples < enough_for_rare(1 - end.confidence):
+        return np.zeros(np.shape(end.residual), bool)
+    visible = start.lower > 0
+    # The distance from a square to its bound is about 1.8 standard errors.
+    start_error = start.squared - start.lower**2 if visible else start.upper**2 - max(start.squared, 0.0)
+    scale = largest_sample(result, None).reshape(np.shape(end.residual))
     with np.errstate(invalid="ignore", over="ignore"):
-        upper = here.upper + _missed(here, scale)
-        reach = np.asarray(upper) ** 2 - np.maximum(here.squared, 0.0)  # as the other, about 1.8 standard errors
-        at_start = at_start + 2 * start.residual * _missed(start, scale)
+        upper = end.upper + _missed(end, scale)
+        end_error = np.asarray(upper) ** 2 - np.maximum(end.squared, 0.0)
+        start_error = start_error + 2 * start.residual * _missed(start, scale)
         noise = 2 * start.sigma**2 / fitted if fitted else 0.0
-        fall = _STAYED**2 * (start.squared - noise) - np.asarray(here.squared)
-        return np.asarray((fall > np.hypot(_STAYED**2 * at_start, reach)) | (np.asarray(here.upper) == 0))
+        fall = _STAYED**2 * (start.squared - noise) - np.asarray(end.squared)
+        return np.asarray((fall > np.hypot(_STAYED**2 * start_error, end_error)) | (np.asarray(end.upper) == 0))
 
 
 def _missed(certificate: Certificate, scale: Array) -> Array:
-    """What samples of a size that was seen elsewhere may add to a mean, if none was among those of a certificate."""
+    """What samples of size `scale`, seen elsewhere, may add to a mean if a certificate has had none of them."""
     missing = np.asarray(scale > certificate.scale) & (not certificate.is_exact)
     return np.where(missing, log(1 / (1 - min(certificate.confidence, 0.999))) / certificate.samples * scale, 0.0)
 
 
 def estimated_history(result: Result, start: Certificate, end: Certificate) -> History:
-    """The estimates on the way of each row, with those of certificates at x0 and at its end."""
-    way, count = result.history, np.size(end.residual)
+    """The history with the noise taken out of its estimates, between the certificates at x0 and at the end."""
+    inner, count = result.history, np.size(end.residual)
     sigma = start.sigma if end.is_exact else end.sigma
     nit, draws, nfev, residual, samples, noise = (
-        np.broadcast_to(np.ravel(one), (count,))
-        for one in (result.nit, result.draws, result.nfev, end.residual, end.samples, sigma)
+        np.broadcast_to(np.ravel(values), (count,))
+        for values in (result.nit, result.draws, result.nfev, end.residual, end.samples, sigma)
     )
-    if way.residual.size and way.samples.size:
+    if inner.residual.size and inner.samples.size:
         with np.errstate(invalid="ignore", divide="ignore"):
-            squares = way.residual**2 - noise[way.row] ** 2 / way.samples
-        way = replace(way, residual=np.sqrt(np.maximum(squares, 0.0)))
-    last = np.zeros(count, int) if not way.stage.size else np.array([way.of(row).stage.max() for row in range(count)])
-    inner = np.zeros(len(way), bool) if not way.residual.size else (way.k > 0) & (way.k < nit[way.row])
-    inner &= np.isfinite(way.residual) if way.residual.size else False
+            squares = inner.residual**2 - noise[inner.row] ** 2 / inner.samples
+        inner = replace(inner, residual=np.sqrt(np.maximum(squares, 0.0)))
+    kept = np.zeros(len(inner), bool)
+    if inner.residual.size:
+        kept = (inner.k > 0) & (inner.k < nit[inner.row]) & np.isfinite(inner.residual)
     zero, rows = np.zeros(count, int), np.arange(count)
-    at_start = (np.full(count, float(value)) for value in (start.residual, start.samples))
-    first = (rows, zero, zero, zero, *at_start, zero + 1, zero)
-    final = (rows, nit, draws, nfev, residual, samples.astype(float), zero + 1, last)
-    middle = [column[inner] if column.size else np.zeros(inner.sum(), column.dtype) for column in vars(way).values()]
-    columns = [np.concatenate(parts) for parts in zip(first, middle, final, strict=True)]
+    last_stage = np.array([inner.of(row).stage.max() for row in range(count)]) if inner.stage.size else zero
+    start_residual, start_samples = (np.full(count, float(value)) for value in (start.residual, start.samples))
+    first = (rows, zero, zero, zero, start_residual, start_samples, zero + 1, zero)
+    last = (rows, nit, draws, nfev, residual, samples.astype(float), zero + 1, last_stage)
+    middle = [column[kept] if column.size else np.zeros(kept.sum(), column.dtype) for column in vars(inner).values()]
+    columns = [np.concatenate(parts) for parts in zip(first, middle, last, strict=True)]
     order = np.lexsort((columns[1], columns[0]))
     return History(*(column[order] for column in columns))
 
 
 def certified_claim(certificate: Certificate | None, eps: float, confidence: float) -> Claim:
-    """What a certificate says about eps: that it holds, or what holds instead; with its own confidence if exact."""
+    """What a certificate says about eps: that it holds, or what holds instead; with confidence 1 if it is exact."""
     worst = np.inf if certificate is None else float(np.max(certificate.upper))
     confidence = 1.0 if certificate is not None and certificate.is_exact else confidence
     if worst <= eps:

@@ -1,4 +1,4 @@
-"""Between the user's arrays and functions, of any shape, and the flat vectors that everything else works with."""
+"""Translates between the user's arrays and functions, of any shape, and the flat vectors that all else works with."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from dualanchor.oracles.composite import FixedPoint
 from dualanchor.oracles.sampler import Sampler
 from dualanchor.oracles.user_call import accepted, taking_generator
 
-_LONG = 1 << 16  # numbers that are passed to compiled code and back in no time
+_LONG = 1 << 16  # coordinates; copying shorter vectors to compiled code and back costs next to nothing
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How one array, or several blocks, lie in a flat vector; a block that is a tree of arrays has (size,) as shape."""
+    """How one array, or a tuple of blocks, lies in a flat vector."""
 
-    shapes: tuple[tuple[int, ...], ...]
-    blocks: bool
-    trees: tuple[Tree | None, ...]
-    device: Any = None  # of JAX arrays: a flat vector of NumPy becomes one of them there
+    shapes: tuple[tuple[int, ...], ...]  # of each block; (size,) for a tree of arrays
+    blocks: bool  # whether the start is a tuple of blocks
+    trees: tuple[Tree | None, ...]  # of each block; None for a single array
+    device: Any = None  # of JAX arrays, where flat vectors of NumPy are put
 
     @classmethod
     def of(cls, x0: Any, owner: str, blocks: int | None = None) -> tuple[Layout, Array]:
-        """The layout of a start and its flat form; with `blocks`, a tuple of that many starts is expected."""
+        """The layout of a start, and the start as a flat vector; with `blocks`, a tuple of that many is expected."""
         x0 = x0.x if isinstance(x0, Result) else x0
         if blocks is not None and (not isinstance(x0, (tuple, list)) or len(x0) != blocks):
             rule = f"{owner}: the start must be a tuple of {blocks} arrays"
             raise ArgumentTypeError(rule, repr(x0)[:80], "Pass (u0, v0)")
-        shapes, trees, parts = [], [], []
-        taken_apart = [tree_of(block, owner) for block in (x0 if blocks is not None else [x0])]
-        given = [leaf for _, found in taken_apart for leaf in found if arrays.is_foreign(leaf)]
-        devices = dict.fromkeys(str(leaf.device) for leaf in given)
+        blocks_of_leaves = [tree_of(block, owner) for block in (x0 if blocks is not None else [x0])]
+        foreign = [leaf for _, leaves in blocks_of_leaves for leaf in leaves if arrays.is_foreign(leaf)]
+        devices = dict.fromkeys(str(leaf.device) for leaf in foreign)
         if len(devices) > 1:
             rule, remedy = f"{owner}: the start must be on one device", "Move all of it to one of them"
             raise ArgumentError(rule, " and ".join(devices), remedy)
-        for skeleton, found in taken_apart:
-            leaves = [_numbers(leaf, owner) for leaf in found]
+        shapes, trees, parts = [], [], []
+        for skeleton, raw_leaves in blocks_of_leaves:
+            leaves = [_numbers(leaf, owner) for leaf in raw_leaves]
             tree = None if skeleton is None else Tree(skeleton, tuple(tuple(leaf.shape) for leaf in leaves))
             shapes.append(tuple(leaves[0].shape) if tree is None else (sum(map(prod, tree.shapes)),))
             trees.append(tree)
@@ -67,7 +67,7 @@ class Layout:
         return cls(tuple(shapes), blocks is not None, tuple(trees), device), flat
 
     def split(self, flat: Array) -> Any:
-        """The array or the tuple of blocks that a flat vector (or (reps, d)) stands for."""
+        """The array or the tuple of blocks from a flat vector, or from (reps, d)."""
         if self.device is not None and isinstance(flat, np.ndarray):
             flat = sys.modules["jax"].device_put(flat, self.device)
         return self.of_leaves(pieces(flat, self.leaf_shapes))
@@ -75,20 +75,20 @@ class Layout:
     @cached_property
     def leaf_shapes(self) -> Shapes:
         """The shapes of all arrays, in the order in which they lie in a flat vector."""
-        each = zip(self.shapes, self.trees, strict=True)
-        return tuple(one for shape, tree in each for one in ((shape,) if tree is None else tree.shapes))
+        blocks = zip(self.shapes, self.trees, strict=True)
+        return tuple(leaf for shape, tree in blocks for leaf in ((shape,) if tree is None else tree.shapes))
 
     def of_leaves(self, leaves: Iterable[Any]) -> Any:
-        """The array or the tuple of blocks from all arrays in order."""
-        given = iter(leaves)
-        blocks = tuple(next(given) if tree is None else tree.of_leaves(given) for tree in self.trees)
+        """The array or the tuple of blocks from the arrays of all leaves, in order."""
+        remaining = iter(leaves)
+        blocks = tuple(next(remaining) if tree is None else tree.of_leaves(remaining) for tree in self.trees)
         return blocks if self.blocks else blocks[0]
 
 
 def on_host(oracle: Oracle, x0: Any) -> Array:
-    """A start of JAX whose steps are compiled as one of NumPy: what is done between them is faster there.
+    """The start in NumPy if steps are compiled by JAX, because the work between compiled steps is faster in NumPy.
 
-    Not where vectors are long, or on another device than JAX's own choice: they stay there.
+    Long vectors, and those on another device than JAX's default, stay as they are.
     """
     if not oracle.traceable or x0.size > _LONG or x0.devices() != {sys.modules["jax"].devices()[0]}:
         start: Array = x0
@@ -108,8 +108,10 @@ def _numbers(value: Any, owner: str) -> Array:
 
 
 def sampled(door: str, sample: Any, x0: Any, args: Any, minus_identity: bool = False) -> tuple[Oracle, Layout, Array]:
-    """The oracle of a user's function `sample(x, n, rng, *args)`, or an Oracle as it is; the layout; the flat start."""
-    own = sample.x0 if getattr(sample, "takes_vectors", False) else None  # an oracle that takes vectors like it alone
+    """The oracle of a user's function `sample(x, n, rng, *args)` or a given one, the layout, and the flat start."""
+    own = (
+        sample.x0 if getattr(sample, "takes_vectors", False) else None
+    )  # such an oracle takes vectors like its x0 only
     x0 = x0.x if isinstance(x0, Result) else x0
     if own is not None and not (isinstance(x0, (np.ndarray, list)) and np.shape(x0) == np.shape(own)):
         shape = f" of shape {tuple(x0.shape)}" if hasattr(x0, "shape") else ""
@@ -120,15 +122,15 @@ def sampled(door: str, sample: Any, x0: Any, args: Any, minus_identity: bool = F
         require_dimension(sample, start.shape[0], f"{door}: the start")
     else:
         _require_tuple(args, door)
-        problem = "Use dualanchor.solve for a Problem, or pass its oracle and a start"
-        remedy = problem if isinstance(sample, Problem) else ""
         name, form = f"{door}: sample", f"sample(x, n, rng{', *args' if args else ''})"
-        each = "Change its arguments; dualanchor.each(f) wraps a function f(x, rng) of one sample"
-        check.function(sample, name, form, 3 + len(args), remedy, each)
-        keyed = _keyed(sample, start, layout, tuple(args), name)
-        if keyed is None and (tree := layout.trees[0]) is not None:
-            keyed = Sampler(_OfTree(taking_generator(sample, 2), tree, name), args=tuple(args), name=name)
-        sample = keyed or Sampler(sample, shape=layout.shapes[0], args=tuple(args), name=name)
+        is_problem = isinstance(sample, Problem)
+        remedy = "Use dualanchor.solve for a Problem, or pass its oracle and a start" if is_problem else ""
+        other_form = "Change its arguments; dualanchor.each(f) wraps a function f(x, rng) of one sample"
+        check.function(sample, name, form, 3 + len(args), remedy, other_form)
+        oracle = _keyed(sample, start, layout, tuple(args), name)
+        if oracle is None and (tree := layout.trees[0]) is not None:
+            oracle = Sampler(_OfTree(taking_generator(sample, 2), tree, name), args=tuple(args), name=name)
+        sample = oracle or Sampler(sample, shape=layout.shapes[0], args=tuple(args), name=name)
     return FixedPoint(sample) if minus_identity else sample, layout, start
 
 
@@ -148,7 +150,7 @@ def _keyed(sample: Any, start: Array, layout: Layout | None, args: tuple[Any, ..
 
 @dataclass(frozen=True)
 class _OfTree:
-    """A user's function of a tree as one of flat points; equal if its function is."""
+    """A user's function of a tree as a function of flat points; equal to another one with the same function."""
 
     sample: Any
     tree: Tree
@@ -165,7 +167,7 @@ def _require_tuple(args: Any, door: str) -> None:
 
 
 def saddle_sampled(sample_u: Any, sample_v: Any, x0: Any, args: Any) -> tuple[Oracle, Layout, Array]:
-    """The same for (gradient in u, minus gradient in v)."""
+    """As `sampled`, for the oracle of (gradient in u, minus gradient in v)."""
     layout, start = Layout.of(x0, "saddle", blocks=2)
     _require_tuple(args, "saddle")
     for name, function in (("sample_u", sample_u), ("sample_v", sample_v)):
@@ -182,21 +184,22 @@ def saddle_sampled(sample_u: Any, sample_v: Any, x0: Any, args: Any) -> tuple[Or
 
 @dataclass(frozen=True)
 class _Gradients:
-    """Samples of (gradient in u, minus gradient in v) as one function of flat points; equal if its functions are."""
+    """Samples of (gradient in u, minus gradient in v) as a function of flat points; equal if both functions are."""
 
     sample_u: Any
     sample_v: Any
     layout: Layout
 
     def __call__(self, x: Array, n: Any, rng: Any, *args: Any) -> Array:
-        (u, v), (first, second) = self.layout.split(x), _two_of(rng)
-        down = _flat(self.sample_u(u, v, n, first, *args), self.layout, 0, n, "saddle: sample_u", x)
-        up = _flat(self.sample_v(u, v, n, second, *args), self.layout, 1, n, "saddle: sample_v", x)
-        return arrays.concatenate([down, -up])
+        u, v = self.layout.split(x)
+        rng_u, rng_v = _for_each_player(rng)
+        in_u = _flat(self.sample_u(u, v, n, rng_u, *args), self.layout, 0, n, "saddle: sample_u", x)
+        in_v = _flat(self.sample_v(u, v, n, rng_v, *args), self.layout, 1, n, "saddle: sample_v", x)
+        return arrays.concatenate([in_u, -in_v])
 
 
-def _two_of(rng: Any) -> Any:
-    """A generator for both players, one after the other; of a JAX key, which gives the same each time, two."""
+def _for_each_player(rng: Any) -> Any:
+    """Generators for both players: the same one, or two keys split from a JAX key, which always draws the same."""
     if not arrays.is_jax(rng):
         return rng, rng
     import jax
@@ -205,7 +208,7 @@ def _two_of(rng: Any) -> Any:
 
 
 def _flat(value: Any, layout: Layout, block: int, n: int, owner: str, x: Array) -> Array:
-    """A value in the form of a block as a flat vector of the library of x."""
+    """The value of a user's function for a block as a flat vector of the library of x."""
     if (tree := layout.trees[block]) is not None:
         return tree.flatten(value, n, owner, x)
     return accepted(value, x, owner, None, layout.shapes[block], n)

@@ -10,31 +10,28 @@ import numpy as np
 from dualanchor.advise.certify import MIN_SAMPLES
 from dualanchor.core import arrays
 from dualanchor.core.certificate import Certificate
-from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result, Status
 from dualanchor.engines import SHARDS
-from dualanchor.front.request import MIN_PILOT_SAMPLES, calibration_share
+from dualanchor.front.judge import conclude
+from dualanchor.front.request import calibration_share
 from dualanchor.front.stages import FIRST_STAGE
 from dualanchor.methods.svrg import LONGEST, SVRG
 
 if TYPE_CHECKING:
     from dualanchor.front.route import Route
 
-LEAST_PASSES = 5
-_EPOCH_ON_ENGINE = 64  # steps, at least, for as long as every shard of an engine gets a sample of each
+_MIN_PASSES = 5
+_MIN_STEPS_ON_ENGINE = 64  # steps of an epoch, at least, before batches are cut down to a sample per shard
 _ROUNDING = 1e-5  # of eps: sums in another order differ in their last digits
 
 
 def pays_for_passes(route: Route, samples: float = inf) -> bool:
-    """Whether samples within the limit pay for several passes, and the operator can be evaluated twice on a batch."""
+    """Whether F is a finite sum that SVRG is suited to, and these samples, within the limit, pay for several passes."""
     n, composite = route.oracle.components, route.composite
+    if n is None or route.oracle.replayable is False:
+        return False
     suited = composite is None or (composite.method is None and composite.plan is None)
-    return (
-        n is not None
-        and route.oracle.replayable is not False
-        and suited
-        and min(samples, route.request.limit) >= LEAST_PASSES * n
-    )
+    return suited and min(samples, route.request.limit) >= _MIN_PASSES * n
 
 
 def solve_by_passes(route: Route) -> Result:
@@ -45,20 +42,16 @@ def solve_by_passes(route: Route) -> Result:
     evidence.calibrate(pilot, ignoring=("not-cocoercive", "noise-grows", "start-not-visible"))
     evidence.add("route-passes", components=n, passes=request.limit // n)
     eps = None if request.eps is None else request.eps * (1 - _ROUNDING)
-    elsewhere = route.composite is not None  # with a prox, a run begins at another point than x0
-    spend = request.limit - evidence.evals - (n if elsewhere else 0)
-    batch = None if request.engine is None else max(-(-n // LONGEST), min(SHARDS, n // _EPOCH_ON_ENGINE))
+    starts_elsewhere = route.composite is not None  # with a prox, a run does not start at what stands for x0
+    spend = request.limit - evidence.evals - (n if starts_elsewhere else 0)
+    batch = None if request.engine is None else max(-(-n // LONGEST), min(SHARDS, n // _MIN_STEPS_ON_ENGINE))
     result = route.run(SVRG(components=n, small_batch=batch, eps=eps, budget=spend), budget=spend)
     if Status.INTERRUPTED in np.atleast_1d(result.status) or not request.certificate:
-        return evidence.conclude(result, 0)
-    size, first = (arrays.to_host(result.state[name])[:, 0] for name in ("size", "first"))
-    evidence.start = (
-        evidence.certify_start(max(n, MIN_SAMPLES)) if elsewhere else Certificate.exact(first[:1], n, single=True)
-    )
-    return evidence.conclude(result, 0, exact=Certificate.exact(size, n, single=not result.shape))
-
-
-def two_passes_at_most(oracle: Oracle, samples: int) -> int:
-    """Samples set aside for certificates; of a finite sum, one pass at x0 and one at x are enough."""
-    n = oracle.components
-    return samples if n is None else min(samples, max(2 * n, MIN_PILOT_SAMPLES))
+        return conclude(evidence, result, 0)
+    if starts_elsewhere:
+        evidence.start_certificate = evidence.certify_start(max(n, MIN_SAMPLES))
+    else:
+        first = arrays.to_host(result.state["start_residual"])[:1, 0]
+        evidence.start_certificate = Certificate.exact(first, n, single=True)
+    residuals = arrays.to_host(result.state["residual"])[:, 0]
+    return conclude(evidence, result, 0, exact=Certificate.exact(residuals, n, single=not result.shape))

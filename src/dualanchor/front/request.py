@@ -18,22 +18,18 @@ from dualanchor.engines import Engine
 from dualanchor.methods import registry
 from dualanchor.run.checkpoint import Checkpoint, Saver
 
-MIN_PILOT_SAMPLES = 64  # below, nothing is set aside for a certificate, and nothing spent on calibration
-DEFAULT_MAX_SAMPLES = 10_000_000  # that an eps may take, unless `max_samples` is given
+MIN_PILOT_SAMPLES = 64  # with a smaller limit there is no certificate; a calibration has at least this many
+DEFAULT_MAX_SAMPLES = 10_000_000  # with `eps`, unless `max_samples` is given
 
-_POSITIVE = {"eps": True, "L": True, "L_mean": True, "M": True, "mu": False, "sigma": False, "D": False}
-_COUNTS: dict[str, tuple[int, float]] = {
-    "budget": (1, require.LARGEST_COUNT),
-    "max_samples": (1, require.LARGEST_COUNT),
-    "batch": (1, require.LARGEST_COUNT),
-    "max_rounds": (1, require.LARGEST_COUNT),
-    "reps": (1, require.MOST_ROWS),
-}
+_POSITIVE = ("eps", "L", "L_mean", "M")
+_NONNEGATIVE = ("mu", "sigma", "D")
+_COUNTS = ("budget", "max_samples", "batch", "max_rounds", "reps")
+_SWITCHES = ("affine", "guarantee", "certificate", "check")
 
 
 @dataclass(frozen=True)
 class Request:
-    """The keywords that all front doors share; see `root`."""
+    """The keywords that all front doors share, validated; see `root` for their meaning."""
 
     door: str
     eps: float | None = None
@@ -62,7 +58,7 @@ class Request:
 
     @classmethod
     def of(cls, door: str, arguments: Mapping[str, Any]) -> Request:
-        """The request made of those arguments of a door that all doors share."""
+        """The request from the arguments of a door."""
         shared = {field.name: arguments[field.name] for field in fields(cls)[1:]}
         return cls(door, **shared | {"seed": require.seed(arguments["seed"], arguments["rng"], door)})
 
@@ -74,13 +70,14 @@ class Request:
             received = f"budget={self.budget} and max_samples={self.max_samples}"
             raise self.error("max_samples goes with eps; a budget is a limit itself", received, "Leave one of them out")
         checked: dict[str, Any] = {"mu": 0.0 if self.mu is None else self.mu}
-        for name, positive in _POSITIVE.items():
+        for name in (*_POSITIVE, *_NONNEGATIVE):
             if (value := getattr(self, name)) is not None:
-                require.number(value, f"{self.door}: {name}", positive=positive)
-        for name, (least, most) in _COUNTS.items():
+                require.number(value, f"{self.door}: {name}", positive=name in _POSITIVE)
+        for name in _COUNTS:
             if (value := getattr(self, name)) is not None:
-                checked[name] = require.count(value, f"{self.door}: {name}", least, most=most)
-        for name in ("affine", "guarantee", "certificate", "check"):
+                most = require.MOST_ROWS if name == "reps" else require.LARGEST_COUNT
+                checked[name] = require.count(value, f"{self.door}: {name}", most=most)
+        for name in _SWITCHES:
             if (value := getattr(self, name)) is not None:
                 checked[name] = require.switch(value, f"{self.door}: {name}")
         if self.confidence is not None:
@@ -89,7 +86,7 @@ class Request:
             rule = f"{self.door}: method must be a name or a Method"
             raise ArgumentTypeError(rule, repr(self.method), "Use method='auto'")
         if isinstance(self.method, str):
-            registry.get(self.method)  # an unknown name is turned down before anything is spent
+            registry.get(self.method)  # raises for an unknown name
         checked["progress"] = as_progress(self.progress, self.door, "round")
         if self.L is None and self.M is not None and checked["mu"] > 0:
             checked["L"] = self.M**2 / self.mu
@@ -108,18 +105,18 @@ class Request:
 
     @property
     def missing(self) -> list[str]:
-        """Constants of the theorems that are not given; M will do for L."""
+        """Constants that a theorem needs and that are not given; M may take the place of L."""
         needed = ("sigma", "D") if self.merely_monotone else ("L", "sigma", "D")
         return [name for name in needed if getattr(self, name) is None]
 
     @property
     def merely_monotone(self) -> bool:
-        """Whether M is given without L, directly or by mu: F need not be cocoercive."""
+        """Whether M is given without L and mu: F need not be cocoercive."""
         return self.L is None and self.M is not None
 
     @property
     def L_from_M(self) -> bool:
-        """Whether L is M**2/mu."""
+        """Whether L follows from M and mu, as M**2/mu."""
         return self.M is not None and self.mu > 0 and self.M**2 / self.mu == self.L
 
     @property
@@ -133,7 +130,7 @@ class Request:
         return 0.95 if self.confidence is None else self.confidence
 
     def showing(self, view: Callable[[Array], Any]) -> Request:
-        """The same, with a callback that is shown x through `view`."""
+        """The request with a callback that gets `view(x)` in place of x."""
         if self.callback is None:
             return self
         call = as_callback(self.callback)
@@ -151,12 +148,12 @@ class Request:
         read: Callable[[Any], Any],
         key: Any = None,
     ) -> Any:
-        """What `make` returns or, where a call is resumed, what it returned then; see `Saver.once`."""
+        """What `make` returns or, if a call is resumed, what it returned then; see `Saver.once`."""
         return make() if not isinstance(self.checkpoint, Saver) else self.checkpoint.once(name, make, facts, read, key)
 
     @property
     def checkpoint_findings(self) -> list[Finding]:
-        """What is to be said about the checkpoint."""
+        """Findings about the checkpoint, such as that it could not be written."""
         return self.checkpoint.findings if isinstance(self.checkpoint, Saver) else []
 
     def error(self, rule: str, received: Any, remedy: str) -> ArgumentError:
@@ -165,10 +162,15 @@ class Request:
 
 
 def certificate_share(samples: int) -> int:
-    """Samples set aside for a certificate: a tenth, at least 256 where that is at most a quarter, at least 32."""
+    """Samples set aside for a certificate: a tenth, at least 32, and at least 256 if that is at most a quarter."""
     return 0 if samples < MIN_PILOT_SAMPLES else max(32, samples // 10, min(256, samples // 4))
 
 
 def calibration_share(samples: int) -> int:
-    """Samples used for calibration: a twentieth, from 64 up to 2,000; 0 if that is more."""
+    """Samples used for calibration: a twentieth, at most 2,000; none if that is less than 64."""
     return 0 if samples < 20 * MIN_PILOT_SAMPLES else min(2000, samples // 20)
+
+
+def pilot_share(samples: int) -> int:
+    """Samples used for calibration before a plan of this many: at least enough to show constants that are far off."""
+    return max(MIN_PILOT_SAMPLES, calibration_share(samples))

@@ -1,4 +1,4 @@
-"""An accuracy without constants: stages of a method, each judged on fresh samples."""
+"""Accuracy by certificates: stages of growing length, each judged on fresh samples, until one certifies eps."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,41 +20,46 @@ from dualanchor.core.streams import per_row
 from dualanchor.core.types import Array, IntArray, Rows
 from dualanchor.theory.confidence import enough_for_rare
 
-FIRST_STAGE = 256  # samples
-SHORTEST_STAGE = 32
-_SHORTEST_CERTIFICATE, _FIRST_CERTIFICATE = 64, 32  # after a stage; at x0
-_SHARE = 4  # samples of a stage for one of its first certificate
-_MARGIN = 1.1  # for counts that are rounded down to groups
-_FAR = 1e6  # times the samples: further than anybody would go
-_PLAN = 1 << 41  # the stage that follows a plan
-_STALLED = 0.8  # of the residual at a quarter of the samples; one that falls with their root is at half of it
+FIRST_STAGE = 256  # samples of the first stage
+SHORTEST_STAGE = 32  # samples; a row that cannot pay for this many ends
+_START_CERTIFICATE = 32  # samples of the certificate at x0
+_MIN_CERTIFICATE = 64  # samples of a certificate after a stage, at least
+_STAGE_PER_CERTIFICATE = 4  # samples of a stage for one sample of the certificate after it
+_GROUP_MARGIN = 1.1  # extra samples, because counts are rounded down to equal groups
+_STALLED = 0.8  # while samples grow fourfold, a healthy residual halves; one above this part of it has stalled
+_MAX_SUGGESTED_FACTOR = 1e6  # more samples than this factor would give are not suggested
+_PLAN_STAGE = 1 << 41  # number of the stage that follows the plan: larger than any length in samples
 
 
 @dataclass(frozen=True)
 class UntilCertified(Staged):
     """Stages of growing length, each from the best point so far, until an upper bound is at most eps.
 
-    The first stage has no steps: x0 is certified as it is. Each later one starts from where the one before ended, or
-    from the point with the smallest bound where that has turned out to be better.
-    Of a finite sum the residual is exact where a pass takes no more evaluations than the stage. The failure probability
-    of other certificates is split over those of a row, the i-th gets 1/(i(i+1)) of it, so that none of
-    them is wrong with the overall confidence. Every stage and every certificate has fresh samples, and what a row does
-    depends on that row alone. The number of a stage is its length in samples.
+    The number of a stage is its length in samples. Stage 0 has no steps: x0 is certified as it is. A later stage starts
+    where the previous one ended, or from the point with the smallest bound if that is the better one. Every stage and
+    every certificate has fresh samples, and what a row does depends on that row alone.
+
+    The failure probability is split over the certificates of a row: the i-th gets 1/(i(i+1)) of it, so all of them hold
+    together with the overall confidence. For a finite sum, the residual is exact once a pass over its components takes
+    no more evaluations than the stage.
+
+    The memory of a row holds its point `x`, the numbers of its best certificate (`NUMBERS`) with their point `best`,
+    and those of its latest certificate (`latest_...`).
     """
 
     method: Callable[[int], Method]  # makes the method for a stage of a number of samples
     eps: float
-    level: float  # the confidence of all certificates of a row together
-    limit: int  # samples that a row may spend in all
-    start: Callable[[int], Array]  # what is certified first, for a number of rows: x0, or what stands for it
-    sigma: float | None = None  # as given, for samples that all agree
-    plan: Plan | None = None  # what is done from x0 where nothing is certified within the limit
+    confidence: float  # of all certificates of a row together
+    max_samples: int  # of a row, in all
+    start: Callable[[int], Array]  # the point that stage 0 certifies, for a number of rows: x0, or what stands for it
+    sigma: float | None = None  # as given by the user
+    plan: Plan | None = None  # followed from x0 if nothing is certified within max_samples
     step_size: Any = 1.0
 
     @cached_property
-    def least(self) -> int:
-        """Samples that a bound must rest on where there may be noise: fewer might show nothing of rare ones."""
-        return enough_for_rare(1 - self.level)
+    def min_samples(self) -> int:
+        """Samples that a bound must rest on where there may be noise: fewer could miss rare large samples."""
+        return enough_for_rare(1 - self.confidence)
 
     def describe(self) -> dict[str, Any]:
         return self.method(FIRST_STAGE).describe() | {"anytime": self.anytime, "parameters": self.parameters()}
@@ -64,142 +69,154 @@ class UntilCertified(Staged):
         return self.method(FIRST_STAGE).needs
 
     def parameters(self) -> dict[str, Any]:
-        return {"eps": self.eps, "confidence": self.level, "max_samples": self.limit}
+        return {"eps": self.eps, "confidence": self.confidence, "max_samples": self.max_samples}
 
     def begin(self, x0: Array) -> State:
-        numbers = {
-            name: np.full(len(x0), np.inf) for name in (*NUMBERS, "last", "width", "noise")
-        }  # of the best; the latest
-        numbers["scale"] = np.zeros(len(x0))  # of samples
-        counts = {
-            name: np.zeros(len(x0), np.int64)
-            for name in ("tests", "half_doublings", "used", "certified", "exact", "planned")
-        }
-        vectors = {name: arrays.copy(x0) for name in ("x", "best", "first")}
-        return State(**vectors, **numbers, **counts)
+        unknown = (*NUMBERS, "latest_residual", "latest_margin", "latest_noise")
+        counts = ("certificates", "half_doublings", "best_samples", "certificate_samples")
+        flags = ("best_is_exact", "followed_plan")
+        return State(
+            **{name: arrays.copy(x0) for name in ("x", "best", "x0")},
+            **{name: np.full(len(x0), np.inf) for name in unknown},
+            **{name: np.zeros(len(x0), np.int64) for name in (*counts, *flags)},
+            largest_sample=np.zeros(len(x0)),
+        )
 
     def stage(self, number: int, memory: State) -> Stage:
-        if self.plan is not None and number == _PLAN:
+        if self.plan is not None and number == _PLAN_STAGE:
             method = self.plan.method()
-            return Stage(method, _start_of(method, memory.first), self.plan.stop or None)
+            return Stage(method, _start_of(method, memory.x0), self.plan.stop or None)
         length = max(number, SHORTEST_STAGE)
         method = self.method(length)
+        start = _start_of(method, memory.x)
         if number == 0:
-            return Stage(method, _start_of(method, memory.x), 0)
+            return Stage(method, start, 0)
         if isinstance(method, Staged):
-            steps = method.steps_within(length) if method.horizon is None else None
-            return Stage(method, method.begin(memory.x), steps)
-        end = length if method.horizon is None else method.horizon - 1  # the length in samples ends it, at the latest
-        evals = method.cost(np.arange(end), None, np.ones(end, bool)).evals
-        total = np.cumsum(np.broadcast_to(evals, (end,)))
-        return Stage(method, method.init(memory.x), int(np.searchsorted(total, length, side="right")))
+            return Stage(method, start, method.steps_within(length) if method.horizon is None else None)
+        max_steps = length if method.horizon is None else method.horizon - 1
+        evals = method.cost(np.arange(max_steps), None, np.ones(max_steps, bool)).evals
+        total = np.cumsum(np.broadcast_to(evals, (max_steps,)))
+        return Stage(method, start, int(np.searchsorted(total, length, side="right")))
 
     def choose(self, number: int, memory: State, s: State, F: Session) -> IntArray:
-        if number == _PLAN:
-            memory.planned[:] = 1
+        if number == _PLAN_STAGE:
+            memory.followed_plan[:] = 1
             return np.full(len(s.x), END)
-        numbers = self._next(number, memory, s, F)
-        return np.where((numbers == END) & (memory.upper > self.eps), END if self.plan is None else _PLAN, numbers)
+        numbers = self._after_stage(number, memory, s, F)
+        if self.plan is None:
+            return numbers
+        return np.where((numbers == END) & (memory.upper > self.eps), _PLAN_STAGE, numbers)
 
-    def _next(self, number: int, memory: State, s: State, F: Session) -> IntArray:
-        """The numbers of the next stages, END where a row is certified or has spent what it may."""
+    def _after_stage(self, number: int, memory: State, s: State, F: Session) -> IntArray:
+        """Certify the point of each row; the number of its next stage, END if it is certified or out of samples."""
         memory.x = s.x if number else self.start(len(s.x))
-        rows, samples = np.arange(len(s.x)), int(self._judging(number)) if number else _FIRST_CERTIFICATE
+        samples = int(self._certificate_size(number)) if number else _START_CERTIFICATE
         if (n := F.oracle.components) is not None and n <= max(number, FIRST_STAGE):
             samples = max(samples, n)
-        self._certify(rows, samples, memory, F)
-        again, counts = self._worth_another(np.flatnonzero(memory.upper > self.eps), samples, memory, F)
-        for some, count in alike(again, counts):
-            self._certify(some, count, memory, F)
-        memory.half_doublings += self._growth(memory) if number else 0
-        worse = np.flatnonzero(memory.last > memory.upper)
-        memory.x = arrays.put(memory.x, worse, memory.best[worse]) if worse.size else memory.x
-        memory.x = memory.x if number else s.x
-        return self._following(memory, F)
+        self._certify(np.arange(len(s.x)), samples, memory, F)
+        self._certify_again(np.flatnonzero(memory.upper > self.eps), samples, memory, F)
+        if number == 0:
+            memory.x = s.x
+        else:
+            memory.half_doublings += self._growth(memory)
+            worse = np.flatnonzero(memory.latest_residual > memory.upper)
+            memory.x = arrays.put(memory.x, worse, memory.best[worse]) if worse.size else memory.x
+        return self._next_lengths(memory, F)
 
-    def _following(self, memory: State, F: Session) -> IntArray:
-        """The length of each row's next stage, END where it is certified or cannot pay for one."""
-        lengths = self._lengths(memory, F.evals)
-        payable = (lengths >= SHORTEST_STAGE) & (4 * lengths >= self._wanted(memory))
+    def _next_lengths(self, memory: State, F: Session) -> IntArray:
+        """The length of each row's next stage; END if it is certified or cannot pay for a quarter of what it wants."""
+        wanted = self._wanted_lengths(memory)
+        remaining = self.max_samples - F.evals
+        lengths = wanted
+        while (costly := (lengths >= SHORTEST_STAGE) & (lengths + self._certificate_size(lengths) > remaining)).any():
+            lengths = np.where(costly, lengths // 2, lengths)
+        payable = (lengths >= SHORTEST_STAGE) & (4 * lengths >= wanted)
         return np.where((memory.upper > self.eps) & payable, lengths, END)
 
     def point(self, number: int, memory: State, s: State) -> Array:
-        if number == _PLAN:
+        if number == _PLAN_STAGE:
             return s.x
-        x, certified = s.x, np.isfinite(memory.upper)
-        bad = ~np.isfinite(arrays.to_host(arrays.row_squares(x)))
-        for rows, points in ((np.flatnonzero(bad), memory.x), (np.flatnonzero(certified), memory.best)):
-            x = arrays.put(arrays.copy(x), rows, points[rows]) if rows.size else x
-        return x
+        diverged = np.flatnonzero(~np.isfinite(arrays.to_host(arrays.row_squares(s.x))))
+        certified = np.flatnonzero(np.isfinite(memory.upper))
+        x = arrays.copy(s.x)
+        x = arrays.put(x, diverged, memory.x[diverged]) if diverged.size else x
+        return arrays.put(x, certified, memory.best[certified]) if certified.size else x
 
     def observed(self, memory: State) -> Array:
-        return memory.last
+        return memory.latest_residual
 
     def outcome(self, memory: State) -> list[Status]:
-        ended = {(False, 0): Status.BUDGET, (False, 1): Status.HORIZON}
-        rows = zip((memory.upper <= self.eps).tolist(), memory.planned.tolist(), strict=True)
-        return [ended.get(row, Status.TARGET) for row in rows]
+        otherwise = [Status.HORIZON if followed else Status.BUDGET for followed in memory.followed_plan]
+        certified = memory.upper <= self.eps
+        return [Status.TARGET if reached else status for reached, status in zip(certified, otherwise, strict=True)]
 
     def _growth(self, memory: State) -> IntArray:
-        """How much longer the next stage of each row is to be, in half doublings."""
+        """By how many half doublings the next stage of each row is to be longer."""
         with np.errstate(divide="ignore"):  # errors fall at best like one over the root of the samples
-            growth = np.nan_to_num(np.ceil(4 * np.log2(memory.last / (0.6 * self.eps))), posinf=2.0)
-        return np.clip(growth, 2, 4).astype(int)
+            growth = np.ceil(4 * np.log2(memory.latest_residual / (0.6 * self.eps)))
+        return np.clip(np.nan_to_num(growth, posinf=2.0), 2, 4).astype(int)
 
-    def _judging(self, length: Any) -> Any:
+    def _certificate_size(self, length: Any) -> Any:
         """Samples of the first certificate after a stage of this length."""
-        return np.maximum(_SHORTEST_CERTIFICATE, length // _SHARE)
+        return np.maximum(_MIN_CERTIFICATE, length // _STAGE_PER_CERTIFICATE)
 
-    def _level(self, tests: int) -> float:
-        """The confidence of a certificate of a row that has had so many."""
-        return 1 - (1 - self.level) / ((tests + 1) * (tests + 2))
+    def _next_confidence(self, certificates: int) -> float:
+        """The confidence of the next certificate of a row that has had this many."""
+        return 1 - (1 - self.confidence) / ((certificates + 1) * (certificates + 2))
 
-    def _wanted(self, memory: State) -> IntArray:
+    def _wanted_lengths(self, memory: State) -> IntArray:
         return np.rint(FIRST_STAGE * 2 ** (memory.half_doublings / 2)).astype(np.int64)
 
-    def _lengths(self, memory: State, spent: Any) -> IntArray:
-        """What each row would spend on its next stage: what is wanted, halved as often as it takes to pay for it."""
-        remaining, lengths = self.limit - spent, self._wanted(memory)
-        while (costly := (lengths >= SHORTEST_STAGE) & (lengths + self._judging(lengths) > remaining)).any():
-            lengths = np.where(costly, lengths // 2, lengths)
-        return lengths
-
-    def _worth_another(self, rows: Rows, samples: int, memory: State, F: Session) -> tuple[Rows, IntArray]:
-        """Rows that a larger certificate may settle at a small price, and its size for each."""
-        gap, width = self.eps - memory.last[rows], memory.width[rows]
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # widths fall like one over the root
-            needed = 1.3 * samples * (width / np.where(gap > 0.2 * self.eps, gap, np.nan)) ** 2
-            odds = np.log([1 / (1 - self._level(tests)) for tests in memory.tests[rows].tolist()])
-            agreeing = _MARGIN * odds * memory.scale[rows] / gap  # samples that must not show one as large as others
-        needed = np.where(np.isinf(width) & (gap > 0), agreeing, needed)
-        worth = needed <= 6 * samples * _SHARE
-        rows, counts = rows[worth], rounded_up(np.maximum(needed[worth], max(samples, self.least)))
-        payable = per_row(F.evals, len(memory.upper))[rows] + counts <= self.limit
-        return rows[payable], counts[payable]
+    def _certify_again(self, rows: Rows, samples: int, memory: State, F: Session) -> None:
+        """Certify those rows again that a larger certificate may bring below eps at a small price."""
+        gap = self.eps - memory.latest_residual[rows]
+        margin = memory.latest_margin[rows]
+        deltas = [1 - self._next_confidence(count) for count in memory.certificates[rows].tolist()]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            # Margins fall like one over the root of the samples. Where all samples agree, there must be enough of them
+            # to have shown one as large as the largest seen elsewhere.
+            noisy = 1.3 * samples * (margin / np.where(gap > 0.2 * self.eps, gap, np.nan)) ** 2
+            agreeing = _GROUP_MARGIN * np.log([1 / delta for delta in deltas]) * memory.largest_sample[rows] / gap
+        needed = np.where(np.isinf(margin) & (gap > 0), agreeing, noisy)
+        cheap = needed <= 6 * samples * _STAGE_PER_CERTIFICATE
+        rows = rows[cheap]
+        counts = rounded_up(np.maximum(needed[cheap], max(samples, self.min_samples)))
+        payable = per_row(F.evals, len(memory.upper))[rows] + counts <= self.max_samples
+        for some, count in grouped(rows[payable], counts[payable]):
+            self._certify(some, count, memory, F)
 
     def _certify(self, rows: Rows, samples: int, memory: State, F: Session) -> None:
-        """Certify some rows, those with as many certificates so far together."""
-        for tests in np.unique(memory.tests[rows]).tolist():
-            some = rows[memory.tests[rows] == tests]
-            part, points = F.at(mask_of(some, len(memory.tests))), arrays.take(memory.x, some)
-            known = {"sigma": self.sigma, "scale": memory.scale[some], "least": self.least}
-            made = certificate_from_session(part, points, samples, confidence=self._level(tests), **known)
+        """Certify the points of some rows and remember those with smaller bounds than before."""
+        for some, certificates in grouped(rows, memory.certificates[rows]):
+            made = certificate_from_session(
+                F.at(mask_of(some, len(memory.upper))),
+                arrays.take(memory.x, some),
+                samples,
+                confidence=self._next_confidence(certificates),
+                sigma=self.sigma,
+                scale=memory.largest_sample[some],
+                least=self.min_samples,
+            )
             unclear = np.isinf(made.upper) & np.isfinite(made.residual) & (made.residual > self.eps)
-            made = replace(made, upper=np.where(unclear, made.residual, made.upper))  # seen: it decides which is best
-            memory.scale[some] = np.maximum(memory.scale[some], np.nan_to_num(made.scale, posinf=0.0))
-            memory.tests[some] += 1
-            memory.certified[some] += made.fresh_samples
+            made = replace(made, upper=np.where(unclear, made.residual, made.upper))  # to compare points by
+            largest = np.nan_to_num(made.scale, posinf=0.0)
+            memory.largest_sample[some] = np.maximum(memory.largest_sample[some], largest)
+            memory.certificates[some] += 1
+            memory.certificate_samples[some] += made.fresh_samples
+            memory.latest_residual[some] = made.residual
             with np.errstate(invalid="ignore"):  # both may be infinite
-                memory.last[some], memory.width[some] = made.residual, made.upper - made.residual
-            memory.noise[some] = made.sigma
-            if made.samples < self.least:  # rare samples may be missing
-                made = replace(made, upper=np.where((made.sigma > 0) & (made.upper <= self.eps), np.inf, made.upper))
-            picked = made.upper < memory.upper[some]
-            better = some[picked]
-            memory.best, memory.used[better] = arrays.put(memory.best, better, memory.x[better]), made.samples
-            memory.exact[better] = made.is_exact
+                memory.latest_margin[some] = made.upper - made.residual
+            memory.latest_noise[some] = made.sigma
+            if made.samples < self.min_samples:
+                unsafe = (made.sigma > 0) & (made.upper <= self.eps)
+                made = replace(made, upper=np.where(unsafe, np.inf, made.upper))
+            is_best = made.upper < memory.upper[some]
+            best = some[is_best]
+            memory.best = arrays.put(memory.best, best, memory.x[best])
+            memory.best_samples[best] = made.samples
+            memory.best_is_exact[best] = made.is_exact
             for name in NUMBERS:
-                getattr(memory, name)[better] = getattr(made, name)[picked]
+                getattr(memory, name)[best] = getattr(made, name)[is_best]
 
 
 def _start_of(method: Method, x: Array) -> State:
@@ -207,54 +224,58 @@ def _start_of(method: Method, x: Array) -> State:
 
 
 def rounded_up(counts: Array) -> IntArray:
-    """Counts, rounded up to powers of 1.25, so that many rows have the same."""
+    """Counts rounded up to powers of 1.25, so that many rows have the same."""
     return np.ceil(1.25 ** np.ceil(np.log(counts) / np.log(1.25))).astype(np.int64)
 
 
-def alike(rows: Rows, counts: IntArray) -> Iterator[tuple[Rows, int]]:
-    """The rows with the same count together, and the count."""
-    for count in np.unique(counts).tolist():
-        yield rows[counts == count], count
+def grouped(rows: Rows, keys: IntArray) -> Iterator[tuple[Rows, int]]:
+    """The rows with equal keys together, and the key."""
+    for key in np.unique(keys).tolist():
+        yield rows[keys == key], key
 
 
 def mask_of(rows: Rows, total: int) -> Array:
-    """A mask of some rows."""
+    """A mask of length `total` that is True for some rows."""
     mask = np.zeros(total, bool)
     mask[rows] = True
     return mask
 
 
-def certificate_of(result: Result, level: float) -> Certificate | None:
-    """The smallest bound of each row of an `UntilCertified` run; all its bounds hold together with this confidence."""
+def certificate_of(result: Result, confidence: float) -> Certificate | None:
+    """The best certificate of each row of an `UntilCertified` run; all certificates together hold with `confidence`."""
     memory = result.state
-    if not memory["tests"].any():
+    if not memory["certificates"].any():
         return None
-    if memory["exact"].all():
-        return Certificate.exact(memory["residual"], int(memory["used"].max()), not result.shape)
-    numbers: dict[str, Any] = {name: memory[name] for name in NUMBERS} | {"samples": memory["used"]}
+    samples = memory["best_samples"]
+    if memory["best_is_exact"].all():
+        return Certificate.exact(memory["residual"], int(samples.max()), not result.shape)
+    numbers: dict[str, Any] = {name: memory[name] for name in NUMBERS} | {"samples": samples}
     if not result.shape:
         numbers = {name: values[0].item() for name, values in numbers.items()}
-    groups = group_sizes(max(MIN_SAMPLES, int(memory["used"].min())), memory["best"].shape[1])[0]
-    findings = (Finding.of("joint-confidence", count=memory["tests"].max()), Finding.of("asymptotic"))
-    rule = "paired" if "corrected" in memory and memory["corrected"].all() else "min"
-    return Certificate(**numbers, confidence=level, groups=groups, rule=rule, findings=findings)
+    groups = group_sizes(max(MIN_SAMPLES, int(samples.min())), memory["best"].shape[1])[0]
+    findings = (Finding.of("joint-confidence", count=memory["certificates"].max()), Finding.of("asymptotic"))
+    corrected = "best_is_corrected" in memory and memory["best_is_corrected"].all()
+    rule = "paired" if corrected else "min"
+    return Certificate(**numbers, confidence=confidence, groups=groups, rule=rule, findings=findings)
 
 
 def findings_of(result: Result, eps: float) -> Iterator[Finding]:
     """Where the samples of an `UntilCertified` run went and, if eps was not reached, what it would take."""
     memory = result.state
-    if memory["certified"].any():
-        yield Finding.of("certificate-samples", samples=memory["certified"] if result.shape else memory["certified"][0])
-    if (np.isinf(memory["width"]) & np.isfinite(memory["last"])).any():
+    samples = memory["certificate_samples"]
+    if samples.any():
+        yield Finding.of("certificate-samples", samples=samples if result.shape else samples[0])
+    if (np.isinf(memory["latest_margin"]) & np.isfinite(memory["latest_residual"])).any():
         yield Finding.of("noise-not-seen", sigma=None, scale=0.0)
     row = int(memory["upper"].argmax())
     worst = float(memory["upper"][row])
     factor = max(2.0, (worst / eps) ** 2)  # bounds fall at best like one over the root of the samples
-    if worst <= eps or factor > _FAR:
+    if worst <= eps or factor > _MAX_SUGGESTED_FACTOR:
         return
-    history, last, width = result.history.of(row), memory["last"][row], memory["width"][row]
+    history = result.history.of(row)
     early = history.residual[history.evals <= np.max(history.evals, initial=0) / 4]
-    if early.size and last > max(eps, 2 * width) and last > _STALLED * early[-1]:
-        yield Finding.of("stalled", residual=float(last))
+    residual, margin = memory["latest_residual"][row], memory["latest_margin"][row]
+    if early.size and residual > max(eps, 2 * margin) and residual > _STALLED * early[-1]:
+        yield Finding.of("stalled", residual=float(residual))
     else:
         yield Finding.of("more-samples", factor=factor)

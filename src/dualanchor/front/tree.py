@@ -1,8 +1,8 @@
-"""Dicts, lists and tuples of arrays, nested at will, and modules of PyTorch, as one flat vector."""
+"""Nested dicts, lists and tuples of arrays, and modules of PyTorch, as one flat vector."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 from math import prod
@@ -20,7 +20,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Tree:
-    """The form of a tree, `skeleton`, with the numbers of its leaves in their places, and the shapes of its leaves."""
+    """The form of a tree: `skeleton`, the tree with the index of each leaf in its place, and the leaves' shapes."""
 
     skeleton: Any
     shapes: Shapes
@@ -29,22 +29,24 @@ class Tree:
         return hash((repr(self.skeleton), self.shapes))
 
     def build(self, flat: Array) -> Any:
-        """The tree of a flat vector; of several, (reps, d), each leaf has them along its first axis."""
+        """The tree of a flat vector; of several, (reps, d), each leaf has a first axis of length reps."""
         return self.of_leaves(pieces(flat, self.shapes))
 
     def of_leaves(self, leaves: Iterator[Any]) -> Any:
-        """The tree with these leaves; further ones are left for others."""
-        return _with_leaves(self.skeleton, list(islice(leaves, len(self.shapes))))
+        """The tree with the next leaves of an iterator."""
+        return _mapped(list(islice(leaves, len(self.shapes))).__getitem__, self.skeleton)
 
     def flatten(self, value: Any, n: int, owner: str, x: Array) -> Array:
-        """What a sampler returned, a mean or n samples in each leaf, as a flat vector of the library of x."""
-        skeleton, leaves = _taken_apart(_in_order_of(self.skeleton, value))
+        """The value of a sampler, a mean or n samples in each leaf, as a flat vector of the library of x."""
+        skeleton, leaves = _skeleton_and_leaves(_in_order_of(self.skeleton, value))
         if skeleton != self.skeleton:
             rule = f"{owner} must return a tree like the start, with the same keys"
             raise OracleError(rule, _form(value), f"Return {_form(self.build(x))}")
-        return arrays.concatenate([self._leaf(*one, n, owner, x) for one in zip(leaves, self.shapes, strict=True)])
+        pairs = zip(leaves, self.shapes, strict=True)
+        return arrays.concatenate([self._flat_mean(leaf, shape, n, owner, x) for leaf, shape in pairs])
 
-    def _leaf(self, leaf: Any, shape: tuple[int, ...], n: int, owner: str, x: Array) -> Array:
+    @staticmethod
+    def _flat_mean(leaf: Any, shape: tuple[int, ...], n: int, owner: str, x: Array) -> Array:
         leaf = arrays.as_library_of(leaf, x) if arrays.is_foreign(x) else arrays.to_host(leaf)
         if tuple(leaf.shape) == (n, *shape):
             leaf = arrays.namespace(leaf).mean(leaf, axis=0)
@@ -56,15 +58,15 @@ class Tree:
 
 
 def tree_of(start: Any, owner: str) -> tuple[Any, list[Any]]:
-    """The skeleton and the leaves of a start; None and the start itself if it is one array."""
+    """The skeleton and the leaves of a start; for a single array None and the array."""
     if callable(getattr(start, "named_parameters", None)):
         start = _parameters(start, owner)
     nested = isinstance(start, Mapping) or (isinstance(start, (list, tuple)) and _has_arrays(start))
-    return _taken_apart(start) if nested else (None, [start])
+    return _skeleton_and_leaves(start) if nested else (None, [start])
 
 
 def pieces(flat: Array, shapes: Shapes) -> Iterator[Array]:
-    """The parts of a flat vector, or of (reps, d), in these shapes."""
+    """Consecutive parts of a flat vector, or of (reps, d), in these shapes."""
     ends = accumulate((prod(shape) for shape in shapes), initial=0)
     for (begin, end), shape in zip(pairwise(ends), shapes, strict=True):
         part = flat[..., begin:end]
@@ -72,7 +74,7 @@ def pieces(flat: Array, shapes: Shapes) -> Iterator[Array]:
 
 
 def _has_arrays(start: Sequence[Any]) -> bool:
-    """Whether a list has parts that do not make one array: dicts, arrays of other libraries or of different shapes."""
+    """Whether a list does not make one array: it has dicts, arrays of other libraries, or of different shapes."""
     if any(isinstance(part, Mapping) or arrays.is_foreign(part) for part in start):
         return True
     return any(isinstance(part, np.ndarray) for part in start) and as_reals(start) is None
@@ -85,49 +87,46 @@ def _parameters(module: Any, owner: str) -> dict[str, Any]:
             received = f"{name or 'a module'} ({type(part).__name__}) in training mode"
             remedy = "Call module.eval(), which uses its running statistics, or use GroupNorm or LayerNorm"
             raise ArgumentError(rule, received, remedy)
-    found = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
-    if not found:
+    parameters = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+    if not parameters:
         rule, remedy = f"{owner}: a module must have parameters that require gradients", "Call requires_grad_() on it"
         raise ArgumentError(rule, f"a {type(module).__name__} without them", remedy)
-    return found
+    return parameters
 
 
-def _taken_apart(value: Any) -> tuple[Any, list[Any]]:
+def _skeleton_and_leaves(tree: Any) -> tuple[Any, list[Any]]:
     leaves: list[Any] = []
 
-    def skeleton(part: Any) -> Any:
-        if isinstance(part, Mapping):
-            return {key: skeleton(one) for key, one in part.items()}
-        if isinstance(part, (list, tuple)):
-            made = [skeleton(one) for one in part]
-            return made if isinstance(part, list) else _tuple_like(part, made)
-        leaves.append(part)
+    def index(leaf: Any) -> int:
+        leaves.append(leaf)
         return len(leaves) - 1
 
-    return skeleton(value), leaves
+    return _mapped(index, tree), leaves
+
+
+def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """The tree with `function(leaf)` in place of each leaf."""
+    if isinstance(tree, Mapping):
+        return {key: _mapped(function, child) for key, child in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return _sequence_like(tree, [_mapped(function, child) for child in tree])
+    return function(tree)
 
 
 def _in_order_of(skeleton: Any, value: Any) -> Any:
     """A tree with the keys of its dicts in the order of the skeleton: `jax.grad` sorts them."""
     if isinstance(skeleton, dict) and isinstance(value, Mapping) and value.keys() == skeleton.keys():
-        return {key: _in_order_of(one, value[key]) for key, one in skeleton.items()}
+        return {key: _in_order_of(child, value[key]) for key, child in skeleton.items()}
     if isinstance(skeleton, (list, tuple)) and isinstance(value, (list, tuple)) and len(value) == len(skeleton):
-        made = [_in_order_of(*both) for both in zip(skeleton, value, strict=True)]
-        return made if isinstance(value, list) else _tuple_like(value, made)
+        return _sequence_like(value, [_in_order_of(*pair) for pair in zip(skeleton, value, strict=True)])
     return value
 
 
-def _with_leaves(skeleton: Any, leaves: list[Array]) -> Any:
-    if isinstance(skeleton, dict):
-        return {key: _with_leaves(one, leaves) for key, one in skeleton.items()}
-    if isinstance(skeleton, (list, tuple)):
-        made = [_with_leaves(one, leaves) for one in skeleton]
-        return made if isinstance(skeleton, list) else _tuple_like(skeleton, made)
-    return leaves[skeleton]
-
-
-def _tuple_like(part: Any, made: list[Any]) -> Any:
-    return type(part)(*made) if hasattr(part, "_fields") else tuple(made)
+def _sequence_like(sequence: Any, items: list[Any]) -> Any:
+    """The items as a list, tuple or named tuple, like `sequence`."""
+    if isinstance(sequence, list):
+        return items
+    return type(sequence)(*items) if hasattr(sequence, "_fields") else tuple(items)
 
 
 def _form(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What several methods share: admissible steps, batch schedules, the horizon for a budget."""
+"""Bases of the methods: state, estimator, admissible steps, and the horizon that a budget pays for."""
 
 from bisect import bisect_right
 from functools import cached_property
@@ -18,14 +18,14 @@ from dualanchor.estimators.minibatch import Minibatch
 
 
 class RemembersStart(Method):
-    """A method whose state has the start as `anchor`."""
+    """A method whose state keeps the start x_0 as `anchor`."""
 
     def init(self, x0: Array) -> State:
         return State(**vars(super().init(x0)), anchor=arrays.copy(x0))
 
 
 class Batched(Method):
-    """A method that reads F through the means of fresh batches."""
+    """A method that estimates F by the mean of a fresh batch."""
 
     batch_size: Any
 
@@ -35,7 +35,7 @@ class Batched(Method):
 
 
 class OfFiniteSum(Method):
-    """A method for finite sums, made for one number of components."""
+    """A method for finite sums with a fixed number of components."""
 
     counts = ("components",)
     components: Any
@@ -56,8 +56,8 @@ class OfFiniteSum(Method):
 class Anchored(Method):
     """A method whose theorem admits steps up to 2/L, or another multiple of 1/L."""
 
-    step_rule: ClassVar[str]
-    longest: ClassVar[tuple[float, str]] = (2.0, "2/L")
+    step_rule: ClassVar[str]  # the theorem that admits them
+    longest: ClassVar[tuple[float, str]] = (2.0, "2/L")  # multiple of 1/L, and the formula
 
     def largest_step(self, constants: Constants) -> tuple[float, str, str] | None:
         (factor, formula), L = self.longest, constants.L
@@ -65,13 +65,13 @@ class Anchored(Method):
 
     @classmethod
     def step_for(cls, problem: Problem, given: dict[str, Any]) -> Any:
-        """The step given, or else the largest one; None if L is not known."""
+        """The step given, or else the largest one; None if neither it nor L is known."""
         L = problem.constants.L
         return given.get("step_size", None if L is None else cls.longest[0] / L)
 
 
 class Scheduled(Anchored):
-    """OHM and Dual-OHM: fresh batches by any schedule, or any estimator in their place."""
+    """OHM and Dual-OHM: fresh batches with sizes by any schedule, or another estimator of F."""
 
     tuned: ClassVar[tuple[str, ...]] = ("batch_size",)
     batch_size: Any
@@ -113,24 +113,24 @@ class TwoCall(Batched):
     """Extragradient steps: two independent batches, of the same size unless `batch_size` is Paired."""
 
     @cached_property
-    def _each(self) -> tuple[Estimator, Estimator]:
-        """The estimators of the look ahead and of the update."""
+    def _estimators(self) -> tuple[Estimator, Estimator]:
         size = self.batch_size
         return (Minibatch(size.ahead), Minibatch(size.update)) if isinstance(size, Paired) else (Minibatch(size),) * 2
 
-    def ahead(self, k: int, x: Array, F: Session) -> Array:
-        """F_B(x) with a fresh batch for the look ahead of step k; raises if there is no such step."""
+    def first_call(self, k: int, x: Array, F: Session) -> Array:
+        """F_B(x_k) with a fresh batch, for the half-step; raises if there is no step k."""
         if self.steps is not None and k >= self.steps:
             raise self._past_horizon(k)
-        return self._each[0].estimate(k, State(x=x), F, self.horizon, None)
+        return self._estimators[0].estimate(k, State(x=x), F, self.horizon, None)
 
-    def there(self, k: int, half: Array, F: Session) -> Array:
-        """F_B(half) with a fresh batch for the update of step k."""
-        return self._each[1].estimate(k, State(x=half), F, self.horizon, None)
+    def second_call(self, k: int, half: Array, F: Session) -> Array:
+        """F_B'(x_{k+1/2}) with another fresh batch, for the update."""
+        return self._estimators[1].estimate(k, State(x=half), F, self.horizon, None)
 
     def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
-        once, calls = super().cost(k, s, coin), 1 if isinstance(self.batch_size, Paired) else 2
-        return Cost(calls * once.draws, calls * once.evals)
+        cost = super().cost(k, s, coin)
+        calls = 1 if isinstance(self.batch_size, Paired) else 2  # the size of a Paired is that of both
+        return Cost(calls * cost.draws, calls * cost.evals)
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class TwoCall(Batched):
 
 
 def set_tuples(method: Method, *names: str) -> None:
-    """Turn these parameters, one value per stage, into tuples; raises if one is not a list of them."""
+    """Make tuples of these parameters, which have one value per stage; raises if one is not a tuple or list."""
     for name in names:
         if not isinstance(value := getattr(method, name), (tuple, list)):
             rule = f"{type(method).__name__}: {name} must be a tuple with one value per stage"
@@ -150,14 +150,14 @@ def set_tuples(method: Method, *names: str) -> None:
 
 
 def required(cls: type[Method], problem: Problem, rule: str, remedy: str, **values: Any) -> list[Any]:
-    """The budget and constants, by name, that hyper-parameters follow from; raises if one of them is None."""
+    """The values, a budget and constants by name, that hyper-parameters follow from; raises if one of them is None."""
     if missing := ["a budget" if name == "budget" else name for name, value in values.items() if value is None]:
         raise ArgumentError(f"{cls.id}: {rule}", f"problem {problem.name!r} without {' and '.join(missing)}", remedy)
     return list(values.values())
 
 
 class Lipschitz(Method):
-    """A method whose theorem admits steps up to 1/M, or a part of it; 1/L-cocoercive operators have M <= L."""
+    """A method whose theorem admits steps up to 1/(divisor M); 1/L-cocoercive operators have M <= L."""
 
     divisor: ClassVar[int] = 1
     step_rule: ClassVar[str]

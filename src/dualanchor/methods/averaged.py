@@ -7,7 +7,7 @@ from typing import Any, Self
 from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentTypeError
 from dualanchor.core.method import Cost, Method, State
-from dualanchor.core.problem import Constants, Problem
+from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
 from dualanchor.core.staged import Staged
 from dualanchor.core.types import Array
@@ -18,7 +18,7 @@ _PREFIX = "inner_"
 
 
 def share(k: int, weights: str) -> float:
-    """The part of the newest of k iterates in their mean: 2/(k+1) if they weigh 1, 2, .., k, and 1/k if equally."""
+    """The weight of the newest of k iterates in their mean: 2/(k+1) if they weigh 1, 2, .., k, and 1/k if equally."""
     return 2 / (k + 1) if weights == "linear" else 1 / k
 
 
@@ -72,7 +72,7 @@ class AveragedSGDA(SGDA):
 
 @dataclass(frozen=True)
 class Averaged(Method):
-    r"""The mean of the iterates of another method, made by `averaged`; that method's state is named "inner\_..."."""
+    r"""The mean of the iterates of another method, made by `averaged`; its own state has the prefix "inner\_"."""
 
     method: Method
     weights: str = "linear"
@@ -95,31 +95,23 @@ class Averaged(Method):
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         inner = _inner(s)
         self.method.step(k, inner, F, coin)
-        for name, value in vars(inner).items():  # a method may put a new array in the place of an old one
+        for name, value in vars(inner).items():  # a method may replace its arrays
             setattr(s, _PREFIX + name, value)
         s.x += share(k + 1, self.weights) * (getattr(inner, self.method.mean_of) - s.x)
 
-    # -- all else is the method's own ------------------------------------------------------------------------
+    # -- everything else is delegated to the method ----------------------------------------------------------
 
     step_size = property(attrgetter("method.step_size"))
     horizon = property(attrgetter("method.horizon"))
     steps = property(attrgetter("method.steps"))
     needs = property(attrgetter("method.needs"))
-
-    def probability(self, k: Any) -> Any:
-        return self.method.probability(k)
+    probability = property(attrgetter("method.probability"))
+    check_rounds = property(attrgetter("method.check_rounds"))
+    check = property(attrgetter("method.check"))
+    check_oracle = property(attrgetter("method.check_oracle"))
 
     def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
         return self.method.cost(k, None if s is None else _inner(s), coin)
-
-    def check_rounds(self, rounds: int | None) -> None:
-        self.method.check_rounds(rounds)
-
-    def check(self, constants: Constants) -> None:
-        self.method.check(constants)
-
-    def check_oracle(self, replayable: bool, components: int | None) -> None:
-        self.method.check_oracle(replayable, components)
 
     def parameters(self) -> dict[str, Any]:
         return {"method": type(self.method).id, **self.method.parameters(), "weights": self.weights}

@@ -55,9 +55,9 @@ class DualFEG(Lipschitz, TwoCall):
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         N, alpha = self.horizon - 1, self.step_size
-        here = self.ahead(k, s.x, F)
+        here = self.first_call(k, s.x, F)
         half = s.x - alpha * (s.w + here)
-        there = self.there(k, half, F)
+        there = self.second_call(k, half, F)
         s.w *= (N - k - 1) / (N - k)
         s.w -= there / (N - k)
         s.x = arrays.assign(s.x, half - (N - k - 1) / (N - k) * alpha * (there - here))

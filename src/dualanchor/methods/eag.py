@@ -51,8 +51,8 @@ class EAG(Lipschitz, RemembersStart, TwoCall):
         alpha, (beta, first) = self.step_size, self.weights(k)
         pulled = beta * (s.anchor - s.x)
         pulled += s.x
-        half = pulled - first * alpha * self.ahead(k, s.x, F)
-        s.x = arrays.assign(s.x, pulled - alpha * self.there(k, half, F))
+        half = pulled - first * alpha * self.first_call(k, s.x, F)
+        s.x = arrays.assign(s.x, pulled - alpha * self.second_call(k, half, F))
 
     def weights(self, k: int) -> tuple[float, float]:
         """The anchor's weight in step k, and the part of the step that the first half takes."""

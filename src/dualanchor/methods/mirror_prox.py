@@ -18,7 +18,7 @@ from dualanchor.methods.averaged import share
 from dualanchor.prox import Resolvent, simplex
 
 GEOMETRIES = ("auto", "euclidean")
-_ENTROPY_SCALE = 2 * sqrt(2)  # times the root of the largest divergence from the start: measured on matrix games
+_ENTROPY_SCALE = 2 * sqrt(2)  # R over the root of the largest divergence from the start; the best on matrix games
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class MirrorProx(TwoCall):
     r"""Mirror-prox: extragradient steps under a constraint or a penalty, for monotone operators, averaged.
 
     Looks ahead with one batch and steps with another; the mean of the half-steps is returned. Anytime. Without a step
-    size it needs no constant: each block of the prox has a step that falls with what the look-aheads were wrong by.
+    size it needs no constant: each block of the prox has a step that falls with the errors of its half-steps.
     Nemirovski 2004; Juditsky, Nemirovski, Tauvel 2011; adaptive steps as in Bach and Levy 2019.
 
     .. math:: x_{k+1/2} = P_{z_k}(\alpha_k F_{B_k}(z_k)), \qquad z_{k+1} = P_{z_k}(\alpha_k F_{B'_k}(x_{k+1/2})), \qquad
@@ -44,7 +44,7 @@ class MirrorProx(TwoCall):
 
     Parameters
     ----------
-    step_size : float, optional, :math:`\alpha`; 1/(2M) or the problem's own by name; found on the way if None
+    step_size : float, optional, :math:`\alpha`; 1/(2M) or the problem's own by name; found during the run if None
     prox : callable `prox(z, step)` for rows z, with a step for each, (rows, 1); no constraint if None
     batch_size : int, Schedule, Paired or list of int; size of each of the independent batches
     geometry : "auto", entropy on the simplices of the prox for arrays of NumPy, or "euclidean" everywhere
@@ -101,13 +101,14 @@ class MirrorProx(TwoCall):
 
     def init(self, x0: Array) -> State:
         blocks = self._blocks(x0)
-        origin = _joined([one.origin(x0[:, one.part], self.composite_step) for one in blocks])
-        s = State(x=arrays.copy(x0), origin=origin, z=_joined([one.first(origin[:, one.part]) for one in blocks]))
+        origin = _joined(block.origin(x0[:, block.part], self.composite_step) for block in blocks)
+        s = State(x=arrays.copy(x0), origin=origin)
+        s.z = _joined(block.first_z(origin[:, block.part]) for block in blocks)
         if self.step_size is None:
-            s.reach = _joined([one.reach(origin[:, one.part], self.distance) for one in blocks])
-            s.errors = arrays.zeros_like(s.reach)
+            s.radius = _joined(block.radius(origin[:, block.part], self.distance) for block in blocks)
+            s.errors = arrays.zeros_like(s.radius)
         if self.reuse:
-            s.last = arrays.zeros_like(x0)
+            s.last_sample = arrays.zeros_like(x0)
         if self.composite_step is not None:
             s.mean, s.mean_sample = arrays.copy(x0), arrays.zeros_like(x0)
         return s
@@ -119,20 +120,23 @@ class MirrorProx(TwoCall):
         def with_steps() -> Iterator[tuple[_Euclidean, Any]]:
             return zip(blocks, self._steps(s, errors, len(blocks)), strict=True)
 
-        here = s.last if self.reuse else self.ahead(k, _joined(one.point(s, step) for one, step in with_steps()), F)
-        if errors is not None and k == 0 and not self.reuse:
-            errors = _sizes(blocks, here)
-        moved = [one.ahead(s, step, here[:, one.part]) for one, step in with_steps()]
-        half, normal = (_joined(parts) for parts in zip(*moved, strict=True))
-        there = self.there(k, half, F) if a is None else self.there(k, half + a * normal, F) - normal
+        if self.reuse:
+            here = s.last_sample
+        else:
+            here = self.first_call(k, _joined(block.iterate(s, step) for block, step in with_steps()), F)
+            if errors is not None and k == 0:
+                errors = _squared_norms(blocks, here)
+        half_steps = [block.half_step(s, step, here[:, block.part]) for block, step in with_steps()]
+        half, normal = (_joined(parts) for parts in zip(*half_steps, strict=True))
+        there = self.second_call(k, half, F) if a is None else self.second_call(k, half + a * normal, F) - normal
         if errors is not None:
-            errors = errors + _sizes(blocks, there - here)
-        s.z = _joined([one.after(s, step, there[:, one.part]) for one, step in with_steps()])
+            errors = errors + _squared_norms(blocks, there - here)
+        s.z = _joined(block.next_z(s, step, there[:, block.part]) for block, step in with_steps())
         if errors is not None:
             s.errors = errors
-            s.reach = _joined([one.reach_after(s, s.reach[:, i : i + 1]) for i, one in enumerate(blocks)])
+            s.radius = _joined(block.next_radius(s, s.radius[:, i : i + 1]) for i, block in enumerate(blocks))
         if self.reuse:
-            s.last = there
+            s.last_sample = there
         weight = share(k + 1, "uniform")
         if a is None:
             s.x += weight * (half - s.x)
@@ -142,11 +146,11 @@ class MirrorProx(TwoCall):
             s.x = s.mean - a * s.mean_sample
 
     def _steps(self, s: State, errors: Array | None, count: int) -> list[Any]:
-        """The step of each block: the one given, or (rows, 1), its reach over the root of its errors."""
+        """The step of each block: the one given, or (rows, 1), R over the root of its sum of squared errors."""
         if errors is None:
             return [self.step_size] * count
         xp = arrays.namespace(errors)
-        steps = s.reach / xp.where(errors > 0, errors, xp.ones_like(errors)) ** 0.5
+        steps = s.radius / xp.where(errors > 0, errors, xp.ones_like(errors)) ** 0.5
         return [steps[:, i : i + 1] for i in range(count)]
 
     @classmethod
@@ -165,70 +169,70 @@ class MirrorProx(TwoCall):
 
 
 class _Euclidean(NamedTuple):
-    """A block with steps prox(z - step g): its coordinates, and its prox for rows, None for the identity."""
+    """A block with steps prox(z - step g)."""
 
-    part: slice
-    prox: Any
+    part: slice  # its coordinates
+    prox: Any  # for rows; None for the identity
 
     def origin(self, x0: Array, step: Any) -> Array:
-        """The start, moved into the set where there is one, or to prox(x0, step) where x0 is such a z."""
-        wanted = step is not None or getattr(self.prox, "is_projection", False)
-        return self._resolved(x0, 1.0 if step is None else step) if wanted else arrays.copy(x0)
+        """Where the iteration starts: x0 moved into the set, or prox(x0, step) with the step of a composite problem."""
+        moved = step is not None or getattr(self.prox, "is_projection", False)
+        return self._resolved(x0, 1.0 if step is None else step) if moved else arrays.copy(x0)
 
-    def first(self, origin: Array) -> Array:
-        """What is remembered between steps, at first: the point."""
+    def first_z(self, origin: Array) -> Array:
+        """The first z; here z is the iterate."""
         return arrays.copy(origin)
 
-    def reach(self, origin: Array, distance: Any) -> Array:
-        """How far away a solution may be, (rows, 1)."""
-        bounded = self.prox.diameter(origin.shape[1]) if isinstance(self.prox, Resolvent) else None
-        known = [one for one in (bounded, distance) if one is not None]
+    def radius(self, origin: Array, distance: Any) -> Array:
+        """R, how far away a solution may be, (rows, 1)."""
+        diameter = self.prox.diameter(origin.shape[1]) if isinstance(self.prox, Resolvent) else None
+        known = [value for value in (diameter, distance) if value is not None]
         if (distance := min(known, default=None)) is None:
             rule = "MirrorProx: without a step size, a block that is not bounded needs a distance"
             raise ArgumentError(rule, f"prox = {self.prox}", "Pass distance, a guess of how far x0 is from a solution")
-        return arrays.zeros_like(origin[:, :1]) + (distance or 1.0)  # a single point may have any step
+        return arrays.zeros_like(origin[:, :1]) + (distance or 1.0)  # for a single point any step will do
 
-    def point(self, s: State, step: Any) -> Array:
-        """x_k."""
+    def iterate(self, s: State, step: Any) -> Array:
+        """The iterate that z stands for."""
         return s.z[:, self.part]
 
-    def ahead(self, s: State, step: Any, g: Array) -> tuple[Array, Array]:
+    def half_step(self, s: State, step: Any, g: Array) -> tuple[Array, Array]:
         """x_{k+1/2}, and an element of the normal cone or of the subdifferential there."""
         z = s.z[:, self.part] - step * g
         x = self._resolved(z, step)
         return x, (z - x) / step
 
-    def after(self, s: State, step: Any, g: Array) -> Array:
-        """What is remembered after the step."""
+    def next_z(self, s: State, step: Any, g: Array) -> Array:
+        """The next z, by a step with g."""
         return self._resolved(s.z[:, self.part] - step * g, step)
 
-    def size(self, g: Array) -> Array:
+    def squared_norm(self, g: Array) -> Array:
         """The square of the dual norm, (rows, 1)."""
         return arrays.row_squares(g)[:, None]
 
-    def reach_after(self, s: State, reach: Array) -> Array:
-        """The larger of the reach and the distance travelled."""
-        far = self.size(s.z[:, self.part] - s.origin[:, self.part]) ** 0.5
-        return arrays.namespace(reach).maximum(reach, far)
+    def next_radius(self, s: State, radius: Array) -> Array:
+        """The larger of R and the distance travelled."""
+        travelled = self.squared_norm(s.z[:, self.part] - s.origin[:, self.part]) ** 0.5
+        return arrays.namespace(radius).maximum(radius, travelled)
 
     def _resolved(self, z: Array, step: Any) -> Array:
         return z if self.prox is None else resolved(self.prox, z, step)
 
 
 class _Entropy(_Euclidean):
-    """A block in a simplex with multiplicative steps; remembered is the sum of all samples, `origin` in logarithms."""
+    """A block in a simplex with multiplicative steps: z is the sum of all samples, `origin` the start in logarithms."""
 
     def origin(self, x0: Array, step: Any) -> Array:
         equal = self.prox.total / x0.shape[1]
         return np.log((0.5 * (self.prox(x0) + equal)) / self.prox.total)
 
-    def first(self, origin: Array) -> Array:
+    def first_z(self, origin: Array) -> Array:
         return np.zeros_like(origin)
 
-    def reach(self, origin: Array, distance: Any) -> Array:
+    def radius(self, origin: Array, distance: Any) -> Array:
         return _ENTROPY_SCALE * np.sqrt(-np.minimum.reduce(origin, axis=1, keepdims=True))
 
-    def point(self, s: State, step: Any) -> Array:
+    def iterate(self, s: State, step: Any) -> Array:
         return self._weights(s, step, s.z[:, self.part])
 
     def _weights(self, s: State, step: Any, samples: Array) -> Array:
@@ -238,26 +242,26 @@ class _Entropy(_Euclidean):
         weights *= self.prox.total / np.add.reduce(weights, axis=1, keepdims=True)
         return weights
 
-    def ahead(self, s: State, step: Any, g: Array) -> tuple[Array, Array]:
+    def half_step(self, s: State, step: Any, g: Array) -> tuple[Array, Array]:
         return self._weights(s, step, s.z[:, self.part] + g), np.zeros_like(g)
 
-    def after(self, s: State, step: Any, g: Array) -> Array:
+    def next_z(self, s: State, step: Any, g: Array) -> Array:
         return s.z[:, self.part] + g
 
-    def size(self, g: Array) -> Array:
+    def squared_norm(self, g: Array) -> Array:
         range_ = np.maximum.reduce(g, axis=1, keepdims=True) - np.minimum.reduce(g, axis=1, keepdims=True)
         return (0.5 * self.prox.total * range_) ** 2
 
-    def reach_after(self, s: State, reach: Array) -> Array:
-        return reach
+    def next_radius(self, s: State, radius: Array) -> Array:
+        return radius
 
 
 def _joined(parts: Iterable[Array]) -> Array:
-    """Blocks (rows, ..) behind each other."""
+    """Blocks (rows, ...) next to each other."""
     first, *others = parts
     join = np.concatenate if isinstance(first, np.ndarray) else arrays.namespace(first).concat
     return join([first, *others], axis=1) if others else first
 
 
-def _sizes(blocks: list[_Euclidean], g: Array) -> Array:
-    return _joined(one.size(g[:, one.part]) for one in blocks)
+def _squared_norms(blocks: list[_Euclidean], g: Array) -> Array:
+    return _joined(block.squared_norm(g[:, block.part]) for block in blocks)

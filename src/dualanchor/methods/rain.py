@@ -58,9 +58,9 @@ class RAIN(TwoCall):
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         gamma, weight = self.growth, number(np.power(1 + self.growth, -1.0 * k))
         pull = number(self.anchor_weight * np.expm1(k * np.log1p(gamma)))  # lambda gamma S_k
-        move = self.step_size * (pull * s.gap + self.ahead(k, s.x, F))
+        move = self.step_size * (pull * s.gap + self.first_call(k, s.x, F))
         half, gap = s.x - move, s.gap - move
-        move = self.step_size * (pull * gap + self.there(k, half, F))
+        move = self.step_size * (pull * gap + self.second_call(k, half, F))
         s.x -= move
         s.gap *= (1 - weight) / (1 + gamma - weight)  # z_k enters the mean with weight (1 + gamma)^k / S_{k+1}
         s.gap -= move

@@ -97,12 +97,12 @@ class RAINDoubleLoop(TwoCall):
         return State(x=arrays.copy(x0), mean=arrays.copy(x0), centre=arrays.copy(x0))
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
-        G, number = self.ahead(k, s.x, F), bisect_right(self._ends, k)
+        G, number = self.first_call(k, s.x, F), bisect_right(self._ends, k)
         epoch, t = self.plan[number], k - self._ends[number] + self.plan[number].length
         pull = self.anchor_weight * (2 ** (epoch.stage + 1) - 1)  # the sum of all lambda_i, towards their mean
         eta = epoch.factor * self.step_size / (1 + 4 * self.step_size * pull)
         half = s.x - eta * (G + pull * (s.x - s.centre))
-        move = eta * (self.there(k, half, F) + pull * (half - s.centre))
+        move = eta * (self.second_call(k, half, F) + pull * (half - s.centre))
         s.mean += (half - s.mean) / (t + 1)
         s.x -= move
         if t + 1 == epoch.length:

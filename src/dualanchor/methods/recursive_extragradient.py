@@ -32,8 +32,8 @@ class PulledExtragradient(TwoCall):
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         a, nu = self.step_size, self.weight
-        half = s.x - a * (self.ahead(k, s.x, F) + nu * (s.x - s.centre))
-        s.x -= a * (self.there(k, half, F) + nu * (half - s.centre))
+        half = s.x - a * (self.first_call(k, s.x, F) + nu * (s.x - s.centre))
+        s.x -= a * (self.second_call(k, half, F) + nu * (half - s.centre))
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class RecursiveExtragradient(Staged):
         if not isinstance(self.last, RegularisedDualOHM | None):
             rule = "RecursiveExtragradient: last must be a RegularisedDualOHM"
             raise ArgumentTypeError(rule, repr(self.last), "Leave it out, or use da.plan(...).method()")
-        weights = [check.number(one, "RecursiveExtragradient: each delta") for one in self.deltas]
+        weights = [check.number(delta, "RecursiveExtragradient: each delta") for delta in self.deltas]
         for factor in self.step_factors:
             check.number(factor, "RecursiveExtragradient: each step factor", positive=True)
         for steps in self.stage_steps:

@@ -22,7 +22,7 @@ class RegularisedDualOHM(RemembersStart, DualOHM):
 
     A small pull towards the start makes a merely monotone operator cocoercive in expectation. Not anytime.
 
-    The update of `DualOHM` with :math:`F_{B_k}(x_k) + \delta(x_k - x_0)` in the place of :math:`F_{B_k}(x_k)`.
+    The update of `DualOHM` with :math:`F_{B_k}(x_k) + \delta(x_k - x_0)` in place of :math:`F_{B_k}(x_k)`.
 
     Guarantee under Assumption 3.1, samples M-Lipschitz in mean square, :math:`0 < \delta \le M`,
     :math:`0 < \alpha \le 2\delta/(M^2+\delta^2)`: :math:`(\mathbb E \|F(x_{N-1})\|^2)^{1/2} \le \delta D + A +
@@ -54,8 +54,8 @@ class RegularisedDualOHM(RemembersStart, DualOHM):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for one in np.ravel(self.delta):
-            check.number(one, "RegularisedDualOHM: delta", remedy="Use a number >= 0")
+        for delta in np.ravel(self.delta):
+            check.number(delta, "RegularisedDualOHM: delta", remedy="Use a number >= 0")
 
     def update(self, k: int, s: State, G: Array) -> None:
         super().update(k, s, G + self.delta * (s.x - s.anchor))

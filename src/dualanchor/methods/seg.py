@@ -51,6 +51,6 @@ class SEG(TwoCall):
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         alpha = self.step_size
-        half = s.x - alpha * self.ahead(k, s.x, F)
-        s.x -= alpha * self.there(k, half, F)
+        half = s.x - alpha * self.first_call(k, s.x, F)
+        s.x -= alpha * self.second_call(k, half, F)
         s.half = half

@@ -15,21 +15,21 @@ from dualanchor.core.streams import per_row
 from dualanchor.core.types import Array, IntArray
 from dualanchor.methods._bases import OfFiniteSum
 
-LONGEST = 256  # steps of an epoch: its samples are about one pass, so larger sums have larger batches
+LONGEST = 256  # steps of an epoch: it takes about n samples, so larger sums have larger batches
 _TRIAL = 16  # steps of a trial of the step size, and of the shortest epoch
-_SHORTEST_LAST = 64  # steps of the longest epoch, at least: a mean over fewer turns of a game is no better than x
-_FIRST_MOVE = 1e-3  # of the size of x (1 if that is 0): how far the first trial goes
-_EXACT, _FIRST_TRIAL, _SECOND_TRIAL, _LAST, _MEAN, _EPOCH = range(6)
-"""Stages: a pass at x0, two trials of the step, a pass at the last iterate, at the mean; an epoch of m steps is
-_EPOCH + m."""
+_MIN_LONGEST = 64  # steps of the longest epoch, at least: the mean over fewer turns of a game is no better than x
+_FIRST_MOVE = 1e-3  # length of the first trial, relative to the norm of x (absolute if that is 0)
+_PASS_AT_START, _FIRST_TRIAL, _SECOND_TRIAL, _PASS_AT_LAST, _PASS_AT_MEAN, _EPOCH = range(6)
+"""Stage numbers: full passes at x0, at the last iterate and at the mean of an epoch, and two trials of the step size;
+an epoch of m steps is _EPOCH + m."""
 
 
 @dataclass(frozen=True)
 class _FullPass(Method):
-    """The exact value at x, which stays; a value that is not finite becomes infinite."""
+    """One step that computes F(x) exactly and leaves x as it is; a value that is not finite becomes infinite."""
 
     components: int
-    trusted: bool = False  # whether F must be finite at x, as at x0
+    must_be_finite: bool = False  # as at x0; a candidate may lie where F overflows, and is then rejected
     step_size: Any = 1.0
 
     def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
@@ -37,7 +37,7 @@ class _FullPass(Method):
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         checking = F.checking
-        F.checking = checking and self.trusted  # a candidate may lie where F overflows: that turns it down
+        F.checking = checking and self.must_be_finite
         try:
             value = F(s.x, F.full_batch())
         finally:
@@ -48,9 +48,11 @@ class _FullPass(Method):
 
 @dataclass(frozen=True)
 class Epoch(Method):
-    """Steps with the same batch at z and at the snapshot w; a row that goes too far stays at w with step 0.
+    """Variance-reduced steps with the same batch at z and at the snapshot w; a row that moves too far returns to w.
 
-    `total` is the sum of the iterates from step `tail` on; `value` is F(w), or an estimate of it.
+    The state has `value`, F(w) or an estimate of it, and `step`, set to 0 for rows that have returned; `total`, the sum
+    of the iterates from step `tail` on; and the sums over all steps, with D the difference of both batch means, of
+    |D|^2 (`squares`), <D, z - w> (`products`) and |z - w|^2 (`distances`).
     """
 
     batch_size: int
@@ -63,28 +65,25 @@ class Epoch(Method):
     @staticmethod
     def begin(x: Array, snapshot: Array, value: Array, step: Array) -> State:
         """The state of an epoch from x, of shape (rows, d), with steps of shape (rows, 1)."""
-        sums = dict.fromkeys(("squares", "products", "distances"), arrays.zeros_like(step))
-        names = {"x": x, "snapshot": snapshot, "value": value, "step": step}
-        moved, size = (arrays.row_squares(one)[:, None] ** 0.5 for one in (x - snapshot, value))
+        given = {"x": x, "snapshot": snapshot, "value": value, "step": step}
         return State(
-            **{name: arrays.copy(value) for name, value in names.items()},
+            **{name: arrays.copy(array) for name, array in given.items()},
             total=arrays.zeros_like(x),
-            reach=2 * step * size + moved,
-            **sums,
+            reach=2 * step * _norms(value) + _norms(x - snapshot),
+            **dict.fromkeys(("squares", "products", "distances"), arrays.zeros_like(step)),
         )
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         batch, xp = F.draw(self.batch_size), arrays.namespace(s.x)
-        change, away = F(s.x, batch) - F(s.snapshot, batch), s.x - s.snapshot
-        square = arrays.row_squares(change)[:, None]
-        z = s.x - s.step * (s.value + change)
-        far = arrays.row_squares(z - s.snapshot)[:, None] ** 0.5
-        near = xp.isfinite(square) & (far <= (k + 1) * s.reach)
-        seen = near & (s.step > 0)
-        s.squares = s.squares + xp.where(seen, square, 0 * s.step)
-        s.products = s.products + xp.where(seen, arrays.row_products(change, away)[:, None], 0 * s.step)
-        s.distances = s.distances + xp.where(seen, arrays.row_squares(away)[:, None], 0 * s.step)
-        s.x, s.step = xp.where(near, z, s.snapshot), xp.where(near, s.step, 0 * s.step)
+        difference, away = F(s.x, batch) - F(s.snapshot, batch), s.x - s.snapshot
+        square = arrays.row_squares(difference)[:, None]
+        z = s.x - s.step * (s.value + difference)
+        near = xp.isfinite(square) & (_norms(z - s.snapshot) <= (k + 1) * s.reach)
+        counted, zero = near & (s.step > 0), 0 * s.step
+        s.squares = s.squares + xp.where(counted, square, zero)
+        s.products = s.products + xp.where(counted, arrays.row_products(difference, away)[:, None], zero)
+        s.distances = s.distances + xp.where(counted, arrays.row_squares(away)[:, None], zero)
+        s.x, s.step = xp.where(near, z, s.snapshot), xp.where(near, s.step, zero)
         s.total = s.total + s.x if k >= self.tail else s.total
 
 
@@ -154,55 +153,66 @@ class SVRG(OfFiniteSum, Staged):
 
     @property
     def _longest(self) -> int:
-        return max(_SHORTEST_LAST, self.components // self._batch)
+        return max(_MIN_LONGEST, self.components // self._batch)
 
     def begin(self, x0: Array) -> State:
-        column, vectors = arrays.zeros_like(x0[:, :1]), ("x", "value", "last", "mean")
-        first = max(_TRIAL, self.components // self._batch // 4)
-        numbers = {"size": np.inf, "first": np.inf, "step": self.step_size or 0.0, "fit": 0.0, "steps": first}
+        column = arrays.zeros_like(x0[:, :1])
+        steps = max(_TRIAL, self.components // self._batch // 4)
+        numbers = {"residual": np.inf, "start_residual": np.inf, "step": self.step_size or 0.0, "fit": 0.0}
         return State(
-            **{name: arrays.copy(x0) for name in vectors}, **{name: column + value for name, value in numbers.items()}
+            **{name: arrays.copy(x0) for name in ("x", "value", "last", "mean")},
+            **{name: column + value for name, value in (numbers | {"steps": steps}).items()},
         )
 
     def stage(self, number: int, memory: State) -> Stage:
-        if number in (_EXACT, _LAST, _MEAN):
-            x = memory.x if number == _EXACT else memory.last if number == _LAST else memory.mean
+        points = {_PASS_AT_START: memory.x, _PASS_AT_LAST: memory.last, _PASS_AT_MEAN: memory.mean}
+        if (x := points.get(number)) is not None:
             state = State(x=arrays.copy(x), value=arrays.zeros_like(x))
-            return Stage(_FullPass(self.components, number == _EXACT), state, 1)
+            return Stage(_FullPass(self.components, number == _PASS_AT_START), state, 1)
         state = Epoch.begin(memory.x, memory.x, memory.value, memory.step)
         return Stage(Epoch(self._batch), state, number - _EPOCH if number > _EPOCH else _TRIAL)
 
     def choose(self, number: int, memory: State, s: State, F: Session) -> IntArray:
-        xp = arrays.namespace(memory.x)
-        if number == _EXACT:
-            memory.value, memory.size = s.value, arrays.row_squares(s.value)[:, None] ** 0.5
-            memory.first = memory.size
-            if self.step_size is None:
-                reach = arrays.row_squares(memory.x)[:, None] ** 0.5
-                reach = xp.where(reach > 0, reach, reach + 1)
-                memory.step = _FIRST_MOVE * reach / (_TRIAL * xp.where(memory.size > 0, memory.size, 0 * reach + 1))
-                return self._unless_ended(memory, np.full(len(s.x), _FIRST_TRIAL))
-            return self._next_epoch(memory, F)
+        if number == _PASS_AT_START:
+            return self._after_pass_at_start(memory, s, F)
         if number in (_FIRST_TRIAL, _SECOND_TRIAL):
-            trial = step_from(s, memory.step, memory.steps)
-            memory.step = trial / 100 if number == _FIRST_TRIAL else trial
+            step = step_from(s, memory.step, memory.steps)
+            memory.step = step / 100 if number == _FIRST_TRIAL else step
             return np.full(len(s.x), _SECOND_TRIAL) if number == _FIRST_TRIAL else self._next_epoch(memory, F)
         if number > _EPOCH:
-            memory.last, memory.mean = s.x, s.total / (number - _EPOCH)
-            memory.fit = step_from(s, memory.step, number - _EPOCH)
-            given_up = s.step == 0
-            memory.step = xp.where(given_up, xp.minimum(memory.step / 4, memory.fit), memory.step)
-            return np.where(arrays.to_host(given_up)[:, 0], self._next_epoch(memory, F), _LAST)
-        size = arrays.row_squares(s.value)[:, None] ** 0.5
-        lower = size < memory.size
+            return self._after_epoch(number - _EPOCH, memory, s, F)
+        return self._after_pass(number, memory, s, F)
+
+    def _after_pass_at_start(self, memory: State, s: State, F: Session) -> IntArray:
+        memory.value, memory.residual = s.value, _norms(s.value)
+        memory.start_residual = memory.residual
+        if self.step_size is not None:
+            return self._next_epoch(memory, F)
+        xp, norm = arrays.namespace(memory.x), _norms(memory.x)
+        norm = xp.where(norm > 0, norm, norm + 1)
+        memory.step = _FIRST_MOVE * norm / (_TRIAL * xp.where(memory.residual > 0, memory.residual, 0 * norm + 1))
+        return self._unless_ended(memory, np.full(len(s.x), _FIRST_TRIAL))
+
+    def _after_epoch(self, steps: int, memory: State, s: State, F: Session) -> IntArray:
+        xp = arrays.namespace(memory.x)
+        memory.last, memory.mean = s.x, s.total / steps
+        memory.fit = step_from(s, memory.step, steps)
+        returned = s.step == 0
+        memory.step = xp.where(returned, xp.minimum(memory.step / 4, memory.fit), memory.step)
+        return np.where(arrays.to_host(returned)[:, 0], self._next_epoch(memory, F), _PASS_AT_LAST)
+
+    def _after_pass(self, number: int, memory: State, s: State, F: Session) -> IntArray:
+        """Take the last iterate, or else the mean of the epoch, as the next snapshot if its residual is lower."""
+        xp, residual = arrays.namespace(memory.x), _norms(s.value)
+        lower = residual < memory.residual
         memory.x, memory.value = xp.where(lower, s.x, memory.x), xp.where(lower, s.value, memory.value)
-        memory.size = xp.where(lower, size, memory.size)
+        memory.residual = xp.where(lower, residual, memory.residual)
         doubled = xp.minimum(2 * memory.steps, 0 * memory.steps + self._longest)
-        if number == _LAST:
+        if number == _PASS_AT_LAST:
             longer = xp.minimum(2 * memory.step, xp.maximum(memory.fit, memory.step))
             memory.step = xp.where(lower, longer, memory.step)
             memory.steps = xp.where(lower, doubled, memory.steps)
-            return np.where(arrays.to_host(lower)[:, 0], self._next_epoch(memory, F), _MEAN)
+            return np.where(arrays.to_host(lower)[:, 0], self._next_epoch(memory, F), _PASS_AT_MEAN)
         memory.steps = doubled
         memory.step = xp.where(lower, memory.step, xp.minimum(memory.step / 4, memory.fit))
         return self._next_epoch(memory, F)
@@ -214,22 +224,24 @@ class SVRG(OfFiniteSum, Staged):
         return budget // (3 * self._batch)  # passes are about a third
 
     def outcome(self, memory: State) -> list[Status]:
-        reached = arrays.to_host(memory.size)[:, 0] <= (self.eps or 0.0)
-        return [Status.TARGET if one else Status.HORIZON for one in reached]
+        reached = arrays.to_host(memory.residual)[:, 0] <= (self.eps or 0.0)
+        return [Status.TARGET if target else Status.HORIZON for target in reached]
 
     def _next_epoch(self, memory: State, F: Session) -> IntArray:
+        """The number of the next epoch, shortened if the budget would not pay for a pass after it."""
         steps = arrays.to_host(memory.steps)[:, 0].astype(np.int64)
         if self.budget is not None:
-            room = (self.budget - per_row(F.evals, len(steps)) - self.components) // (2 * self._batch)
-            steps = np.where(room >= _TRIAL, np.minimum(steps, room), steps)
+            payable = (self.budget - per_row(F.evals, len(steps)) - self.components) // (2 * self._batch)
+            steps = np.where(payable >= _TRIAL, np.minimum(steps, payable), steps)
         return self._unless_ended(memory, _EPOCH + steps)
 
     def _unless_ended(self, memory: State, numbers: IntArray) -> IntArray:
-        """The numbers, or END where eps is reached, and where an epoch would not move x any more."""
-        size = arrays.to_host(memory.size)[:, 0]
-        extent = arrays.to_host(memory.step * memory.steps * memory.size)[:, 0]
-        rounding = np.finfo(size.dtype).eps * arrays.row_norms(memory.x)
-        return np.where((size > (self.eps or 0.0)) & (extent > rounding) & np.isfinite(size), numbers, END)
+        """The numbers, or END where eps is reached or an epoch would not move x any more."""
+        residual = arrays.to_host(memory.residual)[:, 0]
+        extent = arrays.to_host(memory.step * memory.steps * memory.residual)[:, 0]
+        rounding = np.finfo(residual.dtype).eps * arrays.row_norms(memory.x)
+        moves = (extent > rounding) & np.isfinite(residual)
+        return np.where((residual > (self.eps or 0.0)) & moves, numbers, END)
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
@@ -239,11 +251,16 @@ class SVRG(OfFiniteSum, Staged):
 
 
 def step_from(s: State, used: Array, steps: Any) -> Array:
-    """The step that the differences of an epoch with the step `used` suggest for one of so many steps, (rows, 1)."""
+    """The step (rows, 1) that the sums of an epoch with the step `used` suggest for an epoch of `steps` steps."""
     xp, one = arrays.namespace(s.x), 0 * s.step + 1
     moved, changed = s.distances > 0, s.squares > 0
     squares = xp.where(changed, s.squares, one)
-    pulled = s.products / (3 * squares)
-    turned = (xp.where(moved, s.distances, one) / (steps * squares)) ** 0.5
-    found = xp.where(changed, xp.maximum(pulled, turned), 1000 * used)
-    return xp.where(moved, found, used / 100)
+    cocoercive = s.products / (3 * squares)
+    turning = (xp.where(moved, s.distances, one) / (steps * squares)) ** 0.5
+    step = xp.where(changed, xp.maximum(cocoercive, turning), 1000 * used)
+    return xp.where(moved, step, used / 100)
+
+
+def _norms(x: Array) -> Array:
+    """The norms of the rows, (rows, 1)."""
+    return arrays.row_squares(x)[:, None] ** 0.5

@@ -33,7 +33,7 @@ from dualanchor.run.resume import restore, saved_run
 if TYPE_CHECKING:
     from dualanchor.run.driver import Driver
 
-_FORMAT = "dualanchor-checkpoint-3"
+_FORMAT = "dualanchor-checkpoint-4"
 _SAMPLE, _NOTE = "sample", "note/"
 _REPEATS = 8  # of a sample that is another than in the file, before that is put down to another function
 

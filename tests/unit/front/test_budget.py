@@ -77,7 +77,9 @@ def test_max_samples_is_never_exceeded(most, given):
 
 def test_too_few_for_a_certificate():
     sample = Counted()
-    with pytest.raises(ArgumentError, match=r"max_samples must pay for a first certificate, 160. Got 100"):
+    with pytest.raises(
+        ArgumentError, match=r"max_samples must be at least 160, the price of a first certificate. Got 100"
+    ):
         da.root(sample, np.zeros(2), eps=0.1, max_samples=100)
     assert sample.samples == 0
 

@@ -249,7 +249,9 @@ def test_constants_that_a_method_cannot_do_without():
         da.root(Counted(), ZERO, eps=0.1, L=1.0, method="dual-ohm")
     with pytest.raises(ArgumentError, match="root: a guarantee needs L or M"):
         da.root(Counted(), ZERO, budget=1000, guarantee=True)
-    with pytest.raises(ArgumentError, match=r"so small a budget needs sigma and D for a guarantee. Got 1000"):
+    with pytest.raises(
+        ArgumentError, match=r"a budget too small for calibration needs sigma and D for a guarantee. Got 1000"
+    ):
         da.root(Counted(), ZERO, budget=1000, L=1.0, guarantee=True)
     with pytest.raises(ArgumentError, match="D could not be estimated"):
         da.root(Counted(lambda x: 0 * x, sigma=0.0), ZERO, budget=5000, L=1.0, guarantee=True)

@@ -7,7 +7,7 @@ from tests.unit.front.samplers import codes
 
 import dualanchor as da
 from dualanchor.core.claim import ClaimKind
-from dualanchor.front.judge import largest_sample
+from dualanchor.front.evidence import largest_sample
 
 
 def rare_reward(x, n, rng):

@@ -60,8 +60,8 @@ def test_is_never_worse_than_the_start(name, passes):
     start = np.linalg.norm(oracle.operator(np.ones((1, d))))
     result = run(oracle, np.ones(d), passes)
     assert result.residual <= start * (1 + 1e-12)
-    assert result.state["size"][0, 0] == pytest.approx(result.residual, rel=1e-9)
-    assert result.state["first"][0, 0] == pytest.approx(start, rel=1e-9)
+    assert result.state["residual"][0, 0] == pytest.approx(result.residual, rel=1e-9)
+    assert result.state["start_residual"][0, 0] == pytest.approx(start, rel=1e-9)
 
 
 @pytest.mark.slow
