@@ -14,26 +14,29 @@ from dualanchor.core.types import Array, Counts, Rows
 
 
 class Mark(NamedTuple):
-    """Counts and stream positions at one moment, for all rows or per row: enough to draw the same samples again."""
+    """Counts and stream positions at one moment, shared or per row: enough to draw the same samples again."""
 
     draws: Counts
     evals: Counts
     position: Counts
 
     def take(self, rows: Rows) -> "Mark":
+        """The mark of a selection of the rows."""
         return Mark(*(count if isinstance(count, int) else shared(count[rows]) for count in self))
 
 
 class Session:
-    """Draw a batch, evaluate it, and have both counted.
+    """Draws batches, evaluates them, and counts both.
 
     Attributes
     ----------
     oracle, streams : what is sampled, and where its randomness comes from
-    draws, evals : int or array of int, fresh samples and operator evaluations so far, for all rows or per row
-    checking : bool, whether each value is examined: real, finite at moderate points, and the point left unchanged
-    seen : array (rows, 2), squared norm and batch size of the largest value examined since it was None
-    trail : Trail or None, where means of fresh batches are added up
+    draws, evals : int or array of int, fresh samples and operator evaluations so far, shared or per row
+    checking : bool, whether each value is checked: no NaN at moderate points, and the oracle left the point unchanged
+    largest : array (rows, 2) or None
+        Squared norm and batch size of the largest value since the caller set it to None; recorded while `checking`,
+        for oracles that do not know their operator.
+    trail : Trail or None, accumulates the means of fresh batches
 
     Examples
     --------
@@ -45,13 +48,13 @@ class Session:
     (16, 16, (1, 3))
     """
 
-    __slots__ = ("checking", "draws", "evals", "oracle", "seen", "streams", "trail")
+    __slots__ = ("checking", "draws", "evals", "largest", "oracle", "streams", "trail")
 
     def __init__(self, oracle: Oracle, streams: Streams, draws: Counts = 0, evals: Counts = 0) -> None:
         self.oracle, self.streams = oracle, streams
         self.draws, self.evals = draws, evals
         self.checking = True
-        self.seen: Array | None = None
+        self.largest: Array | None = None
         self.trail: Trail | None = None
 
     def draw(self, size: Counts) -> Batch:
@@ -60,7 +63,7 @@ class Session:
             if isinstance(size, int) or self.oracle.mixed_sizes:
                 batch = self.oracle.draw(self.streams, size)
             else:
-                batch = self._draw_mixed(size)
+                batch = self._draw_by_size(size)
         except DualAnchorError:
             raise
         except Exception as error:
@@ -77,24 +80,23 @@ class Session:
         self.evals = self.evals + batch.size
         before = arrays.snapshot(x) if self.checking else None
         try:
-            value = self._mean_mixed(x, batch) if type(batch.data) is _Mixed else self.oracle.mean(x, batch)
+            value = self._mean_by_size(x, batch) if type(batch.data) is _BySize else self.oracle.mean(x, batch)
         except DualAnchorError:
             raise
         except Exception as error:
             raise raised(error, "evaluating a batch") from error
-        fine = type(value) is type(x) is np.ndarray and value.dtype is x.dtype and value.shape == x.shape
-        value = value if fine else accepted(x, value)
+        value = accepted(x, value)
         if before is not None:
             _require_numbers(x, value, self.oracle)
-            _require_unchanged(x, before)
+            if not arrays.unchanged_since(x, before):
+                rule = "The oracle must not change the point that it is evaluated at"
+                raise OracleError(rule, "a point that was different afterwards", "Work on a copy of x")
             if not self.oracle.knows_operator:
-                squares = arrays.to_host(arrays.row_squares(value))
-                seen = np.stack(np.broadcast_arrays(squares, batch.size), axis=1).astype(float)
-                self.seen = seen if self.seen is None else np.where(seen[:, :1] > self.seen[:, :1], seen, self.seen)
+                self._note_largest(value, batch.size)
         return value
 
     def fresh(self, x: Array, size: Counts) -> Array:
-        """F_B(x) with a fresh batch: what `F(x, F.draw(size))` gives, in one call."""
+        """F_B(x) with a fresh batch: what `F(x, F.draw(size))` gives, faster while nothing is checked."""
         if self.checking or type(size) is not int:
             value = self(x, self.draw(size))
             if self.trail is not None and type(size) is int:
@@ -115,7 +117,7 @@ class Session:
         return value
 
     def table(self, points: Sequence[Array], batches: Sequence[Batch]) -> Array | None:
-        """`Oracle.table`, counted; None where each is to be evaluated by itself: so are values that are no numbers."""
+        """`Oracle.table`, counted. None if each value must be evaluated on its own, as when one is not finite."""
         if not self.oracle.tables or any(batch.size != batches[0].size for batch in batches):
             return None
         values = self.oracle.table(points, batches)
@@ -126,52 +128,61 @@ class Session:
 
     def at(self, rows: Rows) -> "Session":
         """A view of some of the rows (a mask); what it draws and evaluates is counted here."""
-        return self if rows.all() else _Part(self, np.flatnonzero(rows))
+        return self if rows.all() else _RowView(self, np.flatnonzero(rows))
 
     def take(self, rows: Rows) -> "Session":
-        """A session of its own for a selection of the rows, with the counts they have reached."""
+        """An independent session of a selection of the rows, with the counts they have reached."""
         draws, evals, _ = self.mark().take(rows)
         part = Session(self.oracle.take(rows), self.streams.take(rows), draws, evals)
         part.checking = self.checking
         return part
 
     def mark(self) -> Mark:
-        """Counts and positions, to be handed to `reset`."""
+        """Counts and stream positions now, for `reset`."""
         return Mark(self.draws, self.evals, self.streams.position)
 
     def reset(self, mark: Mark) -> None:
-        """Go back to counts and positions marked before: the same samples follow again."""
+        """Go back to a mark: the same samples follow again."""
         self.draws, self.evals, self.streams.position = mark
 
-    def _draw_mixed(self, size: Any) -> Batch:
-        # Rows of one batch size are drawn together; the pieces are evaluated one after another.
+    def _note_largest(self, value: Array, size: Counts) -> None:
+        squares = arrays.to_host(arrays.row_squares(value))
+        latest = np.stack(np.broadcast_arrays(squares, size), axis=1).astype(float)
+        if self.largest is not None:
+            latest = np.where(latest[:, :1] > self.largest[:, :1], latest, self.largest)
+        self.largest = latest
+
+    def _draw_by_size(self, size: Any) -> Batch:
         sizes = np.asarray(size, dtype=np.int64)
-        pieces = []
+        groups = []
         for value in np.unique(sizes):
             rows = np.flatnonzero(sizes == value)
-            oracle, streams = self.oracle.take(rows), self.streams.take(rows)
+            oracle = self.oracle.take(rows)
+            streams = self.streams.take(rows)
             try:
-                pieces.append((rows, oracle, oracle.draw(streams, int(value))))
+                groups.append((rows, oracle, oracle.draw(streams, int(value))))
             except OracleError as error:
-                raise _of_rows(error, rows) from error
+                raise _renumbered(error, rows) from error
             self.streams.put(rows, streams.position)
-        return Batch(sizes, _Mixed(pieces))
+        return Batch(sizes, _BySize(groups))
 
-    def _mean_mixed(self, x: Array, batch: Batch) -> Array:
+    def _mean_by_size(self, x: Array, batch: Batch) -> Array:
         value = np.empty_like(x)
-        for rows, oracle, piece in batch.data.pieces:
+        for rows, oracle, group in batch.data.groups:
             try:
-                value[rows] = accepted(x[rows], oracle.mean(x[rows], piece))
+                value[rows] = accepted(x[rows], oracle.mean(x[rows], group))
             except OracleError as error:
-                raise _of_rows(error, rows) from error
+                raise _renumbered(error, rows) from error
         return value
 
 
-class _Mixed(NamedTuple):
-    pieces: list[tuple[Rows, Oracle, Batch]]
+class _BySize(NamedTuple):
+    """The data of a batch with one size per row: rows of one size, their oracle, and their batch."""
+
+    groups: list[tuple[Rows, Oracle, Batch]]
 
 
-class _Part(Session):
+class _RowView(Session):
     """A view of some rows of another session, which does the counting."""
 
     __slots__ = ("_parent", "_rows")
@@ -185,7 +196,7 @@ class _Part(Session):
         try:
             batch = super().draw(size)
         except OracleError as error:
-            raise _of_rows(error, self._rows) from error
+            raise _renumbered(error, self._rows) from error
         self._parent.streams.put(self._rows, self.streams.position)
         self._parent.draws = self._add(self._parent.draws, size)
         return batch
@@ -195,7 +206,7 @@ class _Part(Session):
         try:
             return super().__call__(x, batch)
         except OracleError as error:
-            raise _of_rows(error, self._rows) from error
+            raise _renumbered(error, self._rows) from error
 
     def fresh(self, x: Array, size: Counts) -> Array:
         return self(x, self.draw(size))
@@ -211,18 +222,19 @@ class _Part(Session):
         return total
 
 
-def _of_rows(error: OracleError, rows: Rows) -> OracleError:
+def _renumbered(error: OracleError, rows: Rows) -> OracleError:
+    """The same error with its row, which counts within `rows`, as a row of the whole session."""
     return OracleError(*error.parts, row=None if error.row is None else int(rows[error.row]))
 
 
 def raised(error: BaseException, doing: str) -> OracleError:
-    """What is said of an error that a user's oracle raised."""
+    """The OracleError for an exception that a user's oracle raised."""
     remedy = "Fix the oracle; the error it raised is shown above, the result so far is in .result of this one"
     return OracleError(f"The oracle must not raise when {doing}", f"{type(error).__name__}: {error}", remedy)
 
 
 def resolved(prox: Callable[[Array, Any], Any], z: Array, step: Any) -> Array:
-    """A user's prox(z, step) for rows z: points like z, or an OracleError."""
+    """A user's `prox(z, step)` for z of shape (rows, d), checked: an array of the same shape and library."""
     try:
         x = prox(z, step)
     except DualAnchorError:
@@ -241,7 +253,9 @@ def resolved(prox: Callable[[Array, Any], Any], z: Array, step: Any) -> Array:
 
 
 def accepted(x: Array, value: Any) -> Array:
-    """What an oracle returned as an array like x: of its library, shape and precision."""
+    """What an oracle returned at x, checked: an array of the same library, shape and precision as x."""
+    if type(value) is type(x) is np.ndarray and value.dtype is x.dtype and value.shape == x.shape:
+        return value
     value = arrays.as_library_of(value, x)
     if getattr(value, "shape", None) != x.shape:
         rule, received = "The oracle must return F_B(x) with the shape of x", arrays.form(value)
@@ -256,37 +270,30 @@ def accepted(x: Array, value: Any) -> Array:
     if not arrays.is_real(value):
         rule = "The oracle must return real floating-point numbers"
         raise OracleError(rule, f"dtype {value.dtype}", "Return a float array")
-    # In the precision of x: whether rows are evaluated together must not matter.
+    # Convert to the precision of x, as a row evaluated by itself would be.
     return value.astype(x.dtype, copy=False) if isinstance(x, np.ndarray) else value
 
 
-def _require_unchanged(x: Array, before: Array) -> None:
-    if not arrays.unchanged_since(x, before):
-        rule = "The oracle must not change the point that it is evaluated at"
-        raise OracleError(rule, "a point that was different afterwards", "Work on a copy of x")
-
-
 def _require_numbers(x: Array, value: Array, oracle: Oracle) -> None:
-    """Raise where a moderate point has NaN: a defect. What is infinite, or far out, the run calls divergence."""
+    """Raise for NaN at a moderate point: a defect of the oracle. Infinities, and NaN far out, count as divergence."""
     if not arrays.has_nan(value):
         return
     xp = arrays.namespace(x)
     extent = arrays.to_host(xp.maximum(xp.max(x, axis=1), -xp.min(x, axis=1)))
-    require_numbers(
-        arrays.to_host(xp.any(xp.isnan(value), axis=1)) & (extent < moderate(x.dtype)), arrays.row_norms(x), oracle
-    )
+    has_nan = arrays.to_host(xp.any(xp.isnan(value), axis=1))
+    require_numbers(has_nan & (extent < moderate(x.dtype)), arrays.row_norms(x), oracle)
 
 
 def moderate(dtype: Any) -> float:
-    """How large coordinates may be without exp(x) and powers of x overflowing."""
+    """The size up to which a coordinate is moderate: low powers of it do not overflow."""
     return min(1e12, float(np.finfo(arrays.numpy_dtype(dtype)).max) ** 0.125)
 
 
-def require_numbers(broken: Array, norms: Array, oracle: Oracle) -> None:
-    """Raise if one of the rows is broken (a mask): NaN at a point of moderate norm."""
-    if broken.any():
+def require_numbers(failed: Array, norms: Array, oracle: Oracle) -> None:
+    """Raise if a row has failed (a mask): its value was NaN at a moderate point, of the norm given."""
+    if failed.any():
         oracle.trace_nan()
-        row = int(np.flatnonzero(broken)[0])
+        row = int(np.flatnonzero(failed)[0])
         rule, remedy = "The oracle must return numbers at every finite point", "Fix the oracle for this point"
         received = f"NaN for a point of norm {norms[row]:.3g}"
         raise OracleError(rule, received, f"{remedy}, or start elsewhere", row)

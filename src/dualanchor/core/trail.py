@@ -12,13 +12,13 @@ from dualanchor.core.types import Array, Rows
 if TYPE_CHECKING:
     from dualanchor.core.method import State
 
-LARGEST = 1 << 16  # numbers in the points of all rows; beyond, one more pass over them would cost too much
+LARGEST = 1 << 16  # coordinates of all rows together; beyond it, one more pass over them takes too much time
 
 
-class Seen(NamedTuple):
-    """Squares (rows,) of what was seen: without noise those of residuals, with noise sigma^2/samples larger.
+class ResidualEstimate(NamedTuple):
+    """Estimated squared residuals (rows,), each a mean over `rounds` independent squares of means of `samples` samples.
 
-    They are means over `rounds` independent squares. NaN and 0 where nothing was seen.
+    Noise is not subtracted: on average they are too large by sigma^2/samples. NaN, 0 and 0 if there were no samples.
     """
 
     squares: Array
@@ -27,14 +27,18 @@ class Seen(NamedTuple):
 
 
 class Trail:
-    """Sums over the batch means of a run since the last line of its history.
+    """Sums over the fresh batches of a run since the last line of its history, to estimate residuals.
 
-    Of a method that samples at its iterate, mean squares are of interest. One that samples elsewhere returns some mean
-    of those points; then it is the square of the mean, that of F at the mean of the points where F is affine.
+    For a method that samples at its iterate, the estimate is the mean of the squared batch means. A method that
+    samples elsewhere returns a mean of those points; the estimate is then the square of the mean of all samples, which
+    for affine F is the residual at the mean of the points.
 
-    `squares` (rows, d) is the sum of the squares of batch means at the iterate, the `x` of `state`; `total` (rows, d)
-    that of samples elsewhere. `counts` has the sum of 1/size and the number of the first batches, the samples and the
-    number of the others. The sizes of batches are the same for all rows.
+    Attributes
+    ----------
+    squares : array (rows, d), sum of the squared batch means at the iterate, which is the `x` of `state`
+    total : array (rows, d), sum of the samples drawn elsewhere
+    counts : list of four numbers; all rows share batch sizes
+        The sum of 1/size and the number of the batches at the iterate; samples and number of the other batches.
     """
 
     __slots__ = ("counts", "squares", "state", "total")
@@ -45,12 +49,12 @@ class Trail:
 
     @classmethod
     def along(cls, x: Array) -> Trail | None:
-        """An empty one for points x (rows, d); None where it would be slow."""
+        """An empty trail for points x (rows, d); None where it would slow the run down."""
         slow = arrays.is_foreign(x) or x.size > LARGEST
         return None if slow else cls(np.zeros(x.shape), np.zeros(x.shape), [0.0, 0.0, 0.0, 0.0])
 
     def add(self, x: Array, value: Array, size: int) -> None:
-        """Add means (rows, d) of `size` samples at x."""
+        """Add the means (rows, d) of `size` samples at x."""
         counts = self.counts
         if self.state is not None and x is self.state.x:
             self.squares += value * value
@@ -61,31 +65,34 @@ class Trail:
             counts[2] += size
             counts[3] += 1
 
-    def seen(self) -> Seen:
-        """What was seen since the last `clear`."""
-        inverse, at_iterate, samples, elsewhere = self.counts
+    def estimate(self) -> ResidualEstimate:
+        """The residuals, estimated from all batches since the last `clear`."""
+        inverse_sizes, at_iterate, samples, elsewhere = self.counts
         with np.errstate(invalid="ignore", over="ignore"):
             if at_iterate:
-                return Seen(self.squares.sum(axis=1) / at_iterate, at_iterate / inverse, int(at_iterate))
+                squares = self.squares.sum(axis=1) / at_iterate
+                return ResidualEstimate(squares, at_iterate / inverse_sizes, int(at_iterate))
             if not elsewhere:
-                return Seen(np.full(len(self.total), np.nan), 0.0, 0)
-            return Seen(np.einsum("ij,ij->i", self.total, self.total) / samples**2, samples, 1)
+                return ResidualEstimate(np.full(len(self.total), np.nan), 0.0, 0)
+            return ResidualEstimate(np.einsum("ij,ij->i", self.total, self.total) / samples**2, samples, 1)
 
     def clear(self) -> None:
-        """Begin anew."""
-        self.total[...], self.squares[...], self.counts = 0.0, 0.0, [0.0, 0.0, 0.0, 0.0]
+        """Set all sums to zero."""
+        self.total[...] = 0.0
+        self.squares[...] = 0.0
+        self.counts = [0.0, 0.0, 0.0, 0.0]
 
     def take(self, rows: Rows) -> Self:
         """The sums of a selection of the rows; a copy."""
         return type(self)(self.total[rows].copy(), self.squares[rows].copy(), list(self.counts))
 
     def packed(self) -> Array:
-        """Everything in one array (rows, 2 d + 4), for a checkpoint: sums, squares, counts."""
+        """All sums in one array (rows, 2 d + 4), for a checkpoint: `total`, `squares`, `counts`."""
         counts = np.broadcast_to(self.counts, (len(self.total), 4))
         return np.concatenate([self.total, self.squares, counts], axis=1)
 
     @classmethod
     def unpacked(cls, packed: Array) -> Self:
-        """What `packed` has written."""
+        """The trail that `packed` wrote."""
         total, squares = np.split(packed[:, :-4], 2, axis=1)
         return cls(total.copy(), squares.copy(), packed[0, -4:].tolist())

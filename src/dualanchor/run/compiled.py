@@ -48,7 +48,8 @@ class _Session(Session):
     the compiler does not know: what depends on it is computed once, and not again in every place that uses it.
     """
 
-    __slots__ = ("_always", "_called", "_values", "drawn", "failed", "largest", "norm")
+    __slots__ = ("_always", "_called", "_values", "drawn", "failed", "norm")
+    largest: Any
 
     def __init__(self, oracle: Oracle, streams: Any, x: Array, values: list[Array], always: Any) -> None:
         super().__init__(oracle, streams)
@@ -241,9 +242,9 @@ def advance(method: Method, s: State, F: Session, first: int, count: int, coins:
         else:
             F.checking = True
             for k in range(first + begin, first + end):
-                F.seen = None
+                F.largest = None
                 method.step(k, s, F, coin)
-                seen.append(np.full((len(s.x), 2), np.nan) if F.seen is None else F.seen)
+                seen.append(np.full((len(s.x), 2), np.nan) if F.largest is None else F.largest)
             bounded = None
         begin = end
     return Taken(bounded, np.array(seen[-WINDOW:]))

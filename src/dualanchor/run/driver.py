@@ -178,15 +178,15 @@ class Driver:
     def _steps(self, rows: ActiveRows, count: int, coins: Array | None, noted: bool) -> None:
         """Take steps one by one, until a row diverges; note what they have seen of samples, if that is wanted."""
         for step in range(count):
-            rows.session.checking, rows.session.seen = True, None
+            rows.session.checking, rows.session.largest = True, None
             mark = rows.session.mark()
             try:
                 rows.advance(1, None if coins is None else coins[:, step:])
             except (OracleError, NestedInterruptError):
                 self._before_failure = mark
                 raise
-            if noted and rows.session.seen is not None:
-                rows.note_samples(rows.session.seen[None])
+            if noted and rows.session.largest is not None:
+                rows.note_samples(rows.session.largest[None])
             bounded = rows.bounded()
             if not bounded.all():
                 self._retire_diverged(rows, bounded)
@@ -301,7 +301,7 @@ class Driver:
             return  # recorded where it is observed, at the ends of stages
         residual, seen = rows.residual(), (0.0, 0)
         if rows.trail is not None:
-            squares, samples, rounds = rows.trail.seen()
+            squares, samples, rounds = rows.trail.estimate()
             residual, seen = np.sqrt(squares), (samples, rounds)
             rows.trail.clear()
         counts = (rows.session.draws, rows.session.evals)

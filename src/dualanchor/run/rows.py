@@ -200,7 +200,7 @@ class ActiveRows:
     def advance(self, count: int, coins: Array | None) -> None:
         """Take `count` steps. If one raises, k is the step that failed and the state the one before it."""
         if (seen := self.advance_compiled(count, coins)) is not None:
-            self.session.seen = None if self.session.oracle.knows_operator else seen[-1]
+            self.session.largest = None if self.session.oracle.knows_operator else seen[-1]
             return
         step, s, F, first, k = self.method.step, self.state, self.session, self.k, self.k
         if self.trail is not None:

@@ -28,7 +28,7 @@ def filled(rows=1, sizes=(1, 2, 1, 3, 3), seed=0, at_iterate=True):
 def test_squares_are_those_of_residuals_and_of_noise(at_iterate):
     # sigma^2 = 2 and |F|^2 = 1. The mean over 20,000 rows has a standard error of at most 0.012; without the noise it
     # would be 0.2 (for the mean) or 1.1 too large. False failures: less than 1 in 10,000.
-    squares, samples, rounds = filled(20_000, at_iterate=at_iterate).seen()
+    squares, samples, rounds = filled(20_000, at_iterate=at_iterate).estimate()
     assert np.mean(squares) - 2 / samples == pytest.approx(1.0, abs=0.05)
     assert (samples, rounds) == ((pytest.approx(5 / (2 + 1 / 2 + 2 / 3)), 5) if at_iterate else (10, 1))
 
@@ -38,17 +38,17 @@ def test_methods_that_turn_do_not_look_better_than_they_are():
     trail.state = State(x=x)
     for value in ([1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]):  # of mean 0
         trail.add(x, np.array([value]), 1)
-    assert trail.seen().squares.tolist() == [1.0]
+    assert trail.estimate().squares.tolist() == [1.0]
 
 
 def test_nothing_seen():
-    squares, samples, rounds = filled(3, sizes=()).seen()
+    squares, samples, rounds = filled(3, sizes=()).estimate()
     assert np.isnan(squares).all()
     assert squares.shape == (3,)
     assert samples == rounds == 0
     trail = filled(3)
     trail.clear()
-    assert trail.seen().rounds == 0
+    assert trail.estimate().rounds == 0
 
 
 def test_packed_and_back():
