@@ -72,8 +72,8 @@ def test_shards_and_positions_of_a_handle_are_uncorrelated() -> None:
 
     False failures: 8e-8. A correlation of 0.16 is found with 99 %.
     """
-    (handle,) = Streams(0, REPLICATIONS[:1]).handles
-    series = [handle.generator(position, shard).random(3000) for position in range(6) for shard in range(4)]
+    (source,) = Streams(0, REPLICATIONS[:1]).sources
+    series = [source.generator(position, shard).random(3000) for position in range(6) for shard in range(4)]
     assert largest_correlation(np.array(series), lags=0) < 6.3
 
 

@@ -90,7 +90,7 @@ class Sampler(Shardable):
     def draw(self, streams: Streams, size: int) -> Batch:
         position = streams.position
         streams.position = position + 1
-        return Batch(size, (streams.handles, position))
+        return Batch(size, (streams.sources, position))
 
     def in_shards(self, shards: int) -> Self:
         """The same sampler with batches cut into this number of shards, unless it was made with a number of its own."""
@@ -117,20 +117,20 @@ class Sampler(Shardable):
             if self._shards is not None:
                 return super().mean(x, batch)
             n = batch.size
-        (handles, position), sample, shape = batch.data, self._sample, self._shape
-        positions = [position] * len(handles) if type(position) is int else per_row(position, len(handles)).tolist()
+        (sources, position), sample, shape = batch.data, self._sample, self._shape
+        positions = [position] * len(sources) if type(position) is int else per_row(position, len(sources)).tolist()
         if self._vectorized:
-            generators = [handle.generator(at, shard) for handle, at in zip(handles, positions, strict=True)]
+            generators = [source.generator(at, shard) for source, at in zip(sources, positions, strict=True)]
             return self._all_rows(x, sample(arrays.user_copy(x), n, generators))
         form, dtype, foreign = x.shape, x.dtype, type(x) is not np.ndarray and arrays.is_foreign(x)
         expected, long = form[1:] if shape is None else shape, form[1] >= arrays.LARGE
         values: Any = [None] * len(x) if foreign else np.empty(form, dtype)
-        for row, handle in enumerate(handles):
+        for row, source in enumerate(sources):
             point = arrays.user_copy(x[row]) if foreign or long else x[row].copy()
             if shape is not None:
                 point = point.reshape(shape)[()]
             try:
-                value = sample(point, n, handle.generator(positions[row], shard))
+                value = sample(point, n, source.generator(positions[row], shard))
             except Exception as error:
                 raise raised(error, self._name, row) from error
             if foreign or type(value) is not np.ndarray or value.dtype is not dtype or value.shape != expected:
@@ -170,9 +170,9 @@ class Sampler(Shardable):
 
     def is_noiseless(self, x: Array, streams: Streams) -> bool:
         """Whether a sample leaves its generators alone; one that is drawn for this, outside of the budget."""
-        states = [handle.generator(0).bit_generator for handle in streams.handles]
+        states = [source.generator(0).bit_generator for source in streams.sources]
         before = [repr(one.state) for one in states]
-        self.mean(x, Batch(1, (streams.handles, 0)), 1)
+        self.mean(x, Batch(1, (streams.sources, 0)), 1)
         return [repr(one.state) for one in states] == before
 
 

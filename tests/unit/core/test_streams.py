@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualanchor.core.streams import Handle, Kind, Purpose, Streams, shared
+from dualanchor.core.streams import GeneratorSource, Kind, Purpose, Streams, shared
 
 
 def noise(replications=(0, 1, 2), seed=7, dimension=3, **options):
@@ -27,7 +27,7 @@ def test_the_numbers_of_a_seed_never_change():
     np.testing.assert_array_equal(streams.integers(10, 5), [[9, 6, 7, 2, 7], [4, 2, 4, 0, 8]])
     drawn = [rng.integers(0, 1000, 3).tolist() for rng in streams.generators()]
     assert drawn == [[22, 746, 761], [848, 675, 148]]
-    assert streams.handles[0].generator(5, 2).integers(0, 1000, 4).tolist() == [907, 254, 72, 525]
+    assert streams.sources[0].generator(5, 2).integers(0, 1000, 4).tolist() == [907, 254, 72, 525]
     single = noise((0, 3), dtype=np.float32).normals()
     assert single.dtype == np.float32
     np.testing.assert_allclose(single[0], [1.5728840827941895, -1.4800453186035156, 0.7941709160804749], rtol=1e-6)
@@ -180,13 +180,13 @@ def test_what_was_handed_out_can_be_changed_without_harm(read, replications):
 
 
 def test_a_handle_gives_the_same_generator_again():
-    handle = Handle(3, Purpose.NOISE, 1)
-    first = handle.generator(4).normal(size=5)
-    handle.generator(4).integers(0, 3, size=1, dtype=np.uint32)  # leaves half a word behind
-    assert not np.array_equal(handle.generator(5).normal(size=5), first)
-    assert not np.array_equal(handle.generator(4, shard=1).normal(size=5), first)
-    np.testing.assert_array_equal(handle.generator(4).normal(size=5), first)
-    np.testing.assert_array_equal(Handle(3, Purpose.NOISE, 1).generator(4).normal(size=5), first)
+    source = GeneratorSource(3, Purpose.NOISE, 1)
+    first = source.generator(4).normal(size=5)
+    source.generator(4).integers(0, 3, size=1, dtype=np.uint32)  # leaves half a word behind
+    assert not np.array_equal(source.generator(5).normal(size=5), first)
+    assert not np.array_equal(source.generator(4, shard=1).normal(size=5), first)
+    np.testing.assert_array_equal(source.generator(4).normal(size=5), first)
+    np.testing.assert_array_equal(GeneratorSource(3, Purpose.NOISE, 1).generator(4).normal(size=5), first)
 
 
 def test_generators_are_those_of_the_handles():
@@ -194,8 +194,8 @@ def test_generators_are_those_of_the_handles():
     streams.normals()
     by_generators = [rng.random() for rng in streams.generators()]
     assert streams.position == 2
-    by_handles = [Handle(7, Purpose.NOISE, r).generator(1).random() for r in range(3)]
-    assert by_generators == by_handles
+    by_sources = [GeneratorSource(7, Purpose.NOISE, r).generator(1).random() for r in range(3)]
+    assert by_generators == by_sources
 
 
 def test_a_generator_of_one_position_is_not_moved_by_another():

@@ -56,7 +56,7 @@ def test_a_function_of_one_sample_is_called_for_each():
     oracle = da.Sampler.from_single(single)
     value = oracle.mean(X[:1], oracle.draw(streams(1), 6))
     assert len(calls) == 6
-    rng = streams(1).handles[0].generator(0)
+    rng = streams(1).sources[0].generator(0)
     np.testing.assert_allclose(value[0], X[0] + rng.normal(size=(6, 3)).mean(axis=0), rtol=1e-12)
     result = da.solve(problem(sample), "sgda", budget=4)
     assert result.nfev == 4
@@ -81,7 +81,7 @@ def test_rows_of_samples_of_any_shape():
     """With d = n the shape of x comes first: a mean is a mean, not n samples of numbers."""
     oracle = da.Sampler(rows, shape=(3, 1))
     value = oracle.mean(X, oracle.draw(streams(), 3))
-    rng = streams().handles[2].generator(0)
+    rng = streams().sources[2].generator(0)
     np.testing.assert_allclose(value[2], 2 * X[2] + rng.normal(size=(3, 3)).mean(axis=0), rtol=1e-12)
     plain = da.Sampler(lambda x, n, rng: 2 * x)
     np.testing.assert_array_equal(plain.mean(X, plain.draw(streams(), 3)), 2 * X)
@@ -220,5 +220,5 @@ def test_rows_with_different_sizes_draw_their_own():
     sizes = np.array([2, 5, 2, 1])
     value = F(X, F.draw(sizes))
     for row, size in enumerate(sizes):
-        rng = streams().handles[row].generator(0)
+        rng = streams().sources[row].generator(0)
         np.testing.assert_allclose(value[row], sample(X[row], int(size), rng), rtol=1e-12)
