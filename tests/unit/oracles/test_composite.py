@@ -255,7 +255,7 @@ def test_steps_up_to_that_of_the_resolvent_are_admitted():
 
 def test_a_certificate_is_one_of_the_kkt_residual():
     oracle = Composite(da.AdditiveNoise(F, 1.0, vectorized=True), da.prox.simplex(), STEP)
-    z = rng.normal(size=(3, D))
+    z = np.random.default_rng(5).normal(size=(3, D))  # not the shared rng: a bound may fail by chance
     true = np.linalg.norm(oracle.operator(z), axis=1)
     certificate = da.certify(oracle, z, samples=4096)
     assert (certificate.upper >= true).all()
