@@ -15,7 +15,7 @@ from dualanchor.oracles.user_call import user_call
 
 
 class _Noise(NamedTuple):
-    """Gaussian noise at a position of the streams, read when it is added; scale is a number or (rows, 1)."""
+    """`scale` (a number or (rows, 1)) times the normal vectors at a position of the streams, read when evaluated."""
 
     streams: Streams
     position: Counts
@@ -26,7 +26,7 @@ class AdditiveNoise(Oracle):
     r"""Samples :math:`\hat F(x; \xi) = F(x) + \xi` with noise independent of x.
 
     The noise is Gaussian with :math:`\mathbb E\|\xi\|^2 = \sigma^2`, variance :math:`\sigma^2/d` per coordinate, unless
-    a sampler of its own is given. The mean of B Gaussian samples is drawn as one vector, exact in law, and costs B.
+    `noise` is given. The mean of B Gaussian samples is drawn as one vector of the same distribution, and costs B.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class AdditiveNoise(Oracle):
     Notes
     -----
     The noise is drawn by NumPy, so the same seed gives the same numbers in every library and on every device. An
-    `operator` object with a method `take(rows)` is restricted with the rows of a run, one instance per replication.
+    `operator` object with a method `take(rows)` is restricted to the active rows, one instance per replication.
 
     Examples
     --------
@@ -59,13 +59,17 @@ class AdditiveNoise(Oracle):
         check.number(sigma, "AdditiveNoise: sigma", remedy="Use 0 for no noise")
         if noise is not None:
             check.function(noise, "AdditiveNoise: noise", "noise(n, rng)")
-        self._F, self._sigma, self._noise, self._vectorized = operator, float(sigma), noise, vectorized
+        self._F = operator
+        self._sigma = float(sigma)
+        self._noise = noise
+        self._vectorized = vectorized
         self.mixed_sizes = noise is None
-        self.rowwise = not vectorized  # a vectorized one may multiply matrices, or hand out an array that it uses again
+        self.rowwise = not vectorized  # a vectorized operator may multiply matrices, or return an array that it keeps
 
     def draw(self, streams: Streams, size: Any) -> Batch:
         if (noise := self._noise) is not None:
-            generators, like = streams.generators(), np.empty((streams.rows, streams.dimension), streams.dtype)
+            generators = streams.generators()
+            like = np.empty((streams.rows, streams.dimension), streams.dtype)
             values = user_call(lambda row: noise(size, generators[row]), like, "AdditiveNoise: noise")
             return Batch(size, values)
         if not self._sigma:
@@ -73,7 +77,7 @@ class AdditiveNoise(Oracle):
         position, d = streams.position, streams.dimension
         if d >= arrays.LARGE:
             streams.release()
-        streams.position = position + 1  # the mean of B Gaussian vectors is one, with variance sigma^2 / (d B)
+        streams.position = position + 1  # one vector for the batch, with variance sigma^2 / (d B) per coordinate
         if isinstance(size, int):
             return Batch(size, _Noise(streams, position, self._sigma / sqrt(d * size)))
         scale = (self._sigma / np.sqrt(d * size)).astype(streams.dtype)

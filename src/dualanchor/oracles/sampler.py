@@ -21,11 +21,11 @@ from dualanchor.oracles.user_call import accepted, raised, taking_generator
 class Sampler(Shardable):
     """Samples of F from a function: `sample(x, n, rng)` gives n independent samples at x, or their mean.
 
-    To find the step at which a row diverged or a call failed, a run may take up to 128 steps again with the same
-    generators; these calls are not counted, and not made where `replayable` is False.
-
-    A batch is the state of a generator. The same samples are had at another point by calling the function with
+    A batch is the state of a generator. To evaluate the same samples at another point, the function is called with
     a generator in that state, so a function that takes all its randomness from `rng` is replayable.
+
+    To find the step at which a row diverged or a call failed, a run may take up to 128 steps again with the same
+    generators; these calls are not counted, and not made if `replayable` is False.
 
     Parameters
     ----------
@@ -34,21 +34,18 @@ class Sampler(Shardable):
         samples, shape (d,), or the samples themselves, shape (n, d). On tensors of PyTorch the third argument is a
         `torch.Generator` on their device if the parameter is called `generator`.
     replayable : bool, optional
-        Whether the same generator state gives the same samples. A simulator with randomness of its own is
-        not; that is legal, and only methods that need one batch at two points refuse it. Not declared, it is found
-        out when such a method starts, by asking for one sample twice (outside of the budget).
+        Whether the same generator state gives the same samples. A simulator with its own randomness is not
+        replayable; only methods that need one batch at two points refuse it. If left out, this is found out when such
+        a method starts, by drawing one sample twice (outside of the budget).
     vectorized : bool
         Whether `sample` takes all rows at once: `sample(x, n, rngs)` with x of shape (rows, d) and one
-        generator per row; gives means only.
+        generator per row; it must return means.
     shards : int, optional
-        Into how many parts a batch is cut, each with a generator of its own. Results depend on it. 1 if left out, or
-        what an engine asks for.
-    shape : tuple of int, optional
-        The shape of one point as `sample` has it, where that is not (d,).
-    args : tuple
-        Passed on to `sample`, behind the generator.
-    name : str
-        What error messages call the function.
+        Number of parts of a batch, each with its own generator; results depend on it. If left out, 1, or what an
+        engine asks for.
+    shape : tuple of int, optional; the shape of the points that `sample` takes, if not (d,)
+    args : tuple, passed to `sample` after the generator
+    name : str, what error messages call the function
 
     Examples
     --------
@@ -60,7 +57,7 @@ class Sampler(Shardable):
     999
     """
 
-    returns_new = False  # whether what the function returns is an array of its own each time, for us to keep
+    returns_new = False  # whether the function returns a newly allocated array, which need not be copied
 
     def __init__(
         self,
@@ -73,11 +70,15 @@ class Sampler(Shardable):
         args: tuple[Any, ...] = (),
         name: str = "Sampler: sample",
     ) -> None:
-        more = "" if not args else ", *args"
-        check.function(sample, name, f"(x, n, rng{more}); da.each wraps a function of (x, rng)", 3 + len(args))
-        self._function, self._vectorized, self._name = sample, vectorized, name
-        drawing = taking_generator(sample, 2)
-        self._sample: Callable[..., Any] = drawing if not args else lambda x, n, rng: drawing(x, n, rng, *args)
+        form = "(x, n, rng, *args)" if args else "(x, n, rng)"
+        check.function(sample, name, f"{form}; da.each wraps a function of (x, rng)", 3 + len(args))
+        self._function = sample
+        self._vectorized = vectorized
+        self._name = name
+        with_generator = taking_generator(sample, 2)
+        self._sample: Callable[..., Any] = with_generator
+        if args:
+            self._sample = lambda x, n, rng: with_generator(x, n, rng, *args)
         self._shape = None if shape is None or len(shape) == 1 else shape
         self._shards = None if shards is None else check.count(shards, "Sampler: shards")
         self.replayable = replayable
@@ -93,7 +94,6 @@ class Sampler(Shardable):
         return Batch(size, (streams.sources, position))
 
     def in_shards(self, shards: int) -> Self:
-        """The same sampler with batches cut into this number of shards, unless it was made with a number of its own."""
         if self._shards is not None:
             return self
         other = copy(self)
@@ -105,28 +105,30 @@ class Sampler(Shardable):
 
     def partial(self, x: Array, batch: Batch, shard: int, out: Array | None = None) -> Array:
         size, shards = int(batch.size), self.cut(batch)
-        part = size // shards + (shard < size % shards)
-        value = self.mean(x, batch, part, shard)
+        n = size // shards + (shard < size % shards)
+        value = self.mean(x, batch, n, shard)
         if out is None or value.shape != out.shape or value.dtype != out.dtype:
-            return value * (part / size)
-        return np.multiply(value, part / size, out)
+            return value * (n / size)
+        return np.multiply(value, n / size, out)
 
     def mean(self, x: Array, batch: Batch, n: Any = None, shard: int = 0) -> Array:
-        """The means of the samples of a batch, or of n of one of its shards, (rows, d); newly allocated."""
+        """F_B(x), (rows, d), newly allocated; with n, the mean over one shard of the batch, which has n samples."""
         if n is None:
             if self._shards is not None:
                 return super().mean(x, batch)
             n = batch.size
-        (sources, position), sample, shape = batch.data, self._sample, self._shape
+        sources, position = batch.data
         positions = [position] * len(sources) if type(position) is int else per_row(position, len(sources)).tolist()
         if self._vectorized:
             generators = [source.generator(at, shard) for source, at in zip(sources, positions, strict=True)]
-            return self._all_rows(x, sample(arrays.user_copy(x), n, generators))
-        form, dtype, foreign = x.shape, x.dtype, type(x) is not np.ndarray and arrays.is_foreign(x)
-        expected, long = form[1:] if shape is None else shape, form[1] >= arrays.LARGE
-        values: Any = [None] * len(x) if foreign else np.empty(form, dtype)
+            return self._all_rows(x, self._sample(arrays.user_copy(x), n, generators))
+        sample, shape, dtype = self._sample, self._shape, x.dtype
+        foreign = type(x) is not np.ndarray and arrays.is_foreign(x)
+        short = not foreign and x.shape[1] < arrays.LARGE
+        expected = x.shape[1:] if shape is None else shape
+        values: Any = [None] * len(x) if foreign else np.empty(x.shape, dtype)
         for row, source in enumerate(sources):
-            point = arrays.user_copy(x[row]) if foreign or long else x[row].copy()
+            point = x[row].copy() if short else arrays.user_copy(x[row])
             if shape is not None:
                 point = point.reshape(shape)[()]
             try:
@@ -141,16 +143,17 @@ class Sampler(Shardable):
         return values[0][None] if len(x) == 1 and self.returns_new else arrays.namespace(x).stack(values)
 
     def _all_rows(self, x: Array, value: Any) -> Array:
+        """What a vectorized function returned; the Session checks library, shape and dtype."""
         if value is None:
-            raise OracleError(
+            rule, received = (
                 f"{self._name} must return one vector for each row",
                 f"None for x of shape {tuple(x.shape)}",
-                "Return the means over the samples, in the shape of x",
             )
+            raise OracleError(rule, received, "Return the means over the samples, in the shape of x")
         if arrays.is_foreign(x):
             return value
-        value = arrays.to_host(value)  # a copy, in the precision of x, as one row at a time would be
-        return value.astype(x.dtype) if value.dtype.kind in "fiu" else value
+        value = arrays.to_host(value)
+        return value.astype(x.dtype) if value.dtype.kind in "fiu" else value  # a copy, as of single rows
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "shards": self._shards or 1, "vectorized": self._vectorized}
@@ -169,15 +172,15 @@ class Sampler(Shardable):
         return self.replayable
 
     def is_noiseless(self, x: Array, streams: Streams) -> bool:
-        """Whether a sample leaves its generators alone; one that is drawn for this, outside of the budget."""
-        states = [source.generator(0).bit_generator for source in streams.sources]
-        before = [repr(one.state) for one in states]
+        """Whether one sample, drawn for this outside of the budget, left its generators in the state they were in."""
+        generators = [source.generator(0).bit_generator for source in streams.sources]
+        before = [repr(generator.state) for generator in generators]
         self.mean(x, Batch(1, (streams.sources, 0)), 1)
-        return [repr(one.state) for one in states] == before
+        return [repr(generator.state) for generator in generators] == before
 
 
 def each(sample: Callable[[Array, np.random.Generator], Any]) -> Callable[[Array, int, np.random.Generator], Any]:
-    """A function of n samples from one of a single sample: `each(f)(x, n, rng)` is the mean of n calls of `f(x, rng)`.
+    """Wrap a function of one sample: `each(f)(x, n, rng)` is the mean of n calls of `f(x, rng)`.
 
     Examples
     --------

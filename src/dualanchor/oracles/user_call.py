@@ -1,4 +1,4 @@
-"""Calling a user's function of one point for every row."""
+"""Calling a user's function for every row, and checking what it returns."""
 
 import inspect
 import sys
@@ -14,7 +14,10 @@ from dualanchor.core.types import Array
 
 
 def user_call(function: Callable[[int], Any], x: Array, name: str, out: Array | None = None) -> Array:
-    """`function(row)`, of shape (d,), for each row of x (rows, d), like x, in `out` if given; errors name the row."""
+    """The values `function(row)`, each of shape (d,), for all rows of x (rows, d); errors name the row.
+
+    Returns an array like x, newly allocated unless `out` is given; `name` is what errors call the function.
+    """
     foreign = arrays.is_foreign(x)
     values: Any = [None] * x.shape[0] if foreign else np.empty_like(x) if out is None else out
     shape, dtype = x.shape[1:], x.dtype
@@ -32,11 +35,12 @@ def user_call(function: Callable[[int], Any], x: Array, name: str, out: Array | 
 def accepted(
     value: Any, x: Array, name: str, row: int | None, shape: tuple[int, ...] | None = None, n: Any = None
 ) -> Array:
-    """What a function returned for one row of x (rows, d) as a real vector (d,) of its library.
+    """What a user's function returned for one row of x (rows, d), checked: a real vector (d,) of the library of x.
 
-    It must have the shape of a row, or another `shape` of as many numbers; or be n of those, of which it is the mean.
+    The value must have the `shape` of a point, (d,) unless given; or, if n is given, be n points, which are averaged.
     """
-    foreign, shape = arrays.is_foreign(x), tuple(x.shape[1:]) if shape is None else shape
+    foreign = arrays.is_foreign(x)
+    shape = tuple(x.shape[1:]) if shape is None else shape
     try:
         value = arrays.as_library_of(value, x) if foreign else arrays.to_host(value)
     except Exception as error:
@@ -48,20 +52,22 @@ def accepted(
     if not (arrays.is_real(value) if foreign else value.dtype.kind in "fiu"):
         received = arrays.form(value) if value.dtype == object else f"dtype {value.dtype}"
         raise OracleError(f"{name} must return real numbers", received, "Return a float array", row)
-    if isinstance(n, int) and tuple(value.shape) == (n, *shape):  # JAX may not know it yet
+    if isinstance(n, int) and tuple(value.shape) == (n, *shape):  # n is no int while JAX traces it
         value = arrays.namespace(value).mean(value, axis=0)
     if tuple(value.shape) != shape:
-        what = (
-            "one vector with the shape of x" if n is None else "the mean of n samples, of the shape of x, or n samples"
+        rule, received = (
+            f"{name} must return one vector with the shape of x",
+            f"{arrays.form(value)} for x of shape {shape}",
         )
-        received = f"{arrays.form(value)} for x of shape {shape}{'' if n is None else f' and n = {n}'}"
-        remedy = "Return the mean over the samples, one number per coordinate"
-        raise OracleError(f"{name} must return {what}", received, remedy, row)
+        if n is not None:
+            rule = f"{name} must return the mean of n samples, of the shape of x, or n samples"
+            received += f" and n = {n}"
+        raise OracleError(rule, received, "Return the mean over the samples, one number per coordinate", row)
     return value.reshape(-1)
 
 
 def raised(error: Exception, name: str, row: int | None) -> OracleError:
-    """An error of the user's function, which names the row."""
+    """The OracleError for an exception that the user's function `name` raised in a row."""
     if isinstance(error, OracleError):
         return OracleError(*error.parts, row)
     remedy = f"Fix {name}; the error it raised is shown above, the result so far is in .result of this one"
@@ -69,7 +75,7 @@ def raised(error: Exception, name: str, row: int | None) -> OracleError:
 
 
 def taking_generator(sample: Callable[..., Any], place: int) -> Callable[..., Any]:
-    """The function; if its parameter in this place is called `generator`, with a torch.Generator there on tensors."""
+    """The function; if its argument number `place` is called `generator`, tensors come with a torch.Generator there."""
     try:
         names = list(inspect.signature(sample).parameters)
     except (TypeError, ValueError):
@@ -78,15 +84,15 @@ def taking_generator(sample: Callable[..., Any], place: int) -> Callable[..., An
         return sample
 
     @wraps(sample)
-    def call(x: Any, *given: Any) -> Any:
-        rng = torch_generator(given[place - 1], x)
-        return sample(x, *given[: place - 1], rng, *given[place:])
+    def call(*arguments: Any) -> Any:
+        generator = torch_generator(arguments[place], arguments[0])
+        return sample(*arguments[:place], generator, *arguments[place + 1 :])
 
     return call
 
 
 def torch_generator(rng: Any, x: Any) -> Any:
-    """A torch.Generator on the device of x, a tensor or a tree of tensors, seeded from rng; for other arrays rng."""
+    """A torch.Generator seeded from rng, on the device of x, a tensor or a tree of tensors; rng itself for other x."""
     while isinstance(x, (dict, list, tuple)):
         x = next(iter(x.values() if isinstance(x, dict) else x))
     torch: Any = sys.modules.get("torch")
