@@ -1,7 +1,8 @@
-"""What a run does with arrays beyond arithmetic, for NumPy, PyTorch, JAX and CuPy alike.
+"""Operations on arrays of NumPy, PyTorch, JAX and CuPy alike.
 
-A run keeps the library, dtype and device of its start; libraries other than NumPy go through array-api-compat and
-array-api-extra. JAX arrays are read-only, so whatever writes returns the array: `s.x = put(s.x, rows, values)`.
+A run keeps the library, dtype and device of its start; arrays of other libraries than NumPy ("foreign" ones) go through
+array-api-compat and array-api-extra. JAX arrays are read-only, so a function that writes to an array also returns it:
+`s.x = put(s.x, rows, values)`. The "host" is the processor, where NumPy arrays are.
 """
 
 import sys
@@ -14,10 +15,10 @@ import numpy as np
 from dualanchor.core.errors import DualAnchorError, OracleError, missing_extra
 from dualanchor.core.types import Array, Rows
 
-LARGE = 1 << 21  # the size of an array from which on avoidable copies are avoided
-_PIECE = 1 << 16
-_ONE_CORE = 8192  # numbers; OpenBLAS cuts products of vectors longer than 10,000 among all cores, busy or not
-_vecdot = getattr(np, "vecdot", None) or (lambda x, y: np.einsum("ij,ij->i", x, y))  # NumPy 1 has none
+LARGE = 1 << 21  # numbers in an array from which on it is not copied without need
+_PIECE = 1 << 16  # numbers that are updated at a time, so that they stay in the cache
+_ONE_CORE = 8192  # length of vectors up to which OpenBLAS uses one core; on several, sums are rounded differently
+_vecdot = getattr(np, "vecdot", None) or (lambda x, y: np.einsum("ij,ij->i", x, y))  # NumPy 1 has no vecdot
 _NAMESPACES: dict[type, Any] = {np.ndarray: np}
 
 
@@ -29,28 +30,28 @@ def is_foreign(value: Any) -> bool:
 
 
 def alike(value: Any, x: Array) -> bool:
-    """Whether a value is an array of the library of x."""
+    """Whether a value is an array of the same library as x."""
     if isinstance(x, np.ndarray):
         return isinstance(value, np.ndarray)
     return is_foreign(value) and namespace(value) is namespace(x)
 
 
 def namespace(x: Array) -> Any:
-    """The functions of the array's library, under the names of the array API standard, which NumPy has too."""
-    found = _NAMESPACES.get(type(x))
-    if found is None:
-        found = _NAMESPACES[type(x)] = np if isinstance(x, np.ndarray) else _other_namespace(x)
-    return found
+    """The module with the functions of the array's library, under the names of the array API standard."""
+    module = _NAMESPACES.get(type(x))
+    if module is None:
+        module = _NAMESPACES[type(x)] = np if isinstance(x, np.ndarray) else _other_namespace(x)
+    return module
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """NumPy's name for the dtype of any library; single precision for what NumPy does not have."""
+    """The NumPy dtype for a dtype of any library; single precision for one that NumPy does not have (bfloat16)."""
     try:
-        found = np.dtype(dtype)
-    except TypeError:  # that of PyTorch
+        converted = np.dtype(dtype)
+    except TypeError:  # a dtype of PyTorch
         name = str(dtype).rpartition(".")[2]
-        found = np.dtype(name if hasattr(np, name) else np.float32)
-    return np.dtype(np.float32) if found.kind == "V" else found
+        converted = np.dtype(name if hasattr(np, name) else np.float32)
+    return np.dtype(np.float32) if converted.kind == "V" else converted
 
 
 def is_real(x: Array) -> bool:
@@ -61,27 +62,28 @@ def is_real(x: Array) -> bool:
 
 
 def form(value: Any) -> str:
-    """The shape of an array as a phrase; of anything else, its type."""
+    """The shape of an array as a phrase for messages; of anything else, its type."""
     if getattr(getattr(value, "dtype", None), "kind", None) == "O" and value.shape == ():
         value = value.item()
-    other = "None" if value is None else f"a {type(value).__name__}"
-    return f"shape {tuple(value.shape)}" if hasattr(value, "shape") else other
+    if hasattr(value, "shape"):
+        return f"shape {tuple(value.shape)}"
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def quiet() -> np.errstate:
-    """A context without warnings of overflow: rows that diverge pass through it, and are found and retired."""
+    """A context without NumPy's warnings of overflow and NaN: rows that diverge are found and reported by the run."""
     return np.errstate(over="ignore", invalid="ignore", divide="ignore")
 
 
 def copy(x: Array) -> Array:
-    """An independent copy; a JAX array, which is read-only, is its own."""
+    """An independent copy; a JAX array itself, since it is read-only."""
     if isinstance(x, np.ndarray):
         return x.copy()
     return x if is_jax(x) else namespace(x).asarray(_detached(x), copy=True)
 
 
 def user_copy(x: Array) -> Array:
-    """The array for a user's function: a copy, or a read-only view of one that is very long."""
+    """The array to pass to a user's function: a copy, or a read-only view of a large one."""
     if not isinstance(x, np.ndarray) or x.size < LARGE:
         return copy(x)
     view = x.view()
@@ -90,26 +92,24 @@ def user_copy(x: Array) -> Array:
 
 
 def zeros_like(x: Array) -> Array:
-    """Zeros of the same shape, dtype and device, row after row in memory."""
+    """Zeros of the same shape, dtype and device, in C order."""
     return np.zeros(x.shape, x.dtype) if isinstance(x, np.ndarray) else namespace(x).zeros_like(x)
 
 
 def tile(x: Array, rows: int) -> Array:
-    """A point (d,) repeated in rows (rows, d), or rows as they are; a copy."""
-    if isinstance(x, np.ndarray):
-        return np.array(np.broadcast_to(x, (rows, x.shape[-1])), order="C")
+    """A point (d,) repeated as (rows, d), or an array (rows, d) as it is; a copy."""
     return copy(namespace(x).broadcast_to(x, (rows, x.shape[-1])))
 
 
 def empty(shape: tuple[int, ...], x: Array) -> Array:
-    """An uninitialised array of this shape, with library, dtype and device of x."""
+    """An uninitialised array of this shape, with the library, dtype and device of x."""
     if isinstance(x, np.ndarray):
         return np.empty(shape, x.dtype)
     return namespace(x).empty(shape, dtype=x.dtype, device=x.device)
 
 
 def in_double(x: Array) -> Array:
-    """A copy in double precision, or in single where the library has no other: JAX outside of its 64-bit mode."""
+    """A copy in double precision; in single precision for JAX outside of its 64-bit mode."""
     if isinstance(x, np.ndarray):
         return x.astype(np.float64)
     known = namespace(x).__array_namespace_info__().dtypes(kind="real floating")
@@ -117,12 +117,12 @@ def in_double(x: Array) -> Array:
 
 
 def concatenate(parts: Sequence[Array]) -> Array:
-    """Arrays of one library behind each other."""
+    """Arrays of one library joined along the first axis."""
     return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else namespace(parts[0]).concat(parts)
 
 
 def like(values: Any, x: Array) -> Array:
-    """Numbers of the host, or an array of x's library, with dtype and device of x."""
+    """Numbers, a NumPy array or an array of x's library as an array with the library, dtype and device of x."""
     if isinstance(x, np.ndarray):
         return np.asarray(values, dtype=x.dtype)
     if is_foreign(values):
@@ -131,7 +131,7 @@ def like(values: Any, x: Array) -> Array:
 
 
 def as_library_of(value: Any, x: Array) -> Any:
-    """What an oracle returned in the library and precision of x, detached from its graph; unchanged if it cannot be."""
+    """A value with the library and dtype of x, detached from autograd; unchanged if it cannot be converted."""
     if type(value) is type(x) and value.dtype == x.dtype and not getattr(value, "requires_grad", False):
         return value
     if not is_foreign(value):
@@ -149,7 +149,7 @@ def take(x: Array, rows: Rows | slice) -> Array:
 
 
 def put(x: Array, rows: Any, value: Any) -> Array:
-    """The array with these values in some rows (indices or a slice, no mask), in place where it can be written to."""
+    """The array with these values in some rows (indices or a slice, no mask); in place unless read-only."""
     if isinstance(x, np.ndarray):
         x[rows] = value
         return x
@@ -157,17 +157,17 @@ def put(x: Array, rows: Any, value: Any) -> Array:
 
 
 def assign(x: Array, value: Any) -> Array:
-    """The array with these values, in place where it can be written to."""
+    """The array with all its values replaced; in place unless read-only."""
     return put(x, slice(None), value if isinstance(x, np.ndarray) else like(value, x))
 
 
 def row_squares(x: Array) -> Array:
-    """The squared norm of each row, to the last bit the same on any number of cores."""
+    """The squared norm of each row; the same bits on any number of cores."""
     return row_products(x, x)
 
 
 def row_products(x: Array, y: Array) -> Array:
-    """The inner product of each row of x with that of y, to the last bit the same on any number of cores."""
+    """The inner product of each row of x with the same row of y; the same bits on any number of cores."""
     if not isinstance(x, np.ndarray):
         return namespace(x).vecdot(x, y)
     if x.shape[1] <= _ONE_CORE:
@@ -176,23 +176,23 @@ def row_products(x: Array, y: Array) -> Array:
 
 
 def add_multiple(target: Array, scale: Any, source: Array) -> None:
-    """Add scale * source to rows (rows, d) of NumPy in place, in pieces that fit the cache.
+    """Add scale * source to a NumPy array (rows, d) in place, in pieces that fit the cache.
 
-    The source may have fewer rows, (period, d), which are then repeated; scale is a number or (rows, 1).
+    The source may have fewer rows, (period, d), which are repeated; scale is a number or (rows, 1).
     """
     rows, d = target.shape
     if type(scale) is float and len(source) in (1, rows) and rows * d <= _PIECE:
         target += scale * source
         return
-    each = (-1, len(source), 1)
-    scale = scale if np.ndim(scale) == 0 else scale.reshape(each)
-    grouped, width = target.reshape(-1, len(source), d), max(1, _PIECE // rows)  # a view: rows are contiguous
+    scale = scale if np.ndim(scale) == 0 else scale.reshape(-1, len(source), 1)
+    grouped = target.reshape(-1, len(source), d)  # a view: rows are contiguous
+    width = max(1, _PIECE // rows)
     for start in range(0, d, width):
         grouped[..., start : start + width] += scale * source[:, start : start + width]
 
 
 def minus_multiple(x: Array, scale: Any, y: Array) -> Array:
-    """The difference x - scale * y, in x where it can be written to; of tensors, without a temporary for scale * y."""
+    """The difference x - scale * y; in place unless read-only, and for tensors without a temporary for scale * y."""
     if type(scale) is float and hasattr(x, "sub_"):  # a tensor of PyTorch
         subtracted: Array = x.sub_(y, alpha=scale)
         return subtracted
@@ -201,7 +201,7 @@ def minus_multiple(x: Array, scale: Any, y: Array) -> Array:
 
 
 def to_host(x: Any) -> Any:
-    """The array as one of NumPy: the one place where numbers leave a device."""
+    """The array as a NumPy array. Nothing else moves numbers off a device."""
     if isinstance(x, np.ndarray) or not is_foreign(x):
         if isinstance(x, np.ma.MaskedArray):
             require_unmasked(x, OracleError)
@@ -215,19 +215,17 @@ def to_host(x: Any) -> Any:
 
 
 def require_unmasked(x: Any, error: type[DualAnchorError]) -> None:
-    """Raise for a masked array with masked entries: what stands under a mask is no number."""
+    """Raise for a masked array with masked entries, whose values are undefined."""
     if masked := np.count_nonzero(np.ma.getmaskarray(x)):
         raise error("An array must have no masked entries", f"{masked} of {x.size}", "Fill them, as by x.filled(0)")
 
 
 def row_norms(x: Array) -> Array:
-    """The norm of each row, one number each on the host."""
-    if isinstance(x, np.ndarray):
-        return np.linalg.norm(x, axis=1) if x.size < LARGE else _long_norms(x)
-    return to_host(namespace(x).linalg.vector_norm(x, axis=1))
-
-
-def _long_norms(x: Array) -> Array:
+    """The norm of each row, on the host."""
+    if not isinstance(x, np.ndarray):
+        return to_host(namespace(x).linalg.vector_norm(x, axis=1))
+    if x.size < LARGE:
+        return np.linalg.norm(x, axis=1)
     return np.sqrt(sum(_vecdot(piece, piece).astype(np.float64) for piece in _pieces(x))).astype(x.dtype)
 
 
@@ -236,23 +234,19 @@ def _pieces(x: Array) -> list[Array]:
 
 
 def finite_rows(x: Array) -> Array:
-    """Which rows have finite numbers only, on the host."""
-    if isinstance(x, np.ndarray):
-        return np.asarray(np.isfinite(x).all(axis=1))
+    """Which rows have finite numbers only: a mask on the host."""
     xp = namespace(x)
     return to_host(xp.all(xp.isfinite(x), axis=1))
 
 
 def same(x: Array, y: Array) -> bool:
-    """Whether two arrays agree in every number; NaN agrees with NaN."""
-    if isinstance(x, np.ndarray):
-        return bool((x == y).all()) or np.array_equal(x, y, equal_nan=True)
+    """Whether two arrays of one shape and library have the same numbers; NaN equals NaN."""
     xp = namespace(x)
     return x is y or bool(xp.all(x == y)) or bool(xp.all((x == y) | ((x != x) & (y != y))))
 
 
 def has_nan(x: Array) -> bool:
-    """Whether there is NaN among the numbers; one pass on one core, since squares are never minus infinity."""
+    """Whether an entry is NaN, in one pass and on one core: a minimum or a sum of squares is NaN exactly then."""
     if isinstance(x, np.ndarray):
         flat = x.ravel()
         return isnan(flat.min() if flat.size > _ONE_CORE else flat.dot(flat))
@@ -261,12 +255,12 @@ def has_nan(x: Array) -> bool:
 
 
 def snapshot(x: Array) -> Array:
-    """What shows later whether x was changed: a copy, or its row sums where a copy would take much memory."""
+    """What `unchanged_since` compares x with later: a copy, or the row sums of a large array."""
     return x.sum(axis=1) if isinstance(x, np.ndarray) and x.size >= LARGE else copy(x)
 
 
 def unchanged_since(x: Array, snapshot: Array) -> bool:
-    """Whether x is as it was; if not, and there is a copy, its values are restored."""
+    """Whether x has the values it had at the snapshot; if not, and the snapshot is a copy, they are restored."""
     if snapshot.ndim < x.ndim:
         return same(snapshot, x.sum(axis=1))
     if same(snapshot, x):
@@ -276,7 +270,7 @@ def unchanged_since(x: Array, snapshot: Array) -> bool:
 
 
 def _is_torch(value: Any) -> bool:
-    torch = sys.modules.get("torch")  # without the import there are no tensors
+    torch = sys.modules.get("torch")  # not imported: the value cannot be a tensor
     return torch is not None and isinstance(value, torch.Tensor)
 
 
@@ -287,7 +281,7 @@ def is_jax(value: Any) -> bool:
 
 
 def _detached(x: Any) -> Any:
-    """The numbers alone, without PyTorch's graph, which would grow through all steps."""
+    """A tensor without its autograd graph, which would otherwise grow from step to step."""
     return x.detach() if getattr(x, "requires_grad", False) else x
 
 

@@ -1,7 +1,7 @@
-"""What is iterated: methods and the estimators they read F through.
+"""What is iterated: methods, and the estimators through which they evaluate F.
 
-A method is a frozen record of hyper-parameters. It gives the start of its state, one step, and the cost of that
-step; it has no loop, no counter and no generator. It sees F only through the Session.
+A method is a frozen record of hyper-parameters. It defines its initial state, one step, and the cost of that step;
+it has no loop, no counter and no generator. It sees F only through the Session.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dualanchor.core.schedule import as_schedule
 from dualanchor.core.session import Session
 from dualanchor.core.types import Array, Rows
 
-BATCH_SIZES = (1, 10, 20, 50, 100)  # that a comparison tries: the paper's
-STEP_SIZES = (0.005, 0.01, 0.05, 0.1, 1.0)  # in units of the problem's own step where that is known
-_LONG = 1 << 16  # coordinates; the arrays of a step on one such row leave the cache
-_PIECE = 1 << 19  # bytes of each array that are updated at a time in long rows
+BATCH_SIZES = (1, 10, 20, 50, 100)  # tried by a comparison: those of the paper
+STEP_SIZES = (0.005, 0.01, 0.05, 0.1, 1.0)  # tried by a comparison, as multiples of the problem's step if that is known
+_LONG = 1 << 16  # coordinates of a row from which on it is updated in pieces: the arrays of a step exceed the cache
+_PIECE = 1 << 19  # bytes of each array in such a piece
 
 
 class State(SimpleNamespace):
-    """What a method remembers: named arrays with one row per run, the iterate `x` among them."""
+    """The state of a method: named arrays with one row per run, among them the iterate `x`."""
 
     x: Array
 
@@ -60,8 +60,8 @@ class Cost(NamedTuple):
 class Estimator(Rowwise, ABC):
     """How a method that evaluates F once per step estimates F(x_k).
 
-    A subclass is a frozen dataclass. `needs` names what it asks of the oracle: "replay" (one batch at two
-    points), "full-pass" (all components of a finite sum).
+    A subclass is a frozen dataclass. `needs` names the capabilities that it requires of the oracle: "replay" (evaluate
+    one batch at two points), "full-pass" (evaluate all components of a finite sum).
 
     Examples
     --------
@@ -73,13 +73,13 @@ class Estimator(Rowwise, ABC):
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def init(self, s: State) -> None:
-        """Add what the estimator remembers to the state."""
+        """Add the arrays of the estimator to the initial state."""
 
     def check_rounds(self, horizon: Any, rounds: int | None, owner: str) -> None:
-        """Raise if there is no batch size for one of the first `rounds` rounds (None: of as many as there will be)."""
+        """Raise if one of the first `rounds` rounds (None: up to the horizon) has no batch size."""
 
     def probability(self, k: Any) -> Any:
-        """Probability of heads in round k, or None where the estimator tosses no coin."""
+        """Probability of heads of the coin of round k; None if the estimator tosses none."""
         return None
 
     @abstractmethod
@@ -88,16 +88,16 @@ class Estimator(Rowwise, ABC):
 
     @abstractmethod
     def estimate(self, k: int, s: State, F: Session, horizon: Any, coin: Any) -> Array:
-        """The estimate of F(s.x). Evaluates first and then changes the state: a failed round changes nothing."""
+        """The estimate of F(s.x). The state must change only after the last evaluation, which may raise."""
 
 
 class Method(Rowwise, ABC):
     """An algorithm: `init`, `step`, the `cost` of a step, and what it needs and guarantees.
 
-    A subclass is a frozen dataclass in a file of its own in `methods/`. One that evaluates F once per step gives
-    an `estimator` and an elementwise `update(k, s, G)`; any other overrides `step` and `cost`.
+    A subclass is a frozen dataclass, in its own file in `methods/`. One that evaluates F once per step defines
+    `estimator_in_use` and an elementwise `update(k, s, G)`; any other overrides `step` and `cost`.
 
-    A step evaluates first and changes its state afterwards, so a step that raises has changed nothing.
+    A step changes its state only after its last evaluation, so a step that raises has changed nothing.
 
     Examples
     --------
@@ -130,26 +130,26 @@ class Method(Rowwise, ABC):
             as_schedule(self.batch_size, type(self).__name__, self.horizon)
 
     def check_rounds(self, rounds: int | None) -> None:
-        """Raise if the method has no batch size for one of the first `rounds` rounds (None: of all there will be)."""
+        """Raise if one of the first `rounds` rounds (None: up to the horizon) has no batch size."""
         if (estimator := self.estimator_in_use) is not None:
             estimator.check_rounds(self.horizon, rounds, type(self).__name__)
 
-    # -- what a run asks of a method -------------------------------------------------------------------------
+    # -- the interface to a run ------------------------------------------------------------------------------
 
     @cached_property
     def estimator_in_use(self) -> Estimator | None:
-        """The estimator of a method that evaluates F once per step."""
+        """The estimator; None for a method that overrides `step` and `cost`."""
         return None
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the method asks of its oracle: "replay", "full-pass", or nothing."""
+        """The capabilities that the method requires of its oracle, see `Estimator`."""
         estimator = self.estimator_in_use
         return frozenset() if estimator is None else estimator.needs
 
     @cached_property
     def steps(self) -> int | None:
-        """Steps that every row can still take from the start: horizon - 1, or None for an anytime method."""
+        """Number of steps that all rows can take: the smallest horizon minus 1; None without a horizon."""
         return None if self.horizon is None else int(np.min(self.horizon)) - 1
 
     def init(self, x0: Array) -> State:
@@ -168,11 +168,11 @@ class Method(Rowwise, ABC):
         self.update_rows(k, s, estimator.estimate(k, s, F, self.horizon, coin))
 
     def update(self, k: int, s: State, G: Array) -> None:
-        """The elementwise part of a step, given the estimate G of F(x_k)."""
+        """The elementwise part of step k, in place, given the estimate G of F(x_k)."""
         raise NotImplementedError(f"{type(self).__name__} has no single-evaluation update")
 
     def update_rows(self, k: int, s: State, G: Array) -> None:
-        """`update`; long rows in pieces of the coordinates that fit the cache."""
+        """`update` for rows of any length: long rows in pieces that fit the cache."""
         if type(G) is not np.ndarray or G.size < _LONG or G.shape[1] < _LONG:
             self.update(k, s, G)
             return
@@ -183,38 +183,42 @@ class Method(Rowwise, ABC):
             part = State(**views)
             self.update(k, part, G[piece])
             for name, value in vars(part).items():
-                if value is not views[name]:  # the method put a new array in its place
+                if value is not views[name]:  # the update has replaced the array instead of writing to it
                     getattr(s, name)[piece] = value
 
     def probability(self, k: Any) -> Any:
-        """Probability of heads of the coin that the run tosses before step k, or None."""
+        """Probability of heads of the coin that the run tosses before step k; None for no coin."""
         estimator = self.estimator_in_use
         return None if estimator is None else estimator.probability(k)
 
     def cost(self, k: Any, s: State | None = None, coin: Any = None) -> Cost:
-        """Exact draws and evaluations of step k, before it is taken; k and coin may be arrays of steps."""
+        """The exact draws and evaluations of step k, known before it is taken; k and coin may be arrays of steps."""
         estimator = self.estimator_in_use
         assert estimator is not None
         return estimator.cost(k, self.horizon, coin)
 
     def largest_step(self, constants: Constants) -> tuple[float, str, str] | None:
-        """The largest step size that the method's theorem admits, its formula and its source; None for no rule."""
+        """The largest step size that the method's theorem admits, its formula and its source; None for no limit."""
         return None
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
-        """Hyper-parameters for a problem and a budget, for those that were not given."""
+        """Hyper-parameters for a problem and a budget, to complete those in `given`."""
         return {"step_size": problem.step_size}
 
     @classmethod
     def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
-        """Values that a fair comparison tries, by parameter; what is not named keeps its default."""
-        steps = {"step_size": cls._steps_to_try(problem)} if "step_size" in cls.tuned else {}
-        return {**steps, **({"batch_size": cls._batches_to_try(budget)} if "batch_size" in cls.tuned else {})}
+        """Values that a comparison tries, by parameter; a parameter not named keeps its default."""
+        grid: dict[str, list[Any]] = {}
+        if "step_size" in cls.tuned:
+            grid["step_size"] = cls._steps_to_try(problem)
+        if "batch_size" in cls.tuned:
+            grid["batch_size"] = cls._batches_to_try(budget)
+        return grid
 
     @classmethod
     def for_problem(cls, problem: Problem, budget: int | None = None, **parameters: Any) -> Self:
-        """The method for a problem and a budget; what is not given follows the source's choice for them."""
+        """The method for a problem and a budget; parameters not given have the defaults of the method's source."""
         for name in parameters:
             if name not in cls.parameter_names():
                 raise unknown_name(f"{cls.id}: parameter", name, cls.parameter_names())
@@ -227,10 +231,10 @@ class Method(Rowwise, ABC):
                 raise ArgumentError(rule, f"problem {problem.name!r} and budget {budget}", remedy)
         return cls(**chosen)
 
-    # -- for everyone ----------------------------------------------------------------------------------------
+    # -- checks and description ------------------------------------------------------------------------------
 
     def check(self, constants: Constants) -> None:
-        """Raise if the step size is outside of what the method's theorem admits for these constants."""
+        """Raise if the step size is larger than the method's theorem admits for these constants."""
         if (limit := self.largest_step(constants)) is None:
             return
         largest, formula, source = limit
@@ -242,10 +246,10 @@ class Method(Rowwise, ABC):
             raise ArgumentError(rule, f"{np.max(self.step_size):.6g}", remedy)
 
     def check_oracle(self, replayable: bool, components: int | None) -> None:
-        """Raise if the oracle cannot do what the method needs."""
+        """Raise if an oracle with these properties lacks a capability that the method needs."""
         if "replay" in self.needs and not replayable:
             rule = f"{type(self).__name__} needs an oracle whose samples can be evaluated at two points"
-            remedy = "Draw all randomness from the generator handed over, or use a method such as s-dual-ohm"
+            remedy = "Draw all randomness from the generator passed to it, or use a method such as s-dual-ohm"
             raise CapabilityError(rule, "an oracle that is not replayable", remedy)
         if "full-pass" in self.needs and components is None:
             raise no_full_pass("an oracle that is not a finite sum")
@@ -271,20 +275,17 @@ class Method(Rowwise, ABC):
 
     @classmethod
     def _batches_to_try(cls, budget: int) -> list[int]:
-        """The batch sizes that a comparison tries, as far as the budget pays for two of them."""
+        """Batch sizes that a comparison tries: those of which the budget pays for two batches."""
         return [size for size in BATCH_SIZES if size * 2 <= budget] or [1]
 
     @classmethod
     def _steps_to_try(cls, problem: Problem) -> list[float]:
-        usual = cls.defaults(problem, None, {}).get("step_size")
-        factors = (*STEP_SIZES, 2.0) if usual else STEP_SIZES
-        return [float(f"{factor * (usual or 1.0):.6g}") for factor in factors]
+        """Step sizes that a comparison tries, rounded to six digits."""
+        default = cls.defaults(problem, None, {}).get("step_size")
+        factors = (*STEP_SIZES, 2.0) if default else STEP_SIZES
+        return [float(f"{factor * (default or 1.0):.6g}") for factor in factors]
 
     def _past_horizon(self, k: int) -> HorizonError:
-        rule = f"{type(self).__name__}: {steps_exist(self.steps)} for horizon N = {self.horizon}"
+        steps = "1 step exists" if self.steps == 1 else f"{self.steps or 'no'} steps exist"
+        rule = f"{type(self).__name__}: {steps} for horizon N = {self.horizon}"
         return HorizonError(rule, f"k = {k}", "Stop here, or make the method with a larger horizon")
-
-
-def steps_exist(count: int | None) -> str:
-    """How many steps there are, as a phrase."""
-    return "1 step exists" if count == 1 else f"{count or 'no'} steps exist"
