@@ -10,14 +10,14 @@ import numpy as np
 
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 
-LARGEST_COUNT = 2**62  # sums with others remain 64-bit integers
-MOST_ROWS = 10**7  # replications at once
-SMALLEST, LARGEST = 1e-100, 1e100  # sizes of numbers whose squares and quotients stay finite
-_SHORTEST_ODDS = 1e-9  # of a probability; dividing it among many statements leaves numbers below 1
+LARGEST_COUNT = 2**62  # the sum of two counts still fits 64 bits
+MOST_ROWS = 10**7  # replications of one run
+SMALLEST, LARGEST = 1e-100, 1e100  # absolute values of numbers whose squares and quotients stay finite
+_CLOSEST = 1e-9  # a probability is at least this far from 0 and 1, so that it can be divided among many statements
 
 
 def count(value: Any, name: str, least: int = 1, *, most: float = LARGEST_COUNT, remedy: str = "") -> int:
-    """A whole number from `least` to `most`; whole floats such as 1e6 are taken."""
+    """A whole number from `least` to `most`; also a float such as 1e6."""
     remedy = remedy or f"Use a whole number >= {least}{'' if most >= LARGEST_COUNT else f' and <= {most}'}"
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -31,7 +31,7 @@ def count(value: Any, name: str, least: int = 1, *, most: float = LARGEST_COUNT,
 
 
 def seed(value: Any, rng: Any, owner: str) -> int:
-    """The seed that is given or, where a Generator is, one number drawn from that."""
+    """The seed; if `rng` is given instead, a number drawn from it."""
     if rng is None:
         return count(value, f"{owner}: seed", 0, most=inf)
     if value != 0:
@@ -46,27 +46,27 @@ def seed(value: Any, rng: Any, owner: str) -> int:
 def number(
     value: Any, name: str, *, positive: bool = False, least: float = 0.0, below: float = inf, remedy: str = ""
 ) -> float:
-    """A finite number: > 0 if `positive`, else >= `least`; and < `below`; of a size from 1e-100 to 1e100, or 0."""
+    """A number > 0 if `positive`, else >= `least`, and < `below`; in absolute value 0 or from 1e-100 to 1e100."""
     plain = value.item() if getattr(value, "ndim", None) == 0 else value  # scalars of any array library
     if isinstance(plain, (bool, np.bool_)) or not isinstance(plain, Real):
         raise ArgumentTypeError(f"{name} must be a number", repr(value), remedy or "Use a float")
     try:
-        given = float(plain)
-    except OverflowError:  # an int
-        given = inf
-    low = given > 0 if positive else given >= least
-    if not (isfinite(given) and low and given < below):
+        result = float(plain)
+    except OverflowError:  # a very large int
+        result = inf
+    is_large_enough = result > 0 if positive else result >= least
+    if not (isfinite(result) and is_large_enough and result < below):
         rule = "positive" if positive else "non-negative" if least == 0 else f"at least {least:g}"
         rule = f"{rule} and finite" if below == inf else f"strictly between 0 and {below:g}" if positive else rule
         raise ArgumentError(f"{name} must be {rule}", value, remedy or f"Use a number that is {rule}")
-    if given and not SMALLEST <= abs(given) <= LARGEST:
+    if result and not SMALLEST <= abs(result) <= LARGEST:
         rule = f"{name} must be of a size from {SMALLEST:g} to {LARGEST:g}{'' if positive else ', or 0'}"
         raise ArgumentError(rule, value, "Use other units")
-    return given
+    return result
 
 
 def array(value: Any, name: str, kinds: str, shape: tuple[int, ...], least: float | None = None) -> Any:
-    """An array with one of these kinds of dtype ("f", "iu", ...) and this shape, with no entry below `least` or NaN."""
+    """An array with a dtype of one of these kinds ("f", "iu", ...) and this shape, no entry NaN or below `least`."""
     if value.dtype.kind not in kinds or value.shape != shape:
         rule = f"{name} must have a dtype of kind {' or '.join(kinds)} and shape {shape}"
         raise ArgumentError(rule, f"dtype {value.dtype} and shape {value.shape}", "Pass such an array")
@@ -76,11 +76,11 @@ def array(value: Any, name: str, kinds: str, shape: tuple[int, ...], least: floa
 
 
 def probability(value: Any, name: str) -> float:
-    """A number strictly between 0 and 1, and no nearer to them than 1e-9."""
-    given = number(value, name, positive=True, below=1.0, remedy="Use for example 0.95")
-    if not _SHORTEST_ODDS <= given <= 1 - _SHORTEST_ODDS:
+    """A number from 1e-9 to 1 - 1e-9."""
+    p = number(value, name, positive=True, below=1.0, remedy="Use for example 0.95")
+    if not _CLOSEST <= p <= 1 - _CLOSEST:
         raise ArgumentError(f"{name} must be from 1e-9 to 1 - 1e-9", value, "Use for example 0.95")
-    return given
+    return p
 
 
 def switch(value: Any, name: str) -> bool:
@@ -101,7 +101,7 @@ def choice(value: Any, name: str, options: Collection[str]) -> str:
 def function(
     value: Any, name: str, form: str, arguments: int | None = None, remedy: str = "", change: str = ""
 ) -> None:
-    """Something callable and, as far as its signature tells, with this number of positional arguments."""
+    """Raise unless the value is callable and, if it has a signature, takes this number of positional arguments."""
     if not callable(value):
         received = repr(type(value).__name__)
         raise ArgumentTypeError(f"{name} must be a function {form}", received, remedy or "Pass a function")
@@ -109,7 +109,7 @@ def function(
         return
     try:
         signature = inspect.signature(value)
-    except (TypeError, ValueError):  # built-in functions need not tell
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return
     try:
         signature.bind(*range(arguments))

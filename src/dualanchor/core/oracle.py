@@ -1,7 +1,7 @@
 """What is sampled.
 
-An oracle is pure: it holds no generator and no counter. `draw` turns a position in the streams into a batch,
-a value that can be evaluated at several points; `mean` evaluates it. Counting lives in the Session only.
+An oracle has no generator and no counter. `draw` turns a position in the streams into a batch, a value that can be
+evaluated at several points; `mean` evaluates it. Only the Session counts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Batch:
 
     Attributes
     ----------
-    size : int or array of int, what one evaluation of the batch costs, for all rows or per row
-    data : object, private to the oracle that made it: component indices, positions in the streams
+    size : int or array of int, samples in the batch, shared or per row: what one evaluation costs
+    data : object, private to the oracle that drew it, such as component indices or positions in the streams
 
     Examples
     --------
@@ -43,19 +43,18 @@ class Batch:
 class Oracle(ABC):
     """An operator that can only be sampled: F(x) = E[F̂(x; xi)].
 
-    A subclass gives `draw` and `mean`, both for all rows at once: x is (rows, d). One that keeps data of its
-    own per row also gives `take`. What it can do it declares:
+    A subclass defines `draw` and `mean`, both for all rows at once: x is (rows, d). One that has data per row also
+    defines `take`. It declares its capabilities:
 
     Attributes
     ----------
     knows_operator : bool, whether `operator` gives the true F(x); residuals can then be recorded
     replayable : bool or None, whether one batch can be evaluated at two points (None: not known yet)
-    components : int or None, the number n of components of a finite sum, which makes full passes possible
-    dimension : int or None, the number d of coordinates, where only points of this dimension can be evaluated
-    operator_price : float, how many evaluations computing the true operator is worth; recording is in proportion to it
-    mixed_sizes : bool, whether `draw` takes one batch size per row; if not, the Session draws rows of one size together
-    rowwise : bool
-        Whether a row's value is the same to the last bit whatever the other rows are, in a newly allocated array.
+    components : int or None, the number n of components of a finite sum, for which full passes are possible
+    dimension : int or None, the number d of coordinates if it is fixed
+    operator_price : float, the cost of `operator` in evaluations; a higher price means fewer recorded points
+    mixed_sizes : bool, whether `draw` takes one batch size per row; if not, the Session groups rows by size
+    rowwise : bool, whether `mean` is newly allocated and a row's value has the same bits whatever the other rows are
     traceable : bool, whether `draw` and `mean` can be traced by JAX, so that steps are compiled
     tables : bool, whether `table` evaluates many batches in one call
     inner : Oracle or None, the oracle that a wrapper evaluates
@@ -87,7 +86,7 @@ class Oracle(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "operator" in vars(cls) and "knows_operator" not in vars(cls):
-            cls.knows_operator = True  # whoever gives the operator knows it, unless declared otherwise
+            cls.knows_operator = True  # by default, a subclass that defines `operator` knows it
 
     @abstractmethod
     def draw(self, streams: Streams, size: Any) -> Batch:
@@ -95,12 +94,12 @@ class Oracle(ABC):
 
     @abstractmethod
     def mean(self, x: Array, batch: Batch) -> Array:
-        """F_B(x) for each row, shaped like x."""
+        """F_B(x) for each row of x (rows, d), in the shape of x."""
 
     def table(self, points: Sequence[Array], batches: Sequence[Batch], outer: Oracle | None = None) -> Array | None:
-        """F_B(x) at every point (rows, d) for every batch, all of one size, on the host: (points, batches, rows, d).
+        """F_B(x) for all points (rows, d) and batches of one size, on the host: (points, batches, rows, d).
 
-        By `outer`, which wraps this oracle, if given; None where one call for all would not be faster.
+        With `outer`, an oracle that wraps this one, its values. None if one call for all would not be faster.
         """
         return self.inner.table(points, batches, outer or self) if self.inner is not None and self.tables else None
 
@@ -109,49 +108,47 @@ class Oracle(ABC):
         return self
 
     def with_inner(self, inner: Oracle) -> Self:
-        """The same oracle built on another one, such as its `inner` on an engine."""
+        """The same wrapper around another oracle, such as its `inner` on an engine."""
         outer = copy(self)
         outer.inner, outer.replayable, outer.mixed_sizes, outer.rowwise = inner, inner.replayable, False, False
         return outer
 
     def full_batch(self) -> Batch:
-        """All n components of a finite sum, as a batch of size n that costs no draws."""
+        """All n components of a finite sum: a batch of size n that needs no draws."""
         raise no_full_pass(f"an oracle of type {type(self).__name__}")
 
     def component_values(self, x: Array, indices: IntArray) -> Array:
         """The values F_i(x) of some components of a finite sum at one point (d,): (indices, d). Not counted."""
-        rule, received = (
-            "Single components need a finite sum in this process",
-            f"an oracle of type {type(self).__name__}",
-        )
-        raise CapabilityError(rule, received, "Use FiniteSum, or say how many samples to draw")
+        received = f"an oracle of type {type(self).__name__}"
+        remedy = "Use FiniteSum, or say how many samples to draw"
+        raise CapabilityError("Single components need a finite sum in this process", received, remedy)
 
     def operator(self, x: Array) -> Array | None:
-        """The true F(x) where the oracle knows it. For recording and for checks, never seen by a method."""
+        """The true F(x), if the oracle knows it: for recording and checks only, methods do not see it."""
         return None
 
     def describe(self) -> dict[str, Any]:
-        """What tells this oracle from another, as far as it can be seen; a function's inside cannot."""
+        """What distinguishes this oracle from others, as plain values; the code of functions is not part of it."""
         return {"type": type(self).__name__}
 
     def is_replayable(self, x: Array, streams: Streams) -> bool:
-        """Whether one batch can be evaluated at two points; finds out at x if that is not declared."""
+        """Whether one batch can be evaluated at two points; if that is not declared, it is tried at x."""
         return bool(self.replayable)
 
     def is_noiseless(self, x: Array, streams: Streams) -> bool:
-        """Whether samples at x cannot differ; if not, noise may be there that samples which agree do not show."""
+        """Whether samples at x cannot differ. If False, equal samples do not prove that there is no noise."""
         return self.inner is not None and self.inner.is_noiseless(x, streams)
 
     def trace_nan(self) -> None:
-        """Called when the last value was NaN: raise what is known of where that came from, beyond the point."""
+        """Called when the last value was NaN: raise an error that says where it came from, if that is known."""
         if self.inner is not None:
             self.inner.trace_nan()
 
 
 class WrappedOracle(Oracle):
-    """An oracle that wraps another one: its batches and capabilities are those of `inner`, its values are its own."""
+    """An oracle that wraps another one: batches and capabilities are those of `inner`, `mean` is its own."""
 
-    pure: bool = False  # whether `mean` does nothing but compute with those of `inner`
+    pure: bool = False  # whether `mean` is a pure function of x and the mean of `inner`, so that JAX can trace it
     inner: Oracle
 
     def __init__(self, inner: Oracle) -> None:
@@ -175,20 +172,20 @@ class WrappedOracle(Oracle):
         return part
 
     def is_replayable(self, x: Array, streams: Streams) -> bool:
-        found = self.inner.is_replayable(x, streams)
+        replayable = self.inner.is_replayable(x, streams)
         self.replayable = self.inner.replayable
-        return found
+        return replayable
 
 
 def require_dimension(oracle: Oracle, size: int, owner: str) -> None:
-    """Raise unless an oracle that tells its dimension takes points of this size."""
-    own = oracle.dimension
-    if own is not None and size != own:
-        rule = f"{owner} must have {own} {'coordinate' if own == 1 else 'coordinates'}, as the oracle does"
-        raise ArgumentError(rule, size, f"Pass a point of length {own}, or check the oracle's data")
+    """Raise if the oracle has a fixed dimension other than `size`."""
+    d = oracle.dimension
+    if d is not None and size != d:
+        rule = f"{owner} must have {d} {'coordinate' if d == 1 else 'coordinates'}, as the oracle does"
+        raise ArgumentError(rule, size, f"Pass a point of length {d}, or check the oracle's data")
 
 
 def no_full_pass(received: str) -> CapabilityError:
-    """The error for a full pass over what is not a finite sum."""
+    """The error for a full pass over an oracle that is not a finite sum."""
     remedy = "Use FiniteSum, or a method that needs no full pass, such as s-dual-ohm"
     return CapabilityError("A full pass needs a finite sum", received, remedy)

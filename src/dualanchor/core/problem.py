@@ -1,4 +1,4 @@
-"""What is to be solved: an oracle, a start, and what is known about them."""
+"""Problems: an oracle, a start, and what is known about them."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -14,7 +14,7 @@ from dualanchor.core.types import Array
 
 @dataclass(frozen=True)
 class Constants:
-    """What is known of an operator and its noise; None where nothing is.
+    """Constants of an operator and its noise; None where unknown.
 
     F is 1/L-cocoercive, in expectation for one sample (Assumption 3.2), mu-strongly monotone and M-Lipschitz; the
     variance of one sample is at most sigma squared (Assumption 3.1); D is the (root mean square) distance to a root.
@@ -45,7 +45,7 @@ class Constants:
 
 
 class Instance(NamedTuple):
-    """A problem with its random parts drawn, one row per replication."""
+    """A problem with its random parts drawn: the oracle, and start and root (rows, d), one row per replication."""
 
     oracle: Oracle
     x0: Array
@@ -58,8 +58,8 @@ class Problem:
     Parameters
     ----------
     oracle : Oracle, what is sampled
-    x0 : array of shape (d,), the start: numbers, or an array of NumPy, PyTorch, JAX or CuPy, with which runs then work
-    constants : Constants, optional; what is known, and theorems ask for
+    x0 : array of shape (d,), the start: numbers, or an array of NumPy, PyTorch, JAX or CuPy, whose library runs use
+    constants : Constants, optional; those that are known
     root : array of shape (d,), optional; a known root
     name : str, shown in results
     step_size : float, optional; the default step of methods, 1/L where L is known
@@ -100,7 +100,7 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """What results call it."""
+        """The name shown in results."""
         return self.id or self._name
 
     @property
@@ -115,22 +115,22 @@ class Problem:
 
     @property
     def constants(self) -> Constants:
-        """What is declared about F, its noise and the start."""
+        """The constants declared for F, its noise and the start."""
         return self._constants
 
     @property
     def step_size(self) -> float | None:
-        """The default step of methods."""
+        """The default step size of methods."""
         return 1.0 / self._constants.L if self._step_size is None and self._constants.L else self._step_size
 
     def instance(self, streams: Streams) -> Instance:
-        """Oracle, start and root for each row of the streams, with random parts drawn from them."""
+        """The instance for the rows of the streams, with random parts drawn from them."""
         rows = streams.rows
         root = None if self._root is None else arrays.tile(self._root, rows)
         return Instance(self._oracle, self._x0[None] if rows == 1 else arrays.tile(self._x0, rows), root)
 
     def describe(self) -> dict[str, Any]:
-        """Name and parameters, for results and for telling one problem from another."""
+        """Name and parameters, for results and to distinguish problems."""
         return {"name": self.name, "dimension": self.dimension}
 
     def __repr__(self) -> str:
@@ -139,7 +139,7 @@ class Problem:
 
 
 def as_point(value: Any, owner: str, size: int | None = None, rows: int | None = None) -> Array:
-    """A vector (or, with `rows`, one per row) of finite floats; integers become floats, float32 stays."""
+    """A copy of a vector (or, with `rows`, also one vector per row) of finite floats; integers become floats."""
     point = as_reals(value)
     if point is None:
         raise ArgumentTypeError(f"{owner} must be an array of real numbers", _kind(value), "Pass floats")
@@ -149,9 +149,9 @@ def as_point(value: Any, owner: str, size: int | None = None, rows: int | None =
         allowed = f"({'d' if size is None else size},)" + ("" if rows is None else f" or ({rows}, {size})")
         raise ArgumentError(f"{owner} must have shape {allowed}", f"shape {shape}", "Reshape it")
     if not arrays.finite_rows(point.reshape(-1, shape[-1])).all():
-        seen = arrays.to_host(point)
-        bad = np.argwhere(~np.isfinite(seen))[0].tolist()
-        received = f"{seen[tuple(bad)]} at index {bad if len(bad) > 1 else bad[0]}"
+        values = arrays.to_host(point)
+        index = np.argwhere(~np.isfinite(values))[0].tolist()
+        received = f"{values[tuple(index)]} at index {index if len(index) > 1 else index[0]}"
         raise ArgumentError(f"{owner} must be finite", received, "Start from numbers")
     return point
 
@@ -167,7 +167,7 @@ def as_reals(value: Any) -> Array | None:
         if isinstance(part, np.ma.MaskedArray):
             arrays.require_unmasked(part, ArgumentError)
     try:
-        array = np.array(value)  # a copy: the caller's array stays the caller's
+        array = np.array(value)
     except ValueError:
         return None
     if array.dtype.kind in "iub" or array.dtype == np.longdouble:  # no library goes beyond double precision
@@ -177,6 +177,7 @@ def as_reals(value: Any) -> Array | None:
 
 
 def _kind(value: Any) -> str:
+    """The dtype of an array, or the type of something else, for messages."""
     try:
         dtype = value.dtype if arrays.is_foreign(value) else np.asarray(value).dtype
     except ValueError:

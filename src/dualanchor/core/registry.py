@@ -1,4 +1,4 @@
-"""Finding methods and problems by name: one file each, found by folder."""
+"""Methods and problems by name: the classes found in the modules of a package."""
 
 import importlib
 import pkgutil
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """What a list of methods or problems shows: id, one-line title, and the class to make one with."""
+    """A line of a list of methods or problems: id, one-line title, and class."""
 
     id: str
     title: str
@@ -18,21 +18,22 @@ class Entry(NamedTuple):
 
 
 class Registry(Generic[T]):
-    """The subclasses of `base` with an `id`, each defined in a module of `package`; not those with `listed = False`."""
+    """The subclasses of `base` in the modules of `package` that define an `id`, except those with `listed = False`."""
 
     def __init__(self, kind: str, package: str, base: type[T]) -> None:
         self._kind, self._package, self._base = kind, package, base
         self._found: dict[str, type[T]] = {}
 
     def all(self) -> dict[str, type[T]]:
+        """The classes by id, sorted; the modules are imported at the first call."""
         if self._found:
             return self._found
         found = {}
         for info in pkgutil.iter_modules(importlib.import_module(self._package).__path__):
             module = importlib.import_module(f"{self._package}.{info.name}")
             for value in vars(module).values():
-                defined = isinstance(value, type) and value.__module__ == module.__name__  # not imported there
-                if defined and issubclass(value, self._base) and "id" in vars(value) and getattr(value, "listed", True):
+                is_own = isinstance(value, type) and value.__module__ == module.__name__  # not imported from elsewhere
+                if is_own and issubclass(value, self._base) and "id" in vars(value) and getattr(value, "listed", True):
                     found[value.id] = value
         self._found = dict(sorted(found.items()))
         return self._found

@@ -1,4 +1,4 @@
-"""Batch sizes per round: an int, a Schedule (constant, tapered, growing, paired, in stages), or a list of sizes."""
+"""Batch sizes per round. A `batch_size` is an int, a Schedule, or a list with one size per round."""
 
 import numbers
 from abc import ABC, abstractmethod
@@ -14,22 +14,22 @@ from dualanchor.core.rowwise import Rowwise
 
 
 class Schedule(Rowwise, ABC):
-    """A rule that gives the batch size of round k, fixed before the run."""
+    """A rule for the batch size of round k, fixed before the run."""
 
     needs_horizon = False
 
     @abstractmethod
     def size(self, k: Any, horizon: Any) -> Any:
-        """The size of round k; k may be an array of rounds."""
+        """The batch size of round k, or of an array k of rounds."""
 
 
-LARGEST = 1 << 50  # no batch is larger: sums of sizes stay whole numbers of 64 bits
+LARGEST = 1 << 50  # the largest batch size, so that sums of sizes fit 64 bits
 BatchSize: TypeAlias = "int | Schedule | Sequence[int]"
 
 
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """The same size in every round; what an int means."""
+    """The same size in every round: what an int stands for."""
 
     value: Any
 
@@ -39,18 +39,18 @@ class Constant(Schedule):
 
 @dataclass(frozen=True)
 class Tapered(Schedule):
-    r"""Small at first and largest at the end: the sizes that spend samples where Dual-OHM feels them.
+    r"""Small at first and largest at the end, where S-Dual-OHM is most sensitive to noise.
 
     .. math:: B_k = \max\{1, \lceil C \sqrt{\kappa_m/(m(m-1))} \rceil\}, \qquad
         m = N - k, \quad \kappa_m = \min\{1, \tau(2m-1)/6\}, \quad k = 0, \dots, N-2.
 
-    Batch k enters the bound of S-Dual-OHM with the weight :math:`\kappa_m/(m(m-1))`; these sizes are the best for it:
+    Batch k enters the bound of S-Dual-OHM with weight :math:`\kappa_m/(m(m-1))`, and these sizes minimise the bound:
     :math:`\tilde O(\epsilon^{-2})` samples instead of :math:`O(\epsilon^{-3})`. Not in the paper.
 
     Parameters
     ----------
     C : float, scale; the sizes sum to at most N - 1 + C (ln N + 0.02)
-    multiple : int, sizes are rounded up to multiples of this many samples, the number of workers that share a batch
+    multiple : int, sizes are rounded up to multiples of it; use the number of workers that share a batch
     tau : float, step size times Lipschitz constant; at 2 and above, and by default, all :math:`\kappa_m` are 1
 
     Examples
@@ -70,28 +70,30 @@ class Tapered(Schedule):
         self.require_counts("multiple")
 
     def __repr__(self) -> str:
-        usual = {"multiple": 1, "tau": 2.0}
-        changed = [f", {name}={getattr(self, name)}" for name in usual if np.any(getattr(self, name) != usual[name])]
+        defaults = {"multiple": 1, "tau": 2.0}
+        values = {name: getattr(self, name) for name in defaults}
+        changed = [f", {name}={values[name]}" for name in defaults if np.any(values[name] != defaults[name])]
         return f"Tapered(C={self.C}{''.join(changed)})"
 
     def size(self, k: Any, horizon: Any) -> Any:
-        scalar = all(isinstance(one, numbers.Real) for one in (self.C, self.multiple, self.tau))
-        if isinstance(k, int) and isinstance(horizon, int) and scalar:
-            sizes = _tapered(float(self.C), horizon, int(self.multiple), float(self.tau))
+        has_columns = not all(isinstance(value, numbers.Real) for value in (self.C, self.multiple, self.tau))
+        if isinstance(k, int) and isinstance(horizon, int) and not has_columns:
+            sizes = _tapered_sizes(float(self.C), horizon, int(self.multiple), float(self.tau))
             return sizes[min(k, len(sizes) - 1)]
-        m = np.maximum(np.asarray(horizon - k, dtype=np.float64), 2.0)  # past the last round: its size
+        m = np.maximum(np.asarray(horizon - k, dtype=np.float64), 2.0)  # after the last round, the size of that round
         damping = np.minimum(1.0, self.tau * (2 * m - 1) / 6)
         return self.multiple * whole(self.C / self.multiple / np.sqrt(m * (m - 1.0) / damping))
 
 
 @lru_cache(maxsize=32)
-def _tapered(C: float, horizon: int, multiple: int, tau: float) -> Any:
+def _tapered_sizes(C: float, horizon: int, multiple: int, tau: float) -> Any:
+    """The sizes of all rounds, as ints."""
     return Tapered(C, multiple, tau).size(np.arange(max(1, horizon - 1)), horizon).tolist()
 
 
 @dataclass(frozen=True)
 class PowerTapered(Schedule):
-    r"""Largest at the end, with another power than `Tapered`: :math:`B_k = \max\{1, \lceil C/(N-k)^p \rceil\}`.
+    r"""Largest at the end, as `Tapered`, with any power: :math:`B_k = \max\{1, \lceil C/(N-k)^p \rceil\}`.
 
     Parameters
     ----------
@@ -142,7 +144,7 @@ class Geometric(Schedule):
     ----------
     c : float, scale
     q : float, factor
-    multiple : int, sizes are rounded up to multiples of this many samples
+    multiple : int, sizes are rounded up to multiples of it
     """
 
     c: Any
@@ -159,7 +161,7 @@ class Geometric(Schedule):
 
 @dataclass(frozen=True)
 class Paired(Schedule):
-    """Sizes of the two batches of an extragradient round: `ahead` for the look ahead, `update` for the step itself."""
+    """Sizes of the two batches of an extragradient round: `ahead` for the extrapolation, `update` for the step."""
 
     ahead: Any
     update: Any
@@ -169,13 +171,13 @@ class Paired(Schedule):
             object.__setattr__(self, name, as_schedule(getattr(self, name), f"Paired: {name}"))
 
     def size(self, k: Any, horizon: Any) -> Any:
-        """The samples of the round, both batches together."""
+        """The samples of both batches of the round."""
         return self.ahead.size(k, horizon) + self.update.size(k, horizon)
 
 
 @dataclass(frozen=True)
 class Listed(Schedule):
-    """Sizes written out, one per round; what a list means."""
+    """One size per round: what a list stands for."""
 
     sizes: tuple[int, ...]
 
@@ -190,7 +192,7 @@ class Listed(Schedule):
 
 @dataclass(frozen=True)
 class Stages(Schedule):
-    """Schedules one after another: stage i has `horizons[i] - 1` rounds with batches by `batch_sizes[i]`."""
+    """Schedules one after another: stage i has `horizons[i] - 1` rounds with sizes by `batch_sizes[i]`."""
 
     horizons: tuple[int, ...]
     batch_sizes: tuple[Any, ...]
@@ -208,33 +210,33 @@ class Stages(Schedule):
     @cached_property
     def _sizes(self) -> Any:
         stages = [(N, as_schedule(size, "Stages", N)) for N, size in zip(self.horizons, self.batch_sizes, strict=True)]
-        return np.concatenate([np.broadcast_to(one.size(np.arange(N - 1), N), (N - 1,)) for N, one in stages])
+        return np.concatenate([np.broadcast_to(stage.size(np.arange(N - 1), N), (N - 1,)) for N, stage in stages])
 
     def size(self, k: Any, horizon: Any) -> Any:
-        sizes = self._sizes[np.minimum(k, self._sizes.size - 1)]  # past the last stage: its last size
+        sizes = self._sizes[np.minimum(k, self._sizes.size - 1)]  # after the last round, the size of that round
         return int(sizes) if isinstance(k, int) else sizes
 
 
 def whole(sizes: Any) -> Any:
-    """Sizes rounded up, from 1 to LARGEST; an int for a single one."""
+    """Sizes rounded up to whole numbers from 1 to LARGEST; an int for a single one."""
     sizes = np.clip(np.ceil(sizes), 1, LARGEST).astype(np.int64)
     return int(sizes) if sizes.ndim == 0 else sizes
 
 
 def as_schedule(batch_size: BatchSize, owner: str, horizon: Any = None, rounds: Any = None) -> Schedule:
-    """The schedule that a `batch_size` means, checked for a horizon (None: anytime) and a number of rounds."""
+    """The schedule that a `batch_size` stands for, checked for a horizon (None: without) and a number of rounds."""
     if isinstance(batch_size, Schedule):
         if batch_size.needs_horizon and horizon is None:
             remedy = "Pass horizon=N, or use an int or Growing(c)"
             raise ArgumentError(f"{owner}: batch_size={batch_size} needs a horizon", "horizon=None", remedy)
         return batch_size
-    column = isinstance(batch_size, np.ndarray) and batch_size.ndim == 2  # of a stack
-    listed = isinstance(batch_size, (Sequence, np.ndarray)) and not isinstance(batch_size, str) and not column
-    if listed and any(np.ndim(size) for size in cast(Sequence[Any], batch_size)):
+    is_column = isinstance(batch_size, np.ndarray) and batch_size.ndim == 2  # one size per row of a stack
+    is_list = isinstance(batch_size, (Sequence, np.ndarray)) and not isinstance(batch_size, str) and not is_column
+    if is_list and any(np.ndim(size) for size in cast(Sequence[Any], batch_size)):
         raise ArgumentTypeError(f"{owner}: a list of batch sizes must be flat", batch_size, "Use one size per round")
     sizes = np.asarray(batch_size)
     rounds = np.max(horizon) - 1 if rounds is None and horizon is not None else rounds
-    if listed and rounds is not None and sizes.size < np.max(rounds):
+    if is_list and rounds is not None and sizes.size < np.max(rounds):
         rule = f"{owner}: a list of batch sizes must have one for each of the {np.max(rounds)} rounds"
         raise ArgumentError(rule, f"{sizes.size} sizes", "Write out all of them, or use a Schedule")
     if sizes.dtype.kind not in "iu":
@@ -242,4 +244,6 @@ def as_schedule(batch_size: BatchSize, owner: str, horizon: Any = None, rounds: 
         raise ArgumentTypeError(rule, repr(batch_size), "Use batch_size=1, Tapered(C), Growing(c) or [1, 2, 4]")
     if sizes.size == 0 or sizes.min() < 1:
         raise ArgumentError(f"{owner}: batch_size must be at least 1", batch_size, "Use batch_size=1 or larger")
-    return Listed(tuple(sizes.tolist())) if listed else Constant(batch_size if column else int(sizes))
+    if is_list:
+        return Listed(tuple(sizes.tolist()))
+    return Constant(batch_size if is_column else int(sizes))

@@ -1,4 +1,4 @@
-"""Staged methods: plain methods one after the other, which the runner runs."""
+"""Staged methods: sequences of plain methods, which the runner runs one after the other."""
 
 from abc import abstractmethod
 from typing import Any, NamedTuple
@@ -10,13 +10,13 @@ from dualanchor.core.session import Session
 from dualanchor.core.types import Array, IntArray
 
 END = -1
-"""What `Staged.choose` gives for a row that has no further stage."""
+"""What `Staged.choose` returns for a row that has no further stage."""
 
 
 class Stage(NamedTuple):
-    """A method, the state from which it continues, and how many of its steps are taken (None: until it ends itself).
+    """A method, the state from which it continues, and its number of steps (None: until the method ends).
 
-    The method may be staged, too; its state is then what its own `begin` gives.
+    The method may itself be staged; its state is then the memory that its own `begin` returns.
 
     Examples
     --------
@@ -32,10 +32,10 @@ class Stage(NamedTuple):
 
 
 class Staged(Method):
-    """A method made of stages: plain methods one after the other, each chosen by where the one before ended.
+    """A method made of stages: each is a plain method, chosen when the stage before has ended.
 
-    A subclass gives `begin`, `stage` and `choose`; the runner does the rest. Its hyper-parameters are single numbers:
-    configurations that differ are run one by one.
+    A subclass defines `begin`, `stage` and `choose`; the runner does the rest. Between stages it keeps a `memory`, a
+    State with one row per run. Hyper-parameters are single numbers: configurations that differ are run one by one.
 
     Examples
     --------
@@ -45,30 +45,30 @@ class Staged(Method):
     """
 
     def begin(self, x0: Array) -> State:
-        """What passes from stage to stage, one row per run: at first the start, as `x`."""
+        """The memory before the first stage; by default, the start as `x`."""
         return State(x=arrays.copy(x0))
 
     @abstractmethod
     def stage(self, number: int, memory: State) -> Stage:
-        """The stage with this number, which starts from the memory of its rows."""
+        """The stage with this number, for rows with this memory."""
 
     @abstractmethod
     def choose(self, number: int, memory: State, s: State, F: Session) -> IntArray:
-        """The number of each row's next stage, or END, after a stage ended with state s; updates the memory.
+        """The number of each row's next stage, or END, after a stage ended with state s; updates the memory in place.
 
-        Samples that the choice needs are drawn from F and counted there. A row's choice depends on that row alone.
+        Samples for the choice are drawn from F, which counts them. A row's choice must depend on that row alone.
         """
 
     def point(self, number: int, memory: State, s: State) -> Array:
-        """What is returned for each row if the run ends within this stage."""
+        """The points that are returned if the run ends within this stage, (rows, d)."""
         return s.x
 
     def steps_within(self, budget: int) -> int | None:
-        """How many steps a budget of evaluations pays for, about; None if that is not known."""
+        """About how many steps a budget of evaluations pays for; None if unknown."""
         return None
 
     def observed(self, memory: State) -> Array | None:
-        """Residuals that the last choice has estimated, one per row, for the history."""
+        """Residuals estimated by the last choice, one per row, for the history; None if there are none."""
         return None
 
     def outcome(self, memory: State) -> list[Status]:
