@@ -13,6 +13,8 @@ from dualanchor.core.render import html_table, span
 from dualanchor.core.types import Array
 
 NUMBERS = ("residual", "lower", "upper", "squared", "sigma")
+"""The fields with one number per point."""
+
 RULE_TEXTS = {
     "min": "asymptotic",
     "any-distribution": "for every distribution with sigma <= {sigma:.4g}",
@@ -34,17 +36,17 @@ class Certificate:
     ----------
     residual : float or array, the estimate of ‖F(x)‖: the root of `squared`, or 0 where that is negative
     lower, upper : float or array
-        The bounds, each with the stated confidence by itself; infinite where samples were too large to be squared. The
-        lower one is asymptotic whatever the rule.
+        The bounds, each with the stated confidence by itself; infinite where samples were too large to square. The
+        lower bound is asymptotic whatever the rule.
     squared : float or array, the unbiased estimate of ‖F(x)‖²; may be negative; average this one, not `residual`
     sigma : float or array, the estimated noise of one sample, the root of its variance E‖F̂(x; ξ) - F(x)‖²; 0 if exact
     confidence : float, the probability that the procedure is right; 1 if exact
-    samples, groups : int, samples at each point (an array where they differ), and into how many groups they were cut
+    samples, groups : int, samples at each point (an array where they differ), and the number of groups of samples
     rule, assumed_sigma, assumed_kurtosis
-        How the bound was made, as named in `certify`, and which noise it assumes at most, None where it does not. The
-        rule "exact" is a pass over all components of a finite sum, with `lower` = `upper` = `residual`; "paired" is
-        that of points which a front door has corrected, with the residual expected there and no lower bound.
-    findings : tuple of Finding, what the bound rests on and what to watch
+        The rule for the bound, as named in `certify`, and the noise that it assumes at most (None: no assumption).
+        "exact" is a pass over all components of a finite sum, with `lower` = `upper` = `residual`; "paired" is for
+        points that a front door has corrected, with the residual expected there and no lower bound.
+    findings : tuple of Finding, assumptions of the bound and warnings
     composite : bool, whether the residual is that of F(x) + g with g in G(x)
 
     Examples
@@ -71,29 +73,27 @@ class Certificate:
 
     @classmethod
     def exact(cls, residuals: Array, components: int, single: bool = False) -> Self:
-        """The certificate of residuals (rows,) that were computed from all components of a finite sum."""
-        sizes = np.where(np.isfinite(residuals), residuals, np.inf).astype(float)
-        numbers = dict.fromkeys(("residual", "lower", "upper"), sizes) | {
-            "squared": sizes**2,
-            "sigma": np.zeros_like(sizes),
-        }
-        given: dict[str, Any] = {name: float(values[0]) if single else values for name, values in numbers.items()}
+        """The certificate for residuals (rows,) computed from all components of a finite sum; `single`: numbers."""
+        residual = np.where(np.isfinite(residuals), residuals, np.inf).astype(float)
+        sigma = np.zeros_like(residual)
+        numbers = dict(zip(NUMBERS, (residual, residual, residual, residual**2, sigma), strict=True))
+        fields: dict[str, Any] = {name: float(values[0]) if single else values for name, values in numbers.items()}
         findings = (Finding.of("exact-residual", components=components),)
-        return cls(**given, confidence=1.0, samples=components, groups=1, rule="exact", findings=findings)
+        return cls(**fields, confidence=1.0, samples=components, groups=1, rule="exact", findings=findings)
 
     @property
     def scale(self) -> Any:
-        """At least the size of the largest sample, by the estimated residual and noise."""
+        """An upper bound on the norm of the largest sample, from the estimated residual and noise."""
         return self.residual + self.sigma * np.sqrt(self.samples)
 
     @property
     def is_exact(self) -> bool:
-        """Whether it rests on all components of a finite sum, not on samples."""
+        """Whether the residual was computed from all components of a finite sum, not from samples."""
         return self.rule == "exact"
 
     @property
     def fresh_samples(self) -> Any:
-        """Fresh samples at each point; a pass over all components draws none."""
+        """Fresh samples at each point; 0 for a pass over all components."""
         return 0 * self.samples if self.is_exact else self.samples
 
     def holds_for(self, eps: float) -> Any:
@@ -106,8 +106,8 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
-        """The certificate that `to_dict` wrote down; an error if its numbers cannot be those of one."""
-        given = {name: facts[name] for name in cls.__dataclass_fields__ if name in facts}
+        """The certificate that `to_dict` wrote; raises if its values cannot be those of a certificate."""
+        fields = {name: facts[name] for name in cls.__dataclass_fields__ if name in facts}
         check.choice(facts["rule"], "rule", RULE_TEXTS)
         if facts["rule"] == "exact":
             check.number(facts["confidence"], "confidence", least=1.0, below=1 + 1e-9)
@@ -119,15 +119,15 @@ class Certificate:
                 check.number(facts[name], name)
         for name in NUMBERS:
             values = np.array(facts[name], dtype=float)  # None becomes nan
-            given[name] = np.where(np.isnan(values), np.inf, values)[()]
-            check.array(given[name], name, "f", given["residual"].shape, least=-np.inf if name == "squared" else 0)
+            fields[name] = np.where(np.isnan(values), np.inf, values)[()]
+            check.array(fields[name], name, "f", fields["residual"].shape, least=-np.inf if name == "squared" else 0)
         samples = np.array(facts["samples"])[()]
-        check.array(samples, "samples", "iu", samples.shape and given["residual"].shape, least=0)
+        check.array(samples, "samples", "iu", samples.shape and fields["residual"].shape, least=0)
         findings = tuple(map(Finding.from_dict, facts.get("findings", ())))
-        return cls(**given | {"samples": samples, "findings": findings})
+        return cls(**fields | {"samples": samples, "findings": findings})
 
     def replaced(self, rows: Array, other: "Certificate") -> Self:
-        """The certificate with the numbers of another one, of a single point, where `rows` is True."""
+        """The certificate with the numbers of `other`, which is for a single point, where `rows` is True."""
         pairs = {name: (getattr(other, name), getattr(self, name)) for name in NUMBERS}
         numbers: dict[str, Any] = {name: np.where(rows, *pair)[()] for name, pair in pairs.items()}
         return replace(self, **numbers)
@@ -143,12 +143,14 @@ class Certificate:
     def text(self) -> str:
         """The statement, in a sentence."""
         upper, residual, samples = span(self.upper, ".4g"), span(self.residual, ".4g"), span(self.samples, ",")
-        each, points = (" each", f" at each of {np.size(self.upper)} points") if np.ndim(self.upper) else ("", "")
+        has_several = np.ndim(self.upper) > 0
+        points = f" at each of {np.size(self.upper)} points" if has_several else ""
         basis = RULE_TEXTS[self.rule].format(sigma=self.assumed_sigma, kurtosis=self.assumed_kurtosis)
         norm = "||F(x) + g||" if self.composite else "||F(x)||"
         if self.is_exact:
             return f"{norm} = {residual} with confidence 100 % (exact, from all {samples} components{points})"
-        bound = f"{norm} <= {upper} with confidence {100 * self.confidence:g} %{each} ({basis})"
+        confidence = f"{100 * self.confidence:g} %{' each' if has_several else ''}"
+        bound = f"{norm} <= {upper} with confidence {confidence} ({basis})"
         return f"{bound}; estimate {residual} from {samples} fresh samples{points}"
 
     def __repr__(self) -> str:
@@ -159,4 +161,4 @@ class Certificate:
         return html_table(self._lines())
 
     def _lines(self) -> list[tuple[str, str]]:
-        return [("Certificate", self.text), *((one.label, str(one)) for one in self.findings)]
+        return [("Certificate", self.text), *((finding.label, str(finding)) for finding in self.findings)]

@@ -1,4 +1,4 @@
-"""Claims: what may be said about the residual of a result, as data."""
+"""Claims: what is claimed about the residual of a result, as data."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -28,7 +28,7 @@ class Theorem:
 
 
 class ClaimKind(Enum):
-    """What kind of statement is made about the residual at x.
+    """The kind of statement about the residual at x.
 
     Examples
     --------
@@ -50,10 +50,10 @@ class Claim:
 
     Attributes
     ----------
-    kind : ClaimKind, "not-reached" if no certificate says eps; "none" if a theorem was planned for and does not apply
-    bound : float or None, of the residual; for "not-reached" the largest certified bound, None if there is none
-    confidence : float or None, with this probability; None for a bound in root mean square
-    theorem, assumptions : the result behind it, and what it rests on
+    kind : ClaimKind, "not-reached" if no certificate reached eps; "none" if the theorem planned for does not apply
+    bound : float or None, the bound on the residual; for "not-reached" the largest certified one, None if there is none
+    confidence : float or None, the probability with which it holds; None for a bound in root mean square
+    theorem, assumptions : the theorem behind the claim, and its assumptions
     composite : bool, whether the residual is that of F(x) + g with g in G(x)
 
     Examples
@@ -72,12 +72,12 @@ class Claim:
 
     @property
     def by_theorem(self) -> bool:
-        """Whether a theorem stands behind it."""
+        """Whether the claim follows from a theorem."""
         return self.kind in (ClaimKind.THEOREM_RMS, ClaimKind.THEOREM_PROBABILITY)
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
-        """The claim that `to_dict` wrote down."""
+        """The claim that `to_dict` wrote."""
         given = {**facts, "kind": ClaimKind(facts["kind"]), "assumptions": tuple(facts["assumptions"])}
         if theorem := facts["theorem"]:
             given["theorem"] = Theorem(**{**theorem, "assumptions": tuple(theorem["assumptions"])})
@@ -96,13 +96,15 @@ def _norm(claim: Claim) -> str:
 
 
 CLAIM_TEXTS: dict[ClaimKind, Callable[[Claim], str]] = {
-    ClaimKind.THEOREM_RMS: lambda one: f"root mean square residual <= {one.bound:.4g}, by {one.theorem}",
-    ClaimKind.THEOREM_PROBABILITY: lambda one: f"{_norm(one)} with probability {one.confidence:g}, by {one.theorem}",
-    ClaimKind.CERTIFICATE: lambda one: f"{_norm(one)} with confidence {one.confidence:g}, by certificate",
-    ClaimKind.NOT_REACHED: lambda one: (
+    ClaimKind.THEOREM_RMS: lambda claim: f"root mean square residual <= {claim.bound:.4g}, by {claim.theorem}",
+    ClaimKind.THEOREM_PROBABILITY: lambda claim: (
+        f"{_norm(claim)} with probability {claim.confidence:g}, by {claim.theorem}"
+    ),
+    ClaimKind.CERTIFICATE: lambda claim: f"{_norm(claim)} with confidence {claim.confidence:g}, by certificate",
+    ClaimKind.NOT_REACHED: lambda claim: (
         "eps not reached: nothing could be certified"
-        if one.bound is None
-        else f"eps not reached: {_norm(one)} with confidence {one.confidence:g} is certified"
+        if claim.bound is None
+        else f"eps not reached: {_norm(claim)} with confidence {claim.confidence:g} is certified"
     ),
     ClaimKind.NONE: lambda _: "none: no theorem applies, see the warnings",
 }

@@ -1,4 +1,4 @@
-"""Findings: what was noticed, as data. Sentences are made only for printing, all from one table."""
+"""Findings: what was noticed about a run, as data. One table has their sentences, which are made only for printing."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from dualanchor.core.files import jsonable
 
 
 class Severity(Enum):
-    """How much a finding weighs: worth knowing, a reason for caution, or a contradiction to what theorems assume.
+    """How serious a finding is: a note, a reason for caution, or a violation of what theorems assume.
 
     Examples
     --------
@@ -29,7 +29,7 @@ NOTE, WARNING, VIOLATION = Severity
 
 
 class Code(NamedTuple):
-    """An entry of the table: default severity, the sentence (a template or a function of the values), printed label."""
+    """Default severity, sentence (a template or a function of the values) and printed label of a code."""
 
     severity: Severity
     text: str | Callable[[Mapping[str, Any]], str]
@@ -54,7 +54,7 @@ class Finding:
     """
 
     code: str
-    severity: Severity = None  # type: ignore[assignment]  # __post_init__ fills it in
+    severity: Severity = None  # type: ignore[assignment]  # set by __post_init__
     values: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Finding:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
-        """The finding that `to_dict` wrote down."""
+        """The finding that `to_dict` wrote."""
         return cls(facts["code"], Severity(facts["severity"]), dict(facts["values"]))
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Finding:
 
     @property
     def label(self) -> str:
-        """What stands before the sentence in a printed result."""
+        """The label before the sentence in a printed result."""
         return CODES[self.code].label or ("note" if self.severity is NOTE else "warning")
 
     @property
@@ -89,8 +89,7 @@ class Finding:
         text = CODES[self.code].text
         if not isinstance(text, str):
             return text(self.values)
-        operator = "F with its prox" if self.values.get("composite") else "F"
-        return _FORMATTER.vformat(text, (), {"operator": operator, **self.values})
+        return _FORMATTER.vformat(text, (), {**_phrases(self.values), **self.values})
 
     def __str__(self) -> str:
         return f"{self.text} [{self.code}]"
@@ -102,7 +101,9 @@ def violations(findings: Iterable[Finding]) -> list[Finding]:
 
 
 class _Formatter(Formatter):
-    def format_field(self, value: Any, format_spec: str) -> str:  # None stands for a number that is not finite
+    """Formats None, which stands for a number that is not finite, as "infinite"."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
         return "infinite" if value is None else str(format(value, format_spec))
 
 
@@ -111,21 +112,12 @@ Values = Mapping[str, Any]
 Texts = Mapping[str, str | Callable[[Values], str]]
 
 
-def _stopped_early(v: Values) -> str:
-    runs = "" if v["runs"] == v["of"] else f" in {v['runs']} of {v['of']} runs"
-    return f"ended at step {v['step']}, before the horizon {v['horizon']}{runs}: not the iterate of the theorem"
-
-
-def _some_runs(v: Values) -> str:
-    return "" if v["runs"] == v["of"] else f"in {v['runs']} of {v['of']} runs: "
-
-
-def _diverged(v: Values) -> str:
-    return f"{_some_runs(v)}diverged at step {v['step']}: x is the start again, or the best point that was certified"
-
-
-def _back_at_start(v: Values) -> str:
-    return f"{_some_runs(v)}x is x0: nothing better was found that can be vouched for"
+def _phrases(v: Values) -> dict[str, str]:
+    """Phrases that several templates share."""
+    phrases = {"operator": "F with its prox" if v.get("composite") else "F"}
+    if "of" in v:
+        phrases["in_some_runs"] = "" if v["runs"] == v["of"] else f"in {v['runs']} of {v['of']} runs: "
+    return phrases
 
 
 def _residual_grew(v: Values) -> str:
@@ -158,14 +150,12 @@ def _route_certified(v: Values) -> str:
     return f"{reason}: stages of {stages}, a certificate after each{price}"
 
 
-def _route_theorem(v: Values) -> str:
-    return f"eps, {v['known']}, sigma and D are known; proved with the fewest samples: {v['theorem']}"
-
-
 def _extragradient(v: Values) -> str:
-    seen, given = "samples show an F that is not cocoercive", "M is given without mu: F may not be cocoercive"
-    why = seen if v["reason"] == "seen" else given
-    return f"{why}; the mean of extragradient steps, which has no theorem unless one is asked for (guarantee=True)"
+    if v["reason"] == "seen":
+        reason = "samples show an F that is not cocoercive"
+    else:
+        reason = "M is given without mu: F may not be cocoercive"
+    return f"{reason}; the mean of extragradient steps, which has no theorem unless one is asked for (guarantee=True)"
 
 
 def _gap(v: Values) -> str:
@@ -183,17 +173,17 @@ def _estimated_constants(v: Values) -> str:
 
 
 def _biased_batches(v: Values) -> str:
-    seen = f"the mean of {v['size']} samples differs from the mean of single samples"
+    observed = f"the mean of {v['size']} samples differs from the mean of single samples"
     if abs(v["factor"] / v["size"] - 1) < 0.25:
-        return f"{seen}, {v['factor']:.2g} times as large: sample returns a sum in place of a mean"
-    return f"{seen}: sample is biased, or returns a sum in place of a mean"
+        return f"{observed}, {v['factor']:.2g} times as large: sample returns a sum in place of a mean"
+    return f"{observed}: sample is biased, or returns a sum in place of a mean"
 
 
 def _batch_variance(v: Values) -> str:
-    seen = f"the mean of {v['size']} samples has {v['ratio']:.2g} times the variance that independent samples give"
+    observed = f"the mean of {v['size']} samples has {v['ratio']:.2g} times the variance that independent samples give"
     if v["ratio"] == v["size"]:
-        return f"{seen}, and is one sample: sample ignores n"
-    return f"{seen}: samples within a batch depend on each other, or it is not their mean (a sum?)"
+        return f"{observed}, and is one sample: sample ignores n"
+    return f"{observed}: samples within a batch depend on each other, or it is not their mean (a sum?)"
 
 
 def _noise_not_seen(v: Values) -> str:
@@ -209,17 +199,19 @@ def _noise_not_seen(v: Values) -> str:
     )
 
 
-def _spent(what: str) -> Callable[[Values], str]:
+def _spent(purpose: str) -> Callable[[Values], str]:
+    """The text for samples spent on a purpose: a count, or the range over replications."""
+
     def text(v: Values) -> str:
         counts = v["samples"] if isinstance(v["samples"], list) else [v["samples"]]
-        return " to ".join(f"{one:,}" for one in sorted({min(counts), max(counts)})) + f" {what}"
+        return " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)})) + f" {purpose}"
 
     return text
 
 
-SAMPLES, ROUTE = "samples", "route"  # labels of findings that say where samples went, and why a method was chosen
+SAMPLES, ROUTE = "samples", "route"  # labels of findings about where samples were spent and why a method was chosen
 _ROUTES: Texts = {
-    "route-theorem": _route_theorem,
+    "route-theorem": "eps, {known}, sigma and D are known; proved with the fewest samples: {theorem}",
     "route-markov": "one run planned for eps times the root of {delta:.3g} (Markov) costs less than several",
     "route-best-of-runs": "{runs} independent runs planned for eps/3, the best chosen on {samples:,} fresh samples "
     "each: fails with probability at most {delta:.3g}",
@@ -277,7 +269,7 @@ _WARNINGS: Texts = {
     "are rougher, and methods that evaluate one batch at two points cannot run",
     "nan-from-sample": _nan_from_sample,
     "checkpoint-not-written": "the checkpoint could not be written, so the run cannot be resumed from here: {error}",
-    "diverged": _diverged,
+    "diverged": "{in_some_runs}diverged at step {step}: x is the start again, or the best point that was certified",
     "residual-grew": _residual_grew,
     "samples-grew": "samples are about {factor:.2g} times as large as at the start: the step or the noise is too large "
     "(is L right?), or F is not monotone",
@@ -290,8 +282,8 @@ _WARNINGS: Texts = {
     "root, and does the method come nearer to it with this step and batch size?",
 }
 _RUN_NOTES: Texts = {
-    "back-at-start": _back_at_start,
-    "stopped-early": _stopped_early,
+    "back-at-start": "{in_some_runs}x is x0: nothing better was found that can be vouched for",
+    "stopped-early": "{in_some_runs}ended at step {step}, before the horizon {horizon}: not the iterate of the theorem",
     "target-not-last-iterate": "stopped when the residual was small enough: the last-iterate theorem does not apply",
     "batches-of-one": _batches_of_one,
     "idle-workers": "rounds of 1 sample keep one of {workers} workers busy; use larger batches",

@@ -1,4 +1,4 @@
-"""How rows of a run end, and what is recorded on the way."""
+"""The status of a row of a run, and what is recorded along the run."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -9,7 +9,7 @@ from dualanchor.core.types import Array, IntArray
 
 
 class Status(Enum):
-    """How a row of a run ended. The value is the sentence shown to the user.
+    """How a row of a run ended. The value is the sentence shown to users.
 
     Examples
     --------
@@ -34,7 +34,7 @@ class Status(Enum):
 
     @property
     def ended_as_asked(self) -> bool:
-        """Whether the run ended by a rule of its own."""
+        """Whether the run ended by a stopping rule or its horizon, not by a failure."""
         return self not in _UNWANTED
 
 
@@ -45,10 +45,14 @@ _UNWANTED = frozenset({Status.RUNNING, Status.DIVERGED, Status.REFUSED, Status.F
 class History:
     """One line per row of the run (configuration-major) and recorded step, in columns.
 
-    Steps `k`, fresh samples `draws`, evaluations `evals`, and the true `residual`. Where F is not known, residuals are
-    empty or estimated: on the way by the run's own samples since the line before, a mean over `rounds` squares, each
-    of the mean of `samples`. They are those of the iterates or, of methods that average, of F at the mean of the points
-    sampled. Without a front door noise is part of them. `stage` counts the stages of a method that has some.
+    Attributes
+    ----------
+    row, k, draws, evals : arrays of int, the row, its step, its fresh samples and evaluations so far
+    residual : array, the true residual; if F is not known, empty or estimated from samples
+        An estimate along a run is the root of the mean of `rounds` squares, each of a mean of `samples` samples drawn
+        since the line before. It is for the iterate or, for a method that averages, for the mean of the points sampled.
+        Its noise is subtracted at the front doors only.
+    samples, rounds, stage : arrays, see `residual`, and the number of the stage; empty if residuals are not estimated
 
     Examples
     --------
@@ -82,11 +86,11 @@ class History:
         return f"History({', '.join([count, *ranges])})"
 
     def of(self, row: int) -> "History":
-        """The lines of one row of the run, as those of a run with this row alone."""
-        chosen = self.row == row
-        columns = {name: column[chosen] if column.size else column for name, column in vars(self).items()}
+        """The history of one row, as row 0."""
+        lines = self.row == row
+        columns = {name: column[lines] if column.size else column for name, column in vars(self).items()}
         return History(**{**columns, "row": np.zeros_like(columns["row"])})
 
     def columns(self) -> dict[str, Array]:
-        """The columns by name."""
+        """The columns by name, without empty ones."""
         return {name: column for name, column in vars(self).items() if column.size or not len(self)}

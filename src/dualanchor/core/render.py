@@ -1,4 +1,4 @@
-"""The printed form of results and of what stands beside them: labelled lines, as text or as an HTML table."""
+"""The printed form of results, certificates, plans and tables: labelled lines, as text or as an HTML table."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
@@ -12,23 +12,19 @@ from dualanchor.core.finding import CODES, ROUTE, SAMPLES, Severity
 if TYPE_CHECKING:
     from dualanchor.core.result import Result
 
-MOST_LINES = 24
+MOST_LINES = 24  # of a printed result, unless there are more warnings
 Lines = list[tuple[str, str]]
+"""Labels and texts."""
 
 
-def as_text(result: "Result") -> str:
-    """The lines with their labels flush right; at most `MOST_LINES`, unless there are more warnings."""
-    return text_lines(lines_of(result), 10)
-
-
-def text_lines(lines: Lines, least: int = 0) -> str:
-    """Labels flush right in a column of at least this width, each with its text."""
-    width = max(least, *(len(label) for label, _ in lines))
+def text_lines(lines: Lines, min_width: int = 0) -> str:
+    """One line of text for each label, with the labels right-aligned."""
+    width = max(min_width, *(len(label) for label, _ in lines))
     return "\n".join(f"{label:>{width}}: {text}" for label, text in lines)
 
 
 def html_table(rows: Iterable[Sequence[str]], header: Sequence[str] = (), caption: str = "") -> str:
-    """Rows of cells as an HTML table, the first cell of each as its label; everything escaped."""
+    """Rows of cells as an HTML table, with the first cell of each row as its label; everything is escaped."""
     cell = '<{0} style="text-align: {1}">{2}</{0}>'
     head = "".join(cell.format("th", "left", escape(name)) for name in header)
     lines = [f"<tr>{head}</tr>"] if header else []
@@ -40,30 +36,30 @@ def html_table(rows: Iterable[Sequence[str]], header: Sequence[str] = (), captio
 
 
 def lines_of(result: "Result") -> Lines:
-    """The labelled lines of a result."""
+    """The labelled lines of a result: at most `MOST_LINES`, unless there are more warnings."""
     lines = [*_head(result), *_points(result)]
-    shown = [one for one in result.findings if one.label not in (ROUTE, SAMPLES)]
-    notes = [one for one in shown if one.severity is Severity.NOTE]
-    lines += [(one.label, str(one)) for one in shown if one.severity is not Severity.NOTE]
+    findings = [finding for finding in result.findings if finding.label not in (ROUTE, SAMPLES)]
+    notes = [finding for finding in findings if finding.severity is Severity.NOTE]
+    lines += [(finding.label, str(finding)) for finding in findings if finding.severity is not Severity.NOTE]
     room = max(0, MOST_LINES - len(lines))
-    fit = len(notes) if len(notes) <= room else max(0, room - 1)
-    lines += [(one.label, str(one)) for one in notes[:fit]]
-    if cut := notes[fit:]:
-        lines.append(("note", f"{len(cut)} more in findings: {', '.join(one.code for one in cut)}"))
+    shown = len(notes) if len(notes) <= room else max(0, room - 1)
+    lines += [(note.label, str(note)) for note in notes[:shown]]
+    if hidden := notes[shown:]:
+        lines.append(("note", f"{len(hidden)} more in findings: {', '.join(note.code for note in hidden)}"))
     return lines
 
 
 def _head(result: "Result") -> Iterator[tuple[str, str]]:
-    routes = [one for one in result.findings if one.label == ROUTE]
+    routes = [finding for finding in result.findings if finding.label == ROUTE]
     yield "method", f"{result.method['id']} on {result.problem['name']}"
-    yield from ((ROUTE, str(one)) for one in routes)
+    yield from ((ROUTE, str(route)) for route in routes)
     yield "status", result.message
     yield "success", span(result.success, "d") if result.shape else str(bool(result.success))
     if not routes:
         yield from ((name, span(getattr(result, name), ",")) for name in ("nit", "nfev", "draws"))
     else:
         yield "rounds", span(result.nit, ",")
-        yield "samples", span(result.draws, ",") + _shares(result)
+        yield "samples", span(result.draws, ",") + _purposes(result)
         if not np.array_equal(result.nfev, result.draws):
             yield "evaluations", f"{span(result.nfev, ',')} (some samples more than once)"
     yield "residual", _residual(result)
@@ -73,15 +69,18 @@ def _head(result: "Result") -> Iterator[tuple[str, str]]:
         yield "certificate", result.certificate.text
 
 
-def _shares(result: "Result") -> str:
+def _purposes(result: "Result") -> str:
+    """How many samples were spent on what, in parentheses; the run itself comes before the certificate."""
     order = list(CODES)
-    parts = sorted((one for one in result.findings if one.label == SAMPLES), key=lambda one: order.index(one.code))
-    if not parts:
+    spent = sorted(
+        (finding for finding in result.findings if finding.label == SAMPLES), key=lambda f: order.index(f.code)
+    )
+    if not spent:
         return ""
-    texts = [one.text for one in parts]
+    texts = [finding.text for finding in spent]
     if not result.shape:
-        run = f"{result.draws - sum(one.values['samples'] for one in parts):,} run"
-        texts.insert(len(texts) - (parts[-1].code == "certificate-samples"), run)
+        run = f"{result.draws - sum(finding.values['samples'] for finding in spent):,} run"
+        texts.insert(len(texts) - (spent[-1].code == "certificate-samples"), run)
     return f" ({', '.join(texts)})"
 
 
@@ -107,7 +106,7 @@ def _points(result: "Result") -> Iterator[tuple[str, str]]:
 
 
 def span(values: Any, form: str) -> str:
-    """A number, or the range and the median of several."""
+    """A number in this format, or the range and the median of several; for booleans, how many are True."""
     if np.ndim(values) == 0:
         return format(values, form)
     if np.asarray(values).dtype == bool:

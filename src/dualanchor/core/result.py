@@ -18,39 +18,39 @@ from dualanchor.core.errors import ArgumentError, CheckpointError, UnsuccessfulE
 from dualanchor.core.files import decoding, jsonable, read_arrays, to_json, write_arrays
 from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.history import History, Status
-from dualanchor.core.render import as_text, html_table, lines_of
+from dualanchor.core.render import html_table, lines_of, text_lines
 from dualanchor.core.types import Array
 
 __all__ = ["History", "Result", "Status", "jsonable", "to_json"]
 
 _FORMAT = "dualanchor-result-1"
-_KINDS = {"success": "b", "residual": "f", "samples": "f"}  # of dtypes; the others are counts
-_RECORDS = ("plan", "certificate", "calibration", "claim", "findings")
+_KINDS = {"success": "b", "residual": "f", "samples": "f"}  # kinds of dtypes in a file; all others are counts
+_RECORDS = ("plan", "certificate", "calibration", "claim", "findings")  # written to the header of a file
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Result(Mapping[str, Any]):
-    """The outcome of a run, in the manner of `scipy.optimize.OptimizeResult`: attributes, and keys of the same names.
+    """The outcome of a run, like `scipy.optimize.OptimizeResult`: attributes, and keys of the same names.
 
-    With one replication and one method every entry is a single value; with replications, arrays over them; with
-    several configurations, arrays over (configurations, replications).
+    With one replication and one method every entry is a single value; with several replications, an array over them;
+    with several configurations, an array over (configurations, replications).
 
     Attributes
     ----------
-    x : array, the last iterate (the start for a row that diverged), an array of the library of the start
+    x : array, the last iterate (for a row that diverged, the start), of the same library as the start
     success : bool
         Ended as asked, x finite, eps delivered if asked for, and the residual smaller than at x0: by true residuals
         where F is known, by a certificate at the front doors; else only that samples did not grow (see the findings).
-    status : Status, how each row ended; `message` says it in a sentence
+    status : Status, how each row ended; `message` is the sentence for it
     nit, nfev, draws : int, steps, operator evaluations, fresh samples
     residual, residual_kind : float or None, str or None
-        The norm of F at x, also as `fun`; infinite for a diverged row. It is "true" where F is known, or "estimated".
-    history : History, what was recorded on the way
-    state : dict of arrays, everything the method remembers, one row per run
-    problem, method, seed : names and parameters, and where all randomness came from
+        The norm of F at x, also as `fun`; infinite for a diverged row. Its kind is "true" (F is known) or "estimated".
+    history : History, what was recorded along the run
+    state : dict of arrays, the final state of the method, one row per run
+    problem, method, seed : names and parameters, and the seed of all randomness
     plan, certificate, calibration
-        What the front doors planned, certified and found; None from `solve`. In a file plan and calibration are dicts.
-    claim, findings : what may be claimed about the residual; what else to know, such as where samples went
+        Set by the front doors, None from `solve`. After `load`, plan and calibration are dicts.
+    claim, findings : what is claimed about the residual; what else was noticed, such as how samples were spent
 
     Examples
     --------
@@ -84,7 +84,7 @@ class Result(Mapping[str, Any]):
             raise KeyError(name)
         return getattr(self, name)
 
-    __eq__, __hash__ = object.__eq__, object.__hash__  # arrays have no single answer
+    __eq__, __hash__ = object.__eq__, object.__hash__  # identity: comparing arrays gives arrays
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self.__dataclass_fields__, "message", "fun"))
@@ -104,9 +104,9 @@ class Result(Mapping[str, Any]):
 
     @property
     def gap(self) -> Any:
-        """The upper confidence bound on the gap over a bounded set, an array over rows; None where there is none."""
-        found = [one.values["upper"] for one in self.findings if one.code == "gap"]
-        return np.array(found[0], dtype=float)[()] if found else None
+        """The upper confidence bound on the gap over a bounded set, in the shape of `status`; None if not computed."""
+        bounds = [finding.values["upper"] for finding in self.findings if finding.code == "gap"]
+        return np.array(bounds[0], dtype=float)[()] if bounds else None
 
     @property
     def message(self) -> str:
@@ -118,12 +118,13 @@ class Result(Mapping[str, Any]):
         return "; ".join(f"{np.count_nonzero(statuses == kind)} of {statuses.size} {kind.value}" for kind in kinds)
 
     def labels(self) -> list[str]:
-        """What tells the configurations apart, one text each; the method's id if there is only one."""
-        parameters = self.method["parameters"]
-        if not isinstance(parameters, list):
-            return [str(self.method["id"])]
-        differ = [name for name in parameters[0] if any(one[name] != parameters[0][name] for one in parameters)]
-        return [", ".join(f"{name}={one[name]}" for name in differ) or str(self.method["id"]) for one in parameters]
+        """A label for each configuration: the parameters that differ, or the method's id."""
+        method_id, configurations = str(self.method["id"]), self.method["parameters"]
+        if not isinstance(configurations, list):
+            return [method_id]
+        first = configurations[0]
+        differing = [name for name in first if any(other[name] != first[name] for other in configurations)]
+        return [", ".join(f"{name}={one[name]}" for name in differing) or method_id for one in configurations]
 
     def row(self, number: int) -> Self:
         """One replication of a result with several, as a result of its own."""
@@ -144,13 +145,13 @@ class Result(Mapping[str, Any]):
         """Raise if any row did not succeed; otherwise return the result itself."""
         if not np.all(self.success):
             rule = f"{self.method['id']} on {self.problem['name']} was to succeed"
-            codes = dict.fromkeys(one.code for one in self.findings if one.severity is not Severity.NOTE)
+            codes = dict.fromkeys(item.code for item in self.findings if item.severity is not Severity.NOTE)
             received = ", ".join([f"a run that {self.message}", *codes])
             raise UnsuccessfulError(rule, received, "Look at result.status, result.findings and result.history", self)
         return self
 
     def cite(self) -> str:
-        """BibTeX of what the result rests on: the library and the method's source."""
+        """BibTeX entries for the library and the method's source."""
         return "\n\n".join(CITATIONS.get(key, key) for key in dict.fromkeys(("dualanchor", self.method["citation"])))
 
     def to_frame(self) -> Any:
@@ -173,13 +174,13 @@ class Result(Mapping[str, Any]):
         return module.infer(oracle, self, samples=samples, confidence=confidence, seed=seed)
 
     def __repr__(self) -> str:
-        return as_text(self)
+        return text_lines(lines_of(self), min_width=10)
 
     def _repr_html_(self) -> str:
         return html_table(lines_of(self))
 
     def save(self, path: str | Path) -> Path:
-        """Write the result to one file (npz with a JSON header), atomically; arrays go to the host for it."""
+        """Write the result to one file (npz with a JSON header), atomically; arrays are written as NumPy arrays."""
         arrays = {f"state/{name}": to_host(value) for name, value in self.state.items()}
         arrays |= {f"history/{name}": value for name, value in vars(self.history).items()}
         blocks = self.x if isinstance(self.x, tuple) else (self.x,)
@@ -210,48 +211,66 @@ class Result(Mapping[str, Any]):
 
 
 def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
-    """The fields of a result in a file; raises, whatever it may be, if one is missing or does not fit the others."""
-    shape, statuses = tuple(check.count(n, "shape") for n in header["shape"]), [Status[one] for one in header["status"]]
+    """The fields of a saved result; raises (any exception) if one is missing or contradicts another."""
+    shape = tuple(check.count(n, "shape") for n in header["shape"])
+    statuses = [Status[name] for name in header["status"]]
     if len(shape) > 2 or len(statuses) != prod(shape):
         raise ValueError(f"{len(statuses)} statuses for shape {shape}")
-    fields: dict[str, Any] = {"status": np.array(statuses, dtype=object).reshape(shape)[()], "residual": None}
-    for name in ("success", "nit", "nfev", "draws", "residual"):
-        if name in arrays or name != "residual":
-            value = check.array(arrays[name], name, _KINDS.get(name, "iu"), shape, least=0)
-            fields[name] = value if shape else value.item()
+    fields: dict[str, Any] = {name: header[name] for name in ("residual_kind", "problem", "method")}
+    fields["status"] = np.array(statuses, dtype=object).reshape(shape)[()]
+    fields["residual"] = None
+    for name in ("success", "nit", "nfev", "draws", *(["residual"] if "residual" in arrays else [])):
+        value = check.array(arrays[name], name, _KINDS.get(name, "iu"), shape, least=0)
+        fields[name] = value if shape else value.item()
     if header["residual_kind"] not in ((None,) if fields["residual"] is None else ("true", "estimated")):
         raise ValueError(f"a residual of kind {header['residual_kind']!r}")
-    number = None if header["blocks"] is None else check.count(header["blocks"], "blocks", 2, most=2)
-    blocks = [arrays[f"x/{i}"] for i in range(number or 1)]
-    x = tuple(check.array(block, "x", "f", (*shape, *block.shape[len(shape) :]))[()] for block in blocks)
-    fields["x"] = x if number else x[0]
+    fields["x"] = _point(header, arrays, shape)
     fields["state"] = {name[6:]: array for name, array in arrays.items() if name.startswith("state/")}
-    fields["history"] = history = History(**{name[8:]: arrays[name] for name in arrays if name.startswith("history/")})
+    fields["history"] = _history(arrays, len(statuses))
+    _check_names(header["problem"], header["method"], shape[0] if len(shape) == 2 else 1)
+    for name in ("plan", "calibration"):
+        if not isinstance(header[name], (dict, type(None))):
+            raise ValueError(f"a {name} that is {header[name]!r:.60}")
+        fields[name] = header[name]
+    certificate = None if header["certificate"] is None else Certificate.from_dict(header["certificate"])
+    if certificate is not None and np.shape(certificate.upper) != shape:
+        raise ValueError(f"a certificate of shape {np.shape(certificate.upper)} for shape {shape}")
+    claim = None if header.get("claim") is None else Claim.from_dict(header["claim"])
+    findings = tuple(map(Finding.from_dict, header.get("findings", ())))
+    for record in (*findings, claim, certificate):
+        str(record)  # raises if a value of its sentence is missing
+    seed = check.count(header["seed"], "seed", 0, most=inf)
+    return {**fields, "certificate": certificate, "claim": claim, "findings": findings, "seed": seed}
+
+
+def _point(header: dict[str, Any], arrays: dict[str, Array], shape: tuple[int, ...]) -> Any:
+    """The solution x: an array, or a tuple of two for a saddle point."""
+    count = None if header["blocks"] is None else check.count(header["blocks"], "blocks", 2, most=2)
+    blocks = [arrays[f"x/{i}"] for i in range(count or 1)]
+    x = tuple(check.array(block, "x", "f", (*shape, *block.shape[len(shape) :]))[()] for block in blocks)
+    return x if count else x[0]
+
+
+def _history(arrays: dict[str, Array], rows: int) -> History:
+    history = History(**{name[8:]: arrays[name] for name in arrays if name.startswith("history/")})
     for name, column in vars(history).items():
         if column.size or name not in ("residual", "samples", "rounds", "stage"):
             least = None if name == "residual" else 0
             check.array(column, f"history/{name}", _KINDS.get(name, "iu"), (history.row.size,), least)
     if len({history.samples.size, history.rounds.size, history.stage.size}) > 1:
         raise ValueError("a history with samples, rounds and stages of different length")
-    if (history.row >= len(statuses)).any():
-        raise ValueError(f"a history of row {history.row.max()} for shape {shape}")
-    problem, method = header["problem"], header["method"]
-    each = method["parameters"] if isinstance(method["parameters"], list) else [method["parameters"]]
-    words = (problem["name"], method["id"], method["citation"])
-    if not all(isinstance(one, str) for one in words) or any(one.keys() != each[0].keys() for one in each):
-        raise ValueError("a problem or a method without a name, or with parameters that differ in their names")
-    if len(each) != (shape[0] if len(shape) == 2 else 1):
-        raise ValueError(f"{len(each)} configurations for shape {shape}")
-    for name in ("plan", "calibration"):
-        if not isinstance(header[name], (dict, type(None))):
-            raise ValueError(f"a {name} that is {header[name]!r:.60}")
-    certificate = None if header["certificate"] is None else Certificate.from_dict(header["certificate"])
-    if certificate is not None and np.shape(certificate.upper) != shape:
-        raise ValueError(f"a certificate of shape {np.shape(certificate.upper)} for shape {shape}")
-    claim = None if header.get("claim") is None else Claim.from_dict(header["claim"])
-    findings = tuple(map(Finding.from_dict, header.get("findings", ())))
-    for one in (*findings, claim, certificate):
-        str(one)  # it must have all that its sentence says
-    fields |= {name: header[name] for name in ("residual_kind", "problem", "method", "plan", "calibration")}
-    seed = check.count(header["seed"], "seed", 0, most=inf)
-    return {**fields, "certificate": certificate, "claim": claim, "findings": findings, "seed": seed}
+    if (history.row >= rows).any():
+        raise ValueError(f"a history of row {history.row.max()} for {rows} rows")
+    return history
+
+
+def _check_names(problem: dict[str, Any], method: dict[str, Any], count: int) -> None:
+    """Raise unless problem and method have names, and the method `count` configurations of the same parameters."""
+    configurations = method["parameters"] if isinstance(method["parameters"], list) else [method["parameters"]]
+    names = (problem["name"], method["id"], method["citation"])
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("a problem or a method without a name")
+    if any(parameters.keys() != configurations[0].keys() for parameters in configurations):
+        raise ValueError("configurations whose parameters have different names")
+    if len(configurations) != count:
+        raise ValueError(f"{len(configurations)} configurations instead of {count}")
