@@ -13,7 +13,7 @@ from dualanchor.core.result import Result
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands: step, fraction done (None if not known), active rows, all rows, evaluations, seconds."""
+    """The progress of a run: step, fraction done (None if unknown), active rows, all rows, evaluations, seconds."""
 
     k: int
     fraction: float | None
@@ -24,7 +24,7 @@ class Progress:
 
 
 def as_progress(progress: Any, owner: str, unit: str) -> Callable[[Progress], Any] | None:
-    """A function that is shown progress; True means a bar on standard error, which counts in `unit`s."""
+    """The function to call with Progress, or None; True stands for a bar on standard error, which counts `unit`s."""
     if progress is True:
         return ProgressBar(owner, unit)
     if progress is None or progress is False:
@@ -42,29 +42,31 @@ class ProgressBar:
             from tqdm import tqdm
         except ImportError:
             raise missing_extra("tqdm", "progress", f"{owner}(progress=True)") from None
-        self._make, self._owner, self._unit = tqdm, owner, unit
+        self._tqdm = tqdm
+        self._owner = owner
+        self._unit = unit
         self._bar: Any = None
 
-    def __call__(self, now: Progress) -> None:
+    def __call__(self, progress: Progress) -> None:
         if self._bar is None:
-            layout = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
-            known = now.fraction is not None
-            self._bar = self._make(
-                total=1.0 if known else None, desc=self._owner, delay=2, bar_format=layout if known else None
-            )
-        if now.fraction is not None:
-            self._bar.update(now.fraction - self._bar.n)
-        self._bar.set_postfix_str(f"{self._unit} {now.k:,}, {now.evals:,} evaluations")
+            has_end = {"total": 1.0, "bar_format": "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"}
+            self._bar = self._tqdm(desc=self._owner, delay=2, **({} if progress.fraction is None else has_end))
+        if progress.fraction is not None:
+            self._bar.update(progress.fraction - self._bar.n)
+        self._bar.set_postfix_str(f"{self._unit} {progress.k:,}, {progress.evals:,} evaluations")
 
     def close(self) -> None:
-        """End the bar; the next call begins another one."""
+        """End the bar; the next call starts another one."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
 
 
 def as_callback(callback: Callable[..., Any]) -> Callable[[Result], bool]:
-    """A SciPy-style callback: called with x, or with a Result if its parameter is `intermediate_result`."""
+    """The function to call with each Result, from a SciPy-style callback; True means: stop.
+
+    The callback gets x, or the Result if its only parameter is `intermediate_result`; it may raise StopIteration.
+    """
     if not callable(callback):
         raise ArgumentTypeError("callback must be callable", repr(callback), "Pass a function of x")
     try:

@@ -1,4 +1,4 @@
-"""Errors and the three parts of their messages: the rule, what was received, what to do.
+"""Errors, whose messages have three parts: the rule, what was received, what to do.
 
 Examples
 --------
@@ -16,7 +16,7 @@ from typing import Any, Self
 
 
 class DualAnchorError(Exception):
-    """Base class of the library's own errors; a message says the rule, the value received and what to do."""
+    """Base class of the library's errors; the three parts of the message are in `parts`."""
 
     def __init__(self, rule: str, received: object, remedy: str) -> None:
         super().__init__(rule, str(received), remedy)
@@ -42,15 +42,15 @@ class UnknownNameError(DualAnchorError, ValueError):
 
 
 class CapabilityError(DualAnchorError, TypeError):
-    """A method needs something its oracle cannot do."""
+    """A method needs a capability that its oracle lacks."""
 
 
 class HorizonError(DualAnchorError, ValueError):
-    """A step was asked for past a method's horizon."""
+    """A step past a method's horizon was asked for."""
 
 
 class CheckpointError(DualAnchorError, ValueError):
-    """A saved file cannot be used: unreadable, truncated, or of another run."""
+    """A saved file cannot be used: it is unreadable, truncated, or from another run."""
 
 
 class MissingExtraError(DualAnchorError, ImportError):
@@ -66,17 +66,17 @@ class UnsuccessfulError(DualAnchorError, RuntimeError):
 
 
 class AssumptionWarning(UserWarning):
-    """Samples speak against an assumption that every guarantee rests on, or the oracle itself seems to be wrong."""
+    """Samples contradict an assumption of every guarantee, or show a likely defect of the oracle."""
 
 
 class HorizonWarning(UserWarning):
-    """An optimiser is used past its last step, or left before it."""
+    """An optimiser was used past its last step, or abandoned before it."""
 
 
 class OracleError(DualAnchorError, RuntimeError):
-    """The user's oracle raised, or returned what is not F_B(x).
+    """The user's oracle raised an exception, or returned something other than F_B(x).
 
-    In step `iteration` and `row` (configuration-major, None: in all); `result` has everything up to that step.
+    `iteration` and `row` (configuration-major; None: all rows) say where; `result` is the result up to that step.
     """
 
     iteration: int | None
@@ -90,7 +90,7 @@ class OracleError(DualAnchorError, RuntimeError):
         return type(self), (*self.parts, self.row), {"iteration": self.iteration}
 
     def located(self, iteration: int, row: int | None, place: str) -> Self:
-        """The same error, saying where it happened."""
+        """The same error with the place where it happened in its message."""
         rule, received, remedy = self.parts
         error = type(self)(rule, f"{received} at iteration {iteration}, {place}", remedy, row)
         error.iteration = iteration
@@ -98,23 +98,23 @@ class OracleError(DualAnchorError, RuntimeError):
 
 
 def explain(rule: str, received: object, remedy: str) -> str:
-    """Join the three parts of a message: the rule, the value received, what to do."""
+    """The message that consists of these three parts."""
     end = "" if remedy.endswith((".", "?")) else "."
     return f"{rule.rstrip('.')}. Got {received}. {remedy}{end}"
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """The error for a name that nothing has, with close matches."""
+    """The error for an unknown name, with close matches."""
     names = sorted(known)
-    alike = {one.lower().replace("_", "-"): one for one in names}
+    normalised = {option.lower().replace("_", "-"): option for option in names}
     word = str(name).lower().replace("_", "-")
-    close = [alike[one] for one in difflib.get_close_matches(word, alike, n=3, cutoff=0.5)]
+    close = [normalised[match] for match in difflib.get_close_matches(word, normalised, n=3, cutoff=0.5)]
     remedy = f"Did you mean {' or '.join(close)}?" if close else f"Choose one of {', '.join(names)}"
     return UnknownNameError(f"{kind} must be a known name", repr(name), remedy)
 
 
 def install_command(extra: str) -> str:
-    """How an extra is installed, by name or in a checkout."""
+    """The command that installs an extra, by name or in a checkout."""
     return f"pip install 'dualanchor[{extra}]', or '.[{extra}]' in a checkout"
 
 

@@ -1,4 +1,4 @@
-"""Plain JSON values, and arrays with a JSON header in one file: npz without pickle, written atomically."""
+"""Files with arrays and a JSON header (npz without pickle), written atomically; and plain JSON values."""
 
 import json
 import os
@@ -27,11 +27,11 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
 }
 _DESCRIPTORS = "/proc/self/fd"
-_BINARY = getattr(os, "O_BINARY", 0)  # Windows would turn line ends
+_BINARY = getattr(os, "O_BINARY", 0)  # without it, Windows changes line ends
 
 
 def write_arrays(path: str | Path, header: dict[str, Any], arrays: dict[str, Array]) -> Path:
-    """Write header and arrays; a reader sees the old file or the new one, never a part of it."""
+    """Write header and arrays to a file, which is replaced atomically."""
     text = json.dumps(header).encode()
     with replacing(Path(path)) as file:
         np.savez(file, **{_HEADER: np.frombuffer(text, np.uint8), **arrays})  # type: ignore[arg-type]
@@ -40,9 +40,10 @@ def write_arrays(path: str | Path, header: dict[str, Any], arrays: dict[str, Arr
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of the one at this path when written without an error.
+    """A context with a new file, which replaces the one at this path if no error occurs.
 
-    Where the system has files without a name it gets one at the very end, so that a killed process leaves nothing.
+    Where the system supports files without a name, the new file gets its name at the end, so that a killed process
+    leaves no part of it behind.
     """
     path = destination(path)
     temporary = path.with_name(f".{path.name}.{token_hex(8)}.part")
@@ -62,7 +63,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _unnamed(folder: Path) -> int | None:
-    """A descriptor of a new file without a name; None where the system or the file system has no such files."""
+    """The descriptor of a new file without a name in this folder; None if the file system does not support it."""
     if not hasattr(os, "O_TMPFILE") or not os.path.isdir(_DESCRIPTORS):
         return None
     try:
@@ -72,15 +73,16 @@ def _unnamed(folder: Path) -> int | None:
 
 
 def _name(descriptor: int, path: Path) -> None:
+    """Give a name to a file without one."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.link(f"{_DESCRIPTORS}/{descriptor}", path.name, dst_dir_fd=folder)  # with it, os.link follows the link
+        os.link(f"{_DESCRIPTORS}/{descriptor}", path.name, dst_dir_fd=folder)  # follows the link only with dst_dir_fd
     finally:
         os.close(folder)
 
 
 def destination(path: str | Path) -> Path:
-    """The file to write for a path, behind its symbolic links: a plain one, or a new one in a folder that exists."""
+    """The path to write to, with symbolic links resolved; raises unless it is a plain file or can be created."""
     try:
         target = Path(os.path.realpath(path))
         kind = _kind(Path(path)) or _kind(target)
@@ -94,13 +96,13 @@ def destination(path: str | Path) -> Path:
 
 
 def require_plain(path: str | Path) -> None:
-    """Raise ValueError for what is there but no plain file: a pipe would never end, nor would some devices."""
+    """Raise ValueError for a path to something else than a plain file: reading a pipe or a device might never end."""
     if (kind := _kind(Path(path))) not in (None, _PLAIN):
         raise ValueError(f"this is {kind}, not a plain file")
 
 
 def _kind(path: Path) -> str | None:
-    """What there is at a path, behind its symbolic links; None for nothing."""
+    """What kind of file the path leads to, as a phrase; None if there is none."""
     try:
         return _KINDS.get(stat.S_IFMT(path.stat().st_mode), "something else")
     except (FileNotFoundError, NotADirectoryError):
@@ -109,12 +111,12 @@ def _kind(path: Path) -> str | None:
 
 @contextmanager
 def decoding(path: str | Path, rule: str, remedy: str) -> Iterator[None]:
-    """What goes wrong while the content of a file is checked and taken over becomes a CheckpointError that says why."""
+    """A context in which any exception that the content of a file causes becomes a CheckpointError that says why."""
     try:
         yield
     except (CheckpointError, FileNotFoundError):
         raise
-    except Exception as error:  # whatever foreign content may end in
+    except Exception as error:  # damaged content can raise anything
         reason = f"no {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
         if isinstance(error, DualAnchorError):
             reason = f"{error.parts[0]}, not {error.parts[1]}"
@@ -122,7 +124,7 @@ def decoding(path: str | Path, rule: str, remedy: str) -> Iterator[None]:
 
 
 def read_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Read what `write_arrays` wrote; anything else is a CheckpointError that says why."""
+    """Header and arrays that `write_arrays` wrote; a CheckpointError for any other file."""
     rule = "A saved file must be a complete npz with a JSON header, as dualanchor writes it"
     remedy = "Give the path of a file that dualanchor wrote; a damaged checkpoint can be deleted to start anew"
     with decoding(path, rule, remedy):
@@ -140,7 +142,7 @@ def read_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def jsonable(value: Any) -> Any:
-    """The value with arrays as lists, records by their `to_dict` or as text, and non-finite numbers as null."""
+    """The value as plain JSON values: arrays as lists, objects by `to_dict` or `repr`, non-finite numbers as None."""
     if isinstance(value, dict):
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
