@@ -1,4 +1,7 @@
-"""How the components of a finite sum are added up: over a list of indices, over blocks, or over all with weights."""
+"""Sums over the components of a finite sum: over a list of indices, over blocks, or over all with weights.
+
+Components are evaluated in tiles: at most `_ROWS` of them at a time, few enough that their data fits the cache.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,21 +15,21 @@ from dualanchor.core.errors import OracleError
 from dualanchor.core.types import Array, IntArray, Rows
 from dualanchor.oracles.user_call import user_call
 
-_NAME = "FiniteSum: component"  # in messages
-_MATRIX = 1000  # coordinates up to which a mean matrix is cached
-_GROUP = 64  # values that are added in their own precision
-_BYTES = 1 << 20  # of one table in a tile, which fits the cache
-_ROWS = 4096  # in a tile, at most
+_NAME = "FiniteSum: component"  # what messages call the user's function
+_MATRIX = 1000  # coordinates up to which the mean of rank-one matrices is cached as a d x d matrix
+_GROUP = 64  # number of values that are added in their own precision; sums of groups are in double precision
+_BYTES = 1 << 20  # of one table in a tile
+_ROWS = 4096  # components in a tile, at most
 
 
 class Kernel(ABC):
-    """The sums that a finite sum needs, for points x of shape (rows, d)."""
+    """Sums over n components, for points x of shape (rows, d)."""
 
     n: int
-    _row_bytes: int  # of the widest table
+    _row_bytes: int  # bytes per component in the widest table
 
     def _tile(self, x: Array) -> int:
-        """Rows of a tile."""
+        """Number of components in a tile."""
         return max(1, min(_ROWS, _BYTES // max(1, self._row_bytes, 8 * x.shape[1])))
 
     @abstractmethod
@@ -38,38 +41,42 @@ class Kernel(ABC):
         """The sum over all components with these weights, (rows, n)."""
 
     def full(self, x: Array) -> Array:
+        """The mean over all components."""
         return self.weighted(x, np.full((x.shape[0], self.n), 1.0 / self.n))
 
     def operator(self, x: Array) -> Array:
-        """The same for recording: here rows may be multiplied together."""
+        """The mean over all components, for recording: the bits of a row may depend on the other rows."""
         return self.full(x)
 
     def values(self, x: Array, indices: IntArray) -> Array:
-        """Component by component, at one point (d,): (indices, d)."""
+        """The values of single components at one point (d,): (indices, d)."""
         return self.mean(arrays.tile(x, indices.size), indices[:, None])
 
     def take(self, rows: Rows) -> Self:
+        """The kernel of a selection of the rows."""
         return self
 
 
 class Components(Kernel):
-    """A user's function of indices, or of data rows with tables of n rows each, called for one tile at a time."""
+    """A user's function, called for one tile at a time: of indices or, with tables of n rows each, of data rows."""
 
     def __init__(self, component: Callable[..., Any], n: int, tables: tuple[Array, ...] | None = None) -> None:
-        self._component, self.n, self._tables = component, n, tables
+        self._component = component
+        self.n = n
+        self._tables = tables
         self._row_bytes = row_bytes(*tables or ())
 
     def mean(self, x: Array, indices: IntArray) -> Array:
         length = self._tile(x)
 
         def mean(row: int) -> Array:
-            drawn = indices[row] if indices.shape[1] <= length else np.sort(indices[row])  # neighbours are read faster
-            return self._mean(x[row], self._parts(drawn, length), drawn.size)
+            drawn = indices[row] if indices.shape[1] <= length else np.sort(indices[row])  # sorted, data is read faster
+            return self._mean(x[row], self._tiles(drawn, length), drawn.size)
 
         return user_call(mean, x, _NAME)
 
     def mean_of_blocks(self, x: Array, starts: IntArray, block: int, size: int) -> Array:
-        """The mean over `size` data rows in blocks that begin at these starts, (rows, number of blocks)."""
+        """The mean over `size` data rows, in blocks of neighbours that begin at `starts`, (rows, number of blocks)."""
         length, tables = self._tile(x), self._tables
         assert tables is not None
 
@@ -83,12 +90,12 @@ class Components(Kernel):
 
         def total(row: int) -> Array:
             used = np.flatnonzero(weights[row])
-            value, start = _nothing(x[row]), 0
-            for part in self._parts(used, length):
-                values = self._values(x[row], part)
-                some = weights[row, used[start : start + len(values)]]
-                value = value + (some if isinstance(x, np.ndarray) else arrays.like(some, x)) @ values
-                start += len(values)
+            value = _zeros(x[row])
+            for span, tile in zip(spans(used.size, length), self._tiles(used, length), strict=True):
+                tile_weights = weights[row, used[span]]
+                if not isinstance(x, np.ndarray):
+                    tile_weights = arrays.like(tile_weights, x)
+                value = value + tile_weights @ component_values(self._component, x[row], tile)
             return value
 
         return user_call(total, x, _NAME)
@@ -99,37 +106,41 @@ class Components(Kernel):
         return self.mean_of_blocks(x, np.zeros((x.shape[0], 1), np.int64), self.n, self.n)  # one block of all rows
 
     def values(self, x: Array, indices: IntArray) -> Array:
-        parts = self._parts(indices, self._tile(x[None]))
-        return np.concatenate([arrays.to_host(self._values(x, part)) for part in parts])
+        tiles = self._tiles(indices, self._tile(x[None]))
+        return np.concatenate([arrays.to_host(component_values(self._component, x, tile)) for tile in tiles])
 
-    def _parts(self, indices: IntArray, length: int) -> Iterator[tuple[Array, ...]]:
+    def _tiles(self, indices: IntArray, length: int) -> Iterator[tuple[Array, ...]]:
+        """The arguments of the user's function for these components, tile by tile."""
         if self._tables is None:
             return ((indices[span],) for span in spans(indices.size, length))
         return scattered(self._tables, indices, length)
 
-    def _mean(self, x: Array, parts: Iterable[tuple[Array, ...]], count: int) -> Array:
-        return sum((_sum(self._values(x, part)) for part in parts), _nothing(x)) / count
-
-    def _values(self, x: Array, part: tuple[Array, ...]) -> Array:
-        if isinstance(x, np.ndarray):
-            values = arrays.to_host(self._component(x.copy(), *part))
-        else:
-            values = arrays.as_library_of(self._component(arrays.copy(x), *(rows.copy() for rows in part)), x)
-        shape = (len(part[0]), x.shape[0])
-        if tuple(values.shape) != shape:
-            remedy = "Compute with all the rows of data that it is given, and return one vector for each"
-            received = f"shape {tuple(values.shape)}"
-            raise OracleError(f"{_NAME} must return shape {shape}, one row per index", received, remedy)
-        return values
+    def _mean(self, x: Array, tiles: Iterable[tuple[Array, ...]], count: int) -> Array:
+        return sum((_sum(component_values(self._component, x, tile)) for tile in tiles), _zeros(x)) / count
 
 
-def _nothing(x: Array) -> Array:
-    """A sum of no values: on the host in double precision."""
+def component_values(component: Callable[..., Any], x: Array, tile: tuple[Array, ...], name: str = _NAME) -> Array:
+    """What a user's function returned for one point (d,) and a tile of B components, checked: (B, d)."""
+    if isinstance(x, np.ndarray):
+        values = arrays.to_host(component(x.copy(), *tile))
+    else:
+        values = arrays.as_library_of(component(arrays.copy(x), *(rows.copy() for rows in tile)), x)
+    shape = (len(tile[0]), x.shape[0])
+    if tuple(values.shape) != shape:
+        remedy = "Compute with all the rows of data that it is given, and return one vector for each"
+        raise OracleError(
+            f"{name} must return shape {shape}, one row per index", f"shape {tuple(values.shape)}", remedy
+        )
+    return values
+
+
+def _zeros(x: Array) -> Array:
+    """The start of a sum: zeros (d,), for NumPy in double precision."""
     return np.zeros(x.size) if isinstance(x, np.ndarray) else arrays.zeros_like(x)
 
 
 def _sum(values: Array) -> Array:
-    """Groups of rows in the precision of the values (single at least), the groups in double precision."""
+    """The sum of values (B, d): groups are added in their own precision (at least single), their sums in double."""
     if not isinstance(values, np.ndarray):
         return arrays.namespace(values).sum(values, axis=0)
     dtype = np.result_type(values.dtype, np.float32)
@@ -142,19 +153,21 @@ def _sum(values: Array) -> Array:
 
 
 class _TableKernel(Kernel):
-    """Components given by tables of shape (instances, n, ...); row i uses instance `instance[i]`, or the only one."""
+    """Components given by tables (instances, n, ...); row i uses instance `instance[i]` (None: there is only one)."""
 
     def __init__(self, tables: list[Array], instance: IntArray | None) -> None:
-        self._tables, self._instance, self.n = tables, instance, tables[0].shape[1]
+        self._tables = tables
+        self._instance = instance
+        self.n = tables[0].shape[1]
         self._row_bytes = row_bytes(*(table[0] for table in tables))
 
     @abstractmethod
     def _gathered(self, x: Array, *tables: Array) -> Array:
-        """The mean over B components for each row, from tables of shape (rows, B, ...)."""
+        """The mean over B components for each row of x (rows, d), from tables of shape (rows, B, ...)."""
 
     @abstractmethod
     def _total(self, x: Array, weights: Array, *tables: Array) -> Array:
-        """The weighted sum over some components for one row, from tables of shape (B, ...)."""
+        """The weighted sum over B components at one point (d,), from tables of shape (B, ...)."""
 
     def mean(self, x: Array, indices: IntArray) -> Array:
         length, size = self._tile(x), indices.shape[1]
@@ -178,6 +191,7 @@ class _TableKernel(Kernel):
         return self._by_row(x, tiles)
 
     def _by_row(self, x: Array, tiles: Callable[[int, list[Array]], Iterator[tuple[Array, ...]]]) -> Array:
+        """The sum over the tiles of each row, where `tiles(row, tables)` gives weights and table rows."""
         out = np.empty_like(x)
         for row in range(len(x)):
             at = 0 if self._instance is None else self._instance[row]
@@ -199,15 +213,19 @@ class _TableKernel(Kernel):
 
 
 class RankOne(_TableKernel):
-    """u_i (v_i' x - t_i): two products with the gathered rows."""
+    """F_i(x) = u_i (v_i' x - t_i); tables are u, v if it is not u, and t if given."""
 
     def __init__(self, u: Array, v: Array, targets: Array | None, instance: IntArray | None) -> None:
         super().__init__([u, *([] if v is u else [v]), *([] if targets is None else [targets])], instance)
-        self._u, self._v, self._targets = u, v, targets
-        self._mean_matrices: dict[int, Array] = {}  # by instance, shared by all selections of rows
+        self._u = u
+        self._v = v
+        self._targets = targets
+        self._mean_matrices: dict[int, Array] = {}  # by instance; shared with the kernels of selected rows
 
     def _gathered(self, x: Array, *tables: Array) -> Array:
-        u, v, size = tables[0], tables[self._v is not self._u], tables[0].shape[1]
+        u = tables[0]
+        v = u if self._v is self._u else tables[1]
+        size = u.shape[1]
         inner = np.einsum("ij,ij->i", v[:, 0], x)[:, None] if size == 1 else np.matmul(v, x[:, :, None])[:, :, 0]
         if self._targets is not None:
             inner -= tables[-1]
@@ -217,7 +235,7 @@ class RankOne(_TableKernel):
         return np.matmul(inner[:, None, :], u)[:, 0]
 
     def _total(self, x: Array, weights: Array, *tables: Array) -> Array:
-        u = tables[0].astype(np.result_type(tables[0], x), copy=False)  # once for both products
+        u = tables[0].astype(np.result_type(tables[0], x), copy=False)  # converted once for both products
         inner = (u if self._v is self._u else tables[1]) @ x
         if self._targets is not None:
             inner -= tables[-1]
@@ -227,11 +245,11 @@ class RankOne(_TableKernel):
     def operator(self, x: Array) -> Array:
         out = np.zeros_like(x)
         instance = np.zeros(len(x), int) if self._instance is None else self._instance
-        most = min(2 * self.n, _MATRIX)  # up to which a d x d matrix is less than the tables
-        small = self._targets is None and x.shape[1] <= most
+        # A d x d matrix has fewer entries than u and v together if d <= 2 n.
+        by_matrix = self._targets is None and x.shape[1] <= min(2 * self.n, _MATRIX)
         for at in np.unique(instance).tolist():
             rows = instance == at
-            if small:
+            if by_matrix:
                 if at not in self._mean_matrices:
                     self._mean_matrices[at] = self._v[at].T @ self._u[at] / self.n
                 out[rows] = x[rows] @ self._mean_matrices[at]
@@ -246,11 +264,11 @@ class RankOne(_TableKernel):
 
 
 class Linear(_TableKernel):
-    """A_i x - b_i: the mean matrix of the batch is applied."""
+    """F_i(x) = A_i x - b_i: the mean matrix of the batch is applied; tables are A, and b if given."""
 
     def __init__(self, matrices: Array, offsets: Array | None, instance: IntArray | None) -> None:
         super().__init__([matrices, *([] if offsets is None else [offsets])], instance)
-        self._matrices, self._offsets = matrices, offsets
+        self._matrices, self._offsets = matrices, offsets  # named, for the digest of the data
 
     def _gathered(self, x: Array, *tables: Array) -> Array:
         A, *b = (table.mean(axis=1) for table in tables)
@@ -264,42 +282,47 @@ class Linear(_TableKernel):
 
 
 def row_bytes(*tables: Array) -> int:
-    """Bytes of a row of the widest of the tables; 0 without tables."""
+    """Bytes per row of the widest table; 0 without tables."""
     return max((table.nbytes // max(1, len(table)) for table in tables), default=0)
 
 
 def spans(n: int, length: int) -> Iterator[slice]:
-    """0 .. n - 1 in pieces of at most `length`."""
+    """Slices of at most `length` that cover 0 .. n - 1."""
     for start in range(0, n, length):
         yield slice(start, min(start + length, n))
 
 
 def scattered(tables: Sequence[Array], indices: IntArray, length: int) -> Iterator[tuple[Array, ...]]:
-    """The rows with these indices, in this order, in tiles of `length`."""
+    """The rows with these indices, in this order, in tiles of `length`; a tile is valid until the next one."""
     if indices.size <= length:
         yield tuple([rows_at(table, indices) for table in tables])
         return
     buffers = _buffers(tables, length)
     for span in spans(indices.size, length):
-        some = indices[span]
-        yield tuple(rows_at(table, some, buffer) for table, buffer in zip(tables, buffers, strict=True))
+        yield tuple(rows_at(table, indices[span], buffer) for table, buffer in zip(tables, buffers, strict=True))
 
 
 def windows(
     tables: Sequence[Array], starts: IntArray, total: int, block: int, length: int
 ) -> Iterator[tuple[Array, ...]]:
-    """`block` rows from each start on, the last one cut so that there are `total`; the first row follows the last."""
-    n, left, filled = len(tables[0]), total, 0
+    """`block` rows from each start on, `total` in all (the last block is cut), in tiles of `length`.
+
+    The first row of the tables follows the last one. A tile is valid until the next one.
+    """
+    n = len(tables[0])
+    remaining = total
+    filled = 0  # rows in the buffers
     length = min(length, total)
     buffers = _buffers(tables, length)
     for start in starts.tolist():
-        end = start + min(block, left)
-        left -= end - start
+        end = start + min(block, remaining)
+        remaining -= end - start
         while start < end:
-            some = min(end - start, n - start % n, length - filled)
+            count = min(end - start, n - start % n, length - filled)
             for table, buffer in zip(tables, buffers, strict=True):
-                buffer[filled : filled + some] = table[start % n : start % n + some]
-            start, filled = start + some, filled + some
+                buffer[filled : filled + count] = table[start % n : start % n + count]
+            start += count
+            filled += count
             if filled == length:
                 yield buffers
                 filled = 0
@@ -308,11 +331,11 @@ def windows(
 
 
 def rows_at(table: Array, indices: IntArray, buffer: Array | None = None) -> Array:
-    """The rows with these indices as a new array, or in the buffer where that is faster."""
+    """The rows with these indices, newly allocated or in the buffer."""
     if not (table.flags.c_contiguous and table.flags.aligned):
-        return table[indices]  # `take` would copy all of the table first
+        return table[indices]  # `take` would first copy the whole table
     out = None if buffer is None else buffer[: indices.size]
-    return table.take(indices, axis=0, mode="clip", out=out)  # in another mode it copies twice
+    return table.take(indices, axis=0, mode="clip", out=out)  # in the default mode `out` is buffered
 
 
 def _buffers(tables: Sequence[Array], length: int) -> tuple[Array, ...]:

@@ -1,6 +1,6 @@
-"""Oracles whose batches can be cut into shards: a fixed number of parts, independent of the workers.
+"""Oracles whose batches can be cut into shards: a number of parts that does not depend on the workers.
 
-They are added along a fixed binary tree, so sums of neighbouring shards give the same total to the last bit.
+Shards are added along a fixed binary tree, so the total has the same bits whatever worker adds which neighbours.
 """
 
 from abc import abstractmethod
@@ -15,18 +15,20 @@ from dualanchor.core.oracle import Batch, Oracle
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray, Rows
 from dualanchor.oracles.finite_sum import BlockStarts, ComponentCounts, FiniteSum, draw_components
+from dualanchor.oracles.kernels import component_values
 from dualanchor.oracles.user_call import user_call
 
-SHARDS = 32  # of a batch on an engine, unless its oracle was made with a number of its own
+SHARDS = 32  # of a batch on an engine, unless its oracle has its own number
 _CHUNK = 4096  # components evaluated at a time
 
-Span: TypeAlias = "tuple[int, int]"  # shards first .. end - 1
+Span: TypeAlias = "tuple[int, int]"
+"""(first, end): shards first .. end - 1."""
 
 
 class Shardable(Oracle):
-    """An oracle whose mean over a batch is a sum over shards: deriving from it declares that engines can compute it.
+    """An oracle whose mean over a batch is a sum over shards, so that engines can compute it.
 
-    A subclass gives `draw`, `cut` and `partial`; after pickling, `draw` must give the same batch for the same streams.
+    A subclass defines `draw`, `cut` and `partial`; a pickled copy must draw the same batch from the same streams.
     """
 
     @abstractmethod
@@ -35,10 +37,10 @@ class Shardable(Oracle):
 
     @abstractmethod
     def partial(self, x: Array, batch: Batch, shard: int, out: Array | None = None) -> Array:
-        """What one shard adds to F_B(x), (rows, d), newly allocated or written to `out` where that fits."""
+        """The part of F_B(x) from one shard, (rows, d): newly allocated, or in `out` if its shape and dtype fit."""
 
     def in_shards(self, shards: int) -> Self:
-        """The same oracle with batches cut into `shards` shards, unless it was made with a number of its own."""
+        """The same oracle with batches cut into `shards` shards, unless it was made with its own number."""
         return self
 
     def mean(self, x: Array, batch: Batch) -> Array:
@@ -46,7 +48,7 @@ class Shardable(Oracle):
 
 
 def tree_sum(part: Callable[[int], Array], span: Span) -> Array:
-    """The sum of the parts of a span of the tree, in the array of its first part."""
+    """The sum of `part(shard)` over a span of the tree, in the array of the first part."""
     first, end = span
     if end - first == 1:
         return part(first)
@@ -57,7 +59,7 @@ def tree_sum(part: Callable[[int], Array], span: Span) -> Array:
 
 
 def tree_spans(first: int, end: int, shards: int) -> list[Span]:
-    """The fewest spans of the tree over all shards that make up the shards from `first` to `end`."""
+    """The fewest spans of the tree over all shards that cover the shards first .. end - 1."""
 
     def within(span: Span) -> Iterator[Span]:
         if first <= span[0] and span[1] <= end:
@@ -70,12 +72,12 @@ def tree_spans(first: int, end: int, shards: int) -> list[Span]:
 
 
 def combined(sums: Mapping[Span, Array], shards: int) -> Array:
-    """The sum over all shards from the sums of spans that make them up; newly allocated."""
+    """The sum over all shards, from the sums over spans that cover them; newly allocated."""
     return sums[0, shards].copy() if (0, shards) in sums else _total(sums, (0, shards))
 
 
 def _total(sums: Mapping[Span, Array], span: Span) -> Array:
-    # Not a nested function: its reference cycle would hold the sums until the next garbage collection.
+    # Not a nested function: its reference cycle would keep the sums until the next garbage collection.
     if span in sums:
         return sums[span]
     left, right = _halves(span)
@@ -89,12 +91,13 @@ def _halves(span: Span) -> tuple[Span, Span]:
 
 
 class BlockSum(Shardable):
-    """A mean of n components in equal blocks, one to a shard; drawn as a FiniteSum draws, from the same stream."""
+    """A mean of n components in equal blocks, one per shard; draws the same components as a FiniteSum."""
 
     components: int
 
     def __init__(self, n: int, shards: int) -> None:
-        self.components, self._shards = n, min(shards, n)
+        self.components = n
+        self._shards = min(shards, n)
 
     def draw(self, streams: Streams, size: int) -> Batch:
         return draw_components(streams, self.components, size)
@@ -106,7 +109,7 @@ class BlockSum(Shardable):
         return self._shards
 
     def block(self, shard: int) -> tuple[int, int]:
-        """Components first .. end - 1 of a shard."""
+        """(first, end): the components first .. end - 1 of a shard."""
         return self.components * shard // self._shards, self.components * (shard + 1) // self._shards
 
     def partial(self, x: Array, batch: Batch, shard: int, out: Array | None = None) -> Array:
@@ -121,7 +124,7 @@ class BlockSum(Shardable):
         return user_call(total, x, f"{type(self).__name__}: component", out)
 
     def _drawn(self, batch: Batch, row: int, shard: int) -> tuple[IntArray, IntArray]:
-        """The components that a row drew from the block of a shard, and how often each."""
+        """The components that a row drew from the block of a shard, and how often each was drawn."""
         first, end = self.block(shard)
         if isinstance(batch.data, ComponentCounts):
             counts = batch.data.counts[row, first:end]
@@ -136,21 +139,21 @@ class BlockSum(Shardable):
 
     @abstractmethod
     def _sum(self, x: Array, row: int, shard: int, drawn: IntArray, counts: IntArray) -> Array:
-        """The sum of some components of a shard's block at a row of x, each as often as it was drawn; shape (d,)."""
+        """The sum over some components of a shard's block at one row of x, weighted by `counts`; shape (d,)."""
 
 
 class ShardedData(BlockSum):
-    """A finite sum over the rows of a data set of which every worker loads only the blocks that it computes.
+    """A finite sum over the rows of a data set, of which each worker loads only the blocks that it computes.
 
-    Rows are drawn as a FiniteSum draws them; a shard, a block of neighbouring rows, evaluates those drawn from it.
-    Without an engine all shards are loaded in this process.
+    The same rows are drawn as by a FiniteSum; a shard is a block of neighbouring rows. Without an engine all blocks are
+    loaded in this process.
 
     Parameters
     ----------
     component : callable, `component(x, *rows)`: the values for B data rows, shape (B, d)
     load : callable
         `load(first, end)`: rows first .. end - 1 of the data, an array or a tuple of arrays. Called once by the worker
-        that computes the shard; again by the one that replaces it.
+        that computes the shard, and again by a worker that replaces it.
     n : int, number of rows
     shards : int, number of blocks; results depend on it by rounding only
 
@@ -171,25 +174,24 @@ class ShardedData(BlockSum):
         check.function(component, "ShardedData: component", "component(x, *rows)")
         check.function(load, "ShardedData: load", "load(first, end)")
         super().__init__(check.count(n, "ShardedData: n"), check.count(shards, "ShardedData: shards"))
-        self._component, self._load = component, load
+        self._component = component
+        self._load = load
         self.operator_price = float(self.components)
-        self._data: dict[int, tuple[Array, ...]] = {}
+        self._data: dict[int, tuple[Array, ...]] = {}  # loaded blocks, by shard
 
     def _sum(self, x: Array, row: int, shard: int, drawn: IntArray, counts: IntArray) -> Array:
         local = drawn - self.block(shard)[0]
-        values = np.asarray(self._component(x[row].copy(), *(array[local] for array in self._rows(shard))))
-        if values.shape != (drawn.size, x.shape[1]):
-            raise ValueError(f"component must return shape ({drawn.size}, {x.shape[1]}), not {values.shape}")
-        return counts @ values
+        rows = tuple(array[local] for array in self._rows(shard))
+        return counts @ component_values(self._component, x[row], rows, "ShardedData: component")
 
     def _rows(self, shard: int) -> tuple[Array, ...]:
         if shard not in self._data:
             first, end = self.block(shard)
             loaded = self._load(first, end)
             arrays = tuple(np.asarray(array) for array in (loaded if isinstance(loaded, tuple) else (loaded,)))
-            if {end - first} != {len(array) for array in arrays}:
-                received = [len(array) for array in arrays]
-                raise ValueError(f"load({first}, {end}) must return {end - first} rows, not {received}")
+            lengths = [len(array) for array in arrays]
+            if {end - first} != set(lengths):
+                raise ValueError(f"load({first}, {end}) must return {end - first} rows, not {lengths}")
             self._data[shard] = arrays
         return self._data[shard]
 
@@ -200,11 +202,11 @@ class ShardedData(BlockSum):
         return f"ShardedData(n={self.components}, shards={self._shards})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_data": {}}  # a worker loads its own blocks
+        return {**vars(self), "_data": {}}  # each worker loads its own blocks
 
 
 class ShardedSum(BlockSum):
-    """A FiniteSum in blocks: every worker has all of its data and evaluates what was drawn from its blocks."""
+    """A FiniteSum in blocks: each worker has all data, and evaluates the components drawn from its blocks."""
 
     def __init__(self, finite: FiniteSum, shards: int = SHARDS) -> None:
         assert finite.components is not None
@@ -214,10 +216,10 @@ class ShardedSum(BlockSum):
 
     def draw(self, streams: Streams, size: int) -> Batch:
         batch = self._finite.draw(streams, size)
-        if isinstance(batch.data, BlockStarts):  # blocks of rows, cut to the size of the batch
+        if isinstance(batch.data, BlockStarts):
             starts, block = batch.data
             rows = (starts[:, :, None] + np.arange(block)) % self.components
-            return Batch(size, rows.reshape(len(starts), -1)[:, :size])
+            return Batch(size, rows.reshape(len(starts), -1)[:, :size])  # the last block is cut
         return batch
 
     def _sum(self, x: Array, row: int, shard: int, drawn: IntArray, counts: IntArray) -> Array:
