@@ -41,7 +41,7 @@ class Minibatch(Estimator):
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The rule behind `batch_size`."""
+        """The schedule that `batch_size` stands for."""
         return as_schedule(self.batch_size, "Minibatch", horizon=1)
 
     def cost(self, k: Any, horizon: Any, coin: Any) -> Cost:

@@ -1,4 +1,4 @@
-"""PAGE: a large fresh batch now and then, otherwise a correction by differences."""
+"""PAGE: a large fresh batch with some probability, otherwise a correction of the estimate by a difference."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -53,24 +53,26 @@ class PAGE(Estimator):
         return Cost(draws, np.where(coin, self.big_batch, 2 * self.small_batch))
 
     def estimate(self, k: int, s: State, F: Session, horizon: Any, coin: Rows) -> Array:
-        v, tails = arrays.copy(s.estimate), ~coin
+        v = arrays.copy(s.estimate)
+        tails = ~coin
         if tails.all():
             v += self.difference(F, s.x, s.previous, tails)
         elif coin.all():
             v = arrays.assign(v, self.fresh(F, s.x, coin))
         else:
-            new, old = np.flatnonzero(coin), np.flatnonzero(tails)
-            v = arrays.put(v, new, self.fresh(F.at(coin), s.x[new], coin))
-            v = arrays.put(v, old, v[old] + self.difference(F.at(tails), s.x[old], s.previous[old], tails))
+            fresh, corrected = np.flatnonzero(coin), np.flatnonzero(tails)
+            v = arrays.put(v, fresh, self.fresh(F.at(coin), s.x[fresh], coin))
+            change = self.difference(F.at(tails), s.x[corrected], s.previous[corrected], tails)
+            v = arrays.put(v, corrected, v[corrected] + change)
         s.estimate, s.previous = v, arrays.copy(s.x)
         return v
 
     def fresh(self, F: Session, x: Array, rows: Rows) -> Array:
-        """The estimate from a fresh batch, for those rows whose coin shows heads."""
+        """The estimate from a fresh batch, for the rows whose coin shows heads."""
         return F(x, F.draw(self._size(self.big_batch, rows)))
 
     def difference(self, F: Session, x: Array, previous: Array, rows: Rows) -> Array:
-        """The change of F from the previous point, for those rows whose coin shows tails."""
+        """The change of F from the previous point, for the rows whose coin shows tails."""
         batch = F.draw(self._size(self.small_batch, rows))
         return F(x, batch) - F(previous, batch)
 

@@ -10,7 +10,7 @@ from dualanchor.core.session import Session, resolved
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray
 
-_SHORT = 1e-8  # of the step: the resolvent with this step is nearly the projection onto the domain of G
+_SHORT = 1e-8  # relative to the step: the resolvent of such a short step is nearly the projection onto dom G
 
 
 class FixedPoint(WrappedOracle):
@@ -33,13 +33,14 @@ class FixedPoint(WrappedOracle):
 
 
 class Regularised(WrappedOracle):
-    """F(x) + delta (x - centre), of which F is sampled; centre (d,)."""
+    """F(x) + delta (x - centre) for an oracle of F; centre is (d,)."""
 
     pure = True
 
     def __init__(self, oracle: Oracle, delta: float, centre: Array) -> None:
         super().__init__(oracle)
-        self.delta, self.centre = delta, centre
+        self.delta = delta
+        self.centre = centre
         self.rowwise = oracle.rowwise
 
     def mean(self, x: Array, batch: Batch) -> Array:
@@ -58,10 +59,11 @@ class Composite(WrappedOracle):
 
     .. math:: \tilde F_B(z) = \frac{z - Jz}{\alpha} + F_B(Jz), \qquad J = (I + \alpha G)^{-1}.
 
-    F is sampled only at :math:`x = Jz`, in the domain of G; batches and noise are those of the oracle within. If F is
-    1/L-cocoercive in expectation there and :math:`\alpha \le 2/L`, then :math:`\tilde F` is so with :math:`2/\alpha`
-    for L: a method may take steps up to :math:`\alpha`. It vanishes at :math:`z_\star = x_\star - \alpha F(x_\star)`;
-    elsewhere it is the KKT residual :math:`F(x) + g`, :math:`g = (z - x)/\alpha \in G(x)`. The solution is x, not z.
+    F is sampled only at :math:`x = Jz`, in the domain of G; batches and noise are those of the oracle of F. If F is
+    1/L-cocoercive in expectation there and :math:`\alpha \le 2/L`, then :math:`\tilde F` is
+    :math:`\alpha/2`-cocoercive in expectation, so a method may take steps up to :math:`\alpha`. It vanishes at
+    :math:`z_\star = x_\star - \alpha F(x_\star)`; elsewhere it is the KKT residual :math:`F(x) + g`,
+    :math:`g = (z - x)/\alpha \in G(x)`. The solution is x, not z.
 
     Parameters
     ----------
@@ -104,13 +106,13 @@ class Composite(WrappedOracle):
         return None if value is None else (z - x) / self.step_size + value
 
     def primal(self, z: Array) -> Array:
-        """The point x = J(z) that z stands for, for each row."""
+        """The points x = J(z) for z of shape (rows, d)."""
         return resolved(self._prox, z, self.step_size)
 
     def start(self, x0: Array, streams: Streams, first_batch: int) -> Array:
-        r"""The start :math:`z_0 = x_0 - \alpha F_{B_0}(x_0)` for each row, with `first_batch` samples of its own.
+        r"""The start :math:`z_0 = x_0 - \alpha F_{B_0}(x_0)` for each row, from `first_batch` fresh samples.
 
-        A point outside of the domain of G is first moved to the nearest one within. The samples are in no run's counts.
+        An x0 outside of the domain of G is first projected onto it. No run counts these samples.
         :math:`\mathbb E\|z_0 - z_\star\|^2 \le \|x_0 - x_\star\|^2 + \alpha^2\sigma^2/B_0`.
         """
         x = resolved(self._prox, x0, _SHORT * self.step_size)

@@ -15,17 +15,17 @@ from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array, IntArray, Rows
 from dualanchor.oracles.kernels import Components, Kernel, Linear, RankOne
 
-_BLOCK = 256  # rows that are drawn together, if rows are drawn in blocks
+_BLOCK = 256  # default number of data rows in a block
 
 
 class ComponentCounts(NamedTuple):
-    """How often each component is in the batch, per row: (rows, n), for batches larger than n."""
+    """The data of a batch larger than n: how often each component was drawn, (rows, n)."""
 
     counts: IntArray
 
 
 class BlockStarts(NamedTuple):
-    """Where the blocks of the batch begin, per row: (rows, number of blocks), and how many rows each has."""
+    """The data of a batch of blocks: the first component of each, (rows, number of blocks), and their length."""
 
     starts: IntArray
     block: int
@@ -35,7 +35,7 @@ class FiniteSum(Oracle):
     r"""A finite sum :math:`F(x) = \frac1n \sum_i F_i(x)`, sampled by component with replacement.
 
     A batch is a list of indices, so it can be evaluated at two points; a batch larger than n is drawn as
-    multinomial counts; a full pass is a batch of size n that costs no draws.
+    multinomial counts; a full pass is a batch of size n that needs no draws.
 
     Parameters
     ----------
@@ -60,9 +60,9 @@ class FiniteSum(Oracle):
     True
     """
 
-    rowwise = True  # what is multiplied is multiplied row by row
-    _block: int | None = None  # rows that are drawn together; None: one by one
-    _shuffle: int | None = None  # the seed by which they were shuffled
+    rowwise = True  # products are computed row by row
+    _block: int | None = None  # length of the blocks that are drawn; None: components are drawn one by one
+    _shuffle: int | None = None  # the seed of the shuffle of the data rows
 
     def __init__(self, component: Callable[[Array, IntArray], Any], n: int) -> None:
         check.function(component, "FiniteSum: component", "component(x, i)")
@@ -85,18 +85,18 @@ class FiniteSum(Oracle):
         data : array or tuple of arrays with the same number n of rows
         component : callable
             `component(x, rows)`, or `component(x, rows_1, rows_2, ...)` for a tuple: the values for m data rows,
-            shape (m, d). A large batch is handed over in tiles; the rows are valid during the call.
+            shape (m, d). A large batch is passed in tiles; the rows are valid during the call only.
         sampling : {"rows", "blocks"}, rows one by one, or blocks of neighbouring rows, which are read much faster
         block : int, rows of a block, at most n; 256 if left out
         shuffle : int or None
-            For blocks: the seed by which rows are shuffled once, into a copy. None leaves them as they are: for
-            data in random order only.
+            For blocks: the seed with which a copy of the rows is shuffled once. None: no shuffle, for data that is
+            already in random order.
 
         Notes
         -----
-        A batch of B is as many blocks as it takes, the last one cut, each from a uniform start on. Over the shuffles,
-        the variance of a mean of B rows is at most :math:`\sigma^2/B` (docs/finite_sums.md); without one it can be
-        `block` times as large. Keep n above 100 blocks.
+        A batch of B consists of blocks that begin at uniformly drawn rows; the last one is cut. Averaged over shuffles,
+        the variance of a mean of B rows is at most :math:`\sigma^2/B` (docs/finite_sums.md); without a shuffle it can
+        be `block` times as large. Use at least 100 blocks.
 
         Examples
         --------
@@ -129,7 +129,7 @@ class FiniteSum(Oracle):
         ----------
         u, v : arrays of shape (n, d) or, with one set per instance, (instances, n, d)
         targets : array of shape (n,) or (instances, n), the t_i; zero if left out
-        instance : array of int, which instance each row of a run uses; one each, in order, if left out
+        instance : array of int, the instance of each row of a run; row i uses instance i if left out
         """
         u = _stacked(u, 2, "u")
         v = u if v is None else _stacked(v, 2, "v", u=u)
@@ -144,7 +144,7 @@ class FiniteSum(Oracle):
         ----------
         matrices : array of shape (n, d, d) or, with one set per instance, (instances, n, d, d), the A_i
         offsets : array of shape (n, d) or (instances, n, d), the b_i; zero if left out
-        instance : array of int, which instance each row of a run uses; one each, in order, if left out
+        instance : array of int, the instance of each row of a run; row i uses instance i if left out
         """
         matrices = _stacked(matrices, 3, "matrices")
         if matrices.shape[-2] != matrices.shape[-1]:
@@ -155,7 +155,7 @@ class FiniteSum(Oracle):
     def _set(self, kernel: Kernel, dimension: int | None = None) -> Self:
         self._kernel, self.dimension = kernel, dimension
         self.components = check.count(kernel.n, "FiniteSum: n", remedy="Pass at least one component")
-        if isinstance(kernel, Components):  # a call for each of them, not a product with tables
+        if isinstance(kernel, Components):  # F calls the user's function for all components
             self.operator_price = float(kernel.n)
         return self
 
@@ -199,7 +199,7 @@ class FiniteSum(Oracle):
 
 
 def draw_components(streams: Streams, n: int, size: int, block: int | None = None) -> Batch:
-    """`size` of n components with replacement, one by one or in blocks of neighbours."""
+    """Draw `size` of n components with replacement, one by one or in blocks of neighbours."""
     if size > n:
         counts = [_counts(rng, n, size, block or 1) for rng in streams.generators()]
         return Batch(size, ComponentCounts(np.stack(counts)))
@@ -208,19 +208,20 @@ def draw_components(streams: Streams, n: int, size: int, block: int | None = Non
 
 
 def _counts(rng: np.random.Generator, n: int, size: int, block: int) -> IntArray:
-    blocks, rest = divmod(size, block)
-    counts = rng.multinomial(blocks, np.full(n, 1.0 / n))
+    """How often each component is among `size` that are drawn in blocks, (n,)."""
+    blocks, remainder = divmod(size, block)
+    counts = rng.multinomial(blocks, np.full(n, 1.0 / n))  # how many blocks begin at each component
     if block > 1:
         sums = np.cumsum(np.concatenate([[0], counts[n - block + 1 :], counts]))
-        counts = sums[block:] - sums[:-block]  # a row is in the blocks that start at it or up to block - 1 before
-        counts[(rng.integers(n) + np.arange(rest)) % n] += 1
+        counts = sums[block:] - sums[:-block]  # a component is in the blocks that begin 0 to block - 1 before it
+        counts[(rng.integers(n) + np.arange(remainder)) % n] += 1
     return counts
 
 
 def _block_sampling(
     sampling: str, block: int | None, shuffle: int | None, n: int
 ) -> tuple[int, int | None] | tuple[None, None]:
-    """Rows of a block and the seed of the shuffle, or None for rows one by one."""
+    """The length of a block and the seed of the shuffle, checked; (None, None) for rows one by one."""
     owner = "FiniteSum.from_data"
     check.choice(sampling, f"{owner}: sampling", ("rows", "blocks"))
     if sampling == "rows":
@@ -237,24 +238,24 @@ def _block_sampling(
 
 
 def _stacked(value: Any, ndim: int, name: str, **other: Array) -> Array:
-    """A table with the axis of instances in front, of the same shape as the other one."""
-    array = (
-        value if isinstance(value, np.ndarray) and value.dtype.kind == "f" else as_reals(value)
-    )  # no copy of a table
+    """A table with an axis of instances in front, checked to have the same shape as the other one; not copied."""
+    is_table = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    array = value if is_table else as_reals(value)
     if array is None:
         raise ArgumentTypeError(f"FiniteSum: {name} must be real numbers", repr(value)[:80], "Pass floats")
     if array.ndim not in (ndim, ndim + 1):
         rule = f"FiniteSum: {name} must have {ndim} axes, or {ndim + 1} with one set per instance"
         raise ArgumentError(rule, f"shape {array.shape}", "Reshape it")
     array = array[None] if array.ndim == ndim else array
-    for first, table in other.items():
+    for other_name, table in other.items():
         if table.shape != array.shape:
             received = f"shapes {array.shape} and {table.shape}"
-            raise ArgumentError(f"FiniteSum: {name} must go with {first}", received, "Check the sizes")
+            raise ArgumentError(f"FiniteSum: {name} must go with {other_name}", received, "Check the sizes")
     return array
 
 
 def _instances(table: Array, instance: Any) -> IntArray | None:
+    """The instance of each row; None if all rows share the only one."""
     if instance is not None:
         return np.array([check.count(i, "FiniteSum: instance", 0, most=len(table) - 1) for i in np.ravel(instance)])
     return None if table.shape[0] == 1 else np.arange(table.shape[0])
