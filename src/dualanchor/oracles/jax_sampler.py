@@ -1,10 +1,11 @@
-"""A user's sampler written in JAX: its randomness comes from a key, and runs on it are compiled. Imported on demand."""
+"""A user's sampler written in JAX, with randomness from a key; runs with it are compiled. Imported on demand."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -17,11 +18,11 @@ from dualanchor.core.errors import OracleError
 from dualanchor.core.oracle import Batch, Oracle
 from dualanchor.core.streams import Streams, per_row
 from dualanchor.core.types import Array
-from dualanchor.oracles.jax_function import Function, Same, Varying, hashed, wants_generator
+from dualanchor.oracles.jax_function import NUMBER, Function, Varying, hashed, wants_generator
 
-_WORD = (1 << 32) - 1  # bits of a seed that JAX takes
-_FEW, _MANY, _HELD = 4, 32, 1 << 21  # values of a table that are computed together, and numbers in them
-_NONE = jax.tree.structure(())
+_WORD = (1 << 32) - 1  # the bits of a seed that JAX takes
+_FEW, _MANY = 4, 32  # values of a table that are computed in one call: two choices, since each is compiled
+_HELD = 1 << 21  # numbers in the values of one call, at most
 
 
 @partial(jax.jit, static_argnames=("function", "size"))
@@ -30,7 +31,7 @@ def _means(function: Function, size: Any, x: Any, n: Any, source: Any, position:
 
 
 class Around:
-    """An oracle around a sampler, without the numbers in the sampler's arguments; those of one kind are equal."""
+    """An oracle around a sampler, without the numbers in the sampler's arguments. Equal ones share compiled code."""
 
     def __init__(self, key: Any, oracle: Oracle) -> None:
         self._key, self._oracle = key, rebuilt(oracle, sampler_of(oracle).with_data(None))
@@ -42,24 +43,24 @@ class Around:
         return hash(self._key)
 
     def with_data(self, data: Any) -> Oracle:
+        """The oracle with these numbers and noise."""
         return rebuilt(self._oracle, sampler_of(self._oracle).with_data(data))
 
 
 @partial(jax.jit, static_argnames=("around", "size"))
 def _values(around: Around, size: Any, x: Any, n: Any, source: Any, rows: Any, position: Any, data: Any) -> Any:
-    drawn: Any = size if n is None else Varying(n, 0)
-    return around.with_data(data).mean(x, Batch(drawn, (source[rows], position)))
+    batch_size: Any = size if n is None else Varying(n, 0)
+    return around.with_data(data).mean(x, Batch(batch_size, (source[rows], position)))
 
 
 @partial(jax.jit, static_argnames=("operator", "form"))
-def _true(operator: Any, form: Any, x: Any) -> Any:
-    return jax.vmap(lambda x: Function(lambda x, n, key: operator(x), "operator", form, _NONE, ()).one(x, 1, None, []))(
-        x
-    )
+def _true_values(operator: Any, form: Any, x: Any) -> Any:
+    function = Function(lambda x, n, key: operator(x), "operator", form, jax.tree.structure(()), ())
+    return jax.vmap(lambda x: function.one(x, 1, None, []))(x)
 
 
 def sampler_of(oracle: Oracle) -> JaxSampler:
-    """The sampler within an oracle that is traceable."""
+    """The sampler within a traceable oracle."""
     while oracle.inner is not None:
         oracle = oracle.inner
     assert isinstance(oracle, JaxSampler)
@@ -72,29 +73,29 @@ def rebuilt(oracle: Oracle, sampler: JaxSampler) -> Oracle:
 
 
 def key_of(oracle: Oracle) -> Any:
-    """What of an oracle is compiled in."""
+    """A key for the parts of an oracle that compiled code depends on."""
     if isinstance(oracle, JaxSampler):
         return oracle.function
-    own = sorted((name, hashed(value)) for name, value in vars(oracle).items() if name != "inner")
+    attributes = sorted((name, hashed(value)) for name, value in vars(oracle).items() if name != "inner")
     assert oracle.inner is not None
-    return type(oracle), tuple(own), key_of(oracle.inner)
+    return type(oracle), tuple(attributes), key_of(oracle.inner)
 
 
 class JaxSampler(Oracle):
     """Samples of F from a function written in JAX: `sample(x, n, key, *args)`, the mean of n samples, or all of them.
 
-    Runs on it are compiled. The key of a batch is that of (seed, purpose, replication) folded with the number of the
-    batch, so the same samples can be had at another point.
+    Runs with it are compiled. The key of a batch is that of (seed, purpose, replication), folded with the number of the
+    batch, so the same samples can be evaluated at another point.
 
     Parameters
     ----------
     sample : callable
-        A pure function of JAX arrays. n is a traced number of x's dtype if the function takes one, and else an int.
-    x0 : array (d,), a point, by which the function is tried
-    form : object, optional; its `split(flat)` is the point as `sample` has it
-    args : tuple, passed on to `sample`; what is compiled does not depend on arrays and floats in it
-    noise : pytree of arrays, optional; what `sample` gets instead of keys, entry (replication, batch) of each array
-    operator : callable, optional; the true F(x) where it is known
+        A pure function of JAX arrays. n is a traced number of x's dtype if the function accepts that, else an int.
+    x0 : array (d,), a point at which the function is traced to check it
+    form : object, optional; its `split(flat)` is the point that `sample` takes
+    args : tuple, passed to `sample`; compiled code does not depend on the values of arrays and floats in it
+    noise : pytree of arrays, optional; instead of a key, `sample` gets entry (replication, batch) of each array
+    operator : callable, optional; the true F(x) if it is known
     name : str, what error messages call the function
     """
 
@@ -105,24 +106,23 @@ class JaxSampler(Oracle):
         operator: Callable[[Any], Any] | None = None, name: str = "JaxSampler: sample",
     ) -> None:  # fmt: skip
         check.function(sample, name, f"(x, n, key{', *args' if args else ''})", 3 + len(args))
-        leaves, places = jax.tree.flatten(tuple(args))
-        numbers = [isinstance(leaf, (jax.Array, np.ndarray, np.floating, float)) for leaf in leaves]
-        fixed = tuple(Same(None) if number else hashed(leaf) for leaf, number in zip(leaves, numbers, strict=True))
-        self.data = [_strong(leaf) for leaf, number in zip(leaves, numbers, strict=True) if number], noise
-        self.knows_operator, self._operator = operator is not None, operator
-        self.function = Function(sample, name, form, places, fixed)
+        leaves, structure = jax.tree.flatten(tuple(args))
+        self.data = [_strong(leaf) for leaf in leaves if _is_number(leaf)], noise
+        self.knows_operator = operator is not None
+        self._operator = operator
+        fixed = tuple(NUMBER if _is_number(leaf) else hashed(leaf) for leaf in leaves)
+        self.function = Function(sample, name, form, structure, fixed)
         self._require_pure(jnp.asarray(x0))
-        if self._takes_any_size(jnp.asarray(x0)):
-            self.function = Function(sample, name, form, places, fixed, True)
+        self.function = replace(self.function, any_size=self._takes_any_size(jnp.asarray(x0)))
 
     def with_data(self, data: Any) -> JaxSampler:
-        """The same sampler with other numbers in `args`, and other noise."""
+        """The same sampler with another `data`: the numbers in `args`, and the noise."""
         other = copy(self)
         other.data = data
         return other
 
     def source(self, streams: Any) -> Any:
-        """What the samples of each row come from, (rows,): a key, or the number of its noise."""
+        """Where the samples of each row come from, (rows,): its key, or the index of its noise."""
         if isinstance(streams, TracedStreams):
             return streams.source
         if self.data[1] is not None:
@@ -135,39 +135,41 @@ class JaxSampler(Oracle):
         return Batch(size, (self.source(streams), position))
 
     def mean(self, x: Array, batch: Batch) -> Array:
-        size: Any
-        (source, position), size = batch.data, batch.size
+        source, position = batch.data
         if isinstance(x, jax.core.Tracer):
-            return self.function.rows(x, size, source, position, self.data)
-        position, n = np.asarray(per_row(position, len(x)), np.int32), None
-        if self.function.any_size:
-            size, n = None, np.asarray(size, x.dtype)
-        return _means(self.function, size, jnp.asarray(x), n, source, position, self.data)
+            return self.function.rows(x, batch.size, source, position, self.data)
+        positions = np.asarray(per_row(position, len(x)), np.int32)
+        size, n = self._size(batch, x.dtype)
+        return _means(self.function, size, jnp.asarray(x), n, source, positions, self.data)
+
+    def _size(self, batch: Batch, dtype: Any) -> tuple[Any, Any]:
+        """The batch size as a static and a traced argument of compiled code; one of them is None."""
+        return (None, np.asarray(batch.size, dtype)) if self.function.any_size else (batch.size, None)
 
     def operator(self, x: Array) -> Array | None:
-        return None if self._operator is None else _true(self._operator, self.function.form, jnp.asarray(x))
+        return None if self._operator is None else _true_values(self._operator, self.function.form, jnp.asarray(x))
 
     def table(self, points: Sequence[Array], batches: Sequence[Batch], outer: Oracle | None = None) -> Array | None:
         rows, d = points[0].shape
         count = len(points) * len(batches) * rows
-        most = _FEW if count <= 2 * _FEW else _MANY  # two lengths: each is compiled
+        most = _FEW if count <= 2 * _FEW else _MANY
         if count == 1 or most * d > _HELD:
             return None
         x = np.concatenate([arrays.to_host(point) for point in points])
         positions = np.stack([per_row(batch.data[1], rows) for batch in batches]).astype(np.int32)
-        which = np.indices((len(points), len(batches), rows)).reshape(3, -1)
-        size: Any
-        oracle, size, n = outer or self, batches[0].size, None
-        if self.function.any_size:
-            size, n = None, np.asarray(size, x.dtype)
-        around, values = Around(key_of(oracle), oracle), np.empty((count, d), x.dtype)
+        entries = np.indices((len(points), len(batches), rows)).reshape(3, -1)
+        size, n = self._size(batches[0], x.dtype)
+        source = batches[0].data[0]
+        oracle = outer or self
+        around = Around(key_of(oracle), oracle)
+        values = np.empty((count, d), x.dtype)
         for start in range(0, count, most):
-            some = which[:, start : start + most]
-            length = some.shape[1]
-            point, batch, row = np.pad(some, ((0, 0), (0, most - length)))
-            given = x[point * rows + row], n, batches[0].data[0], row, positions[batch, row], self.data
+            piece = entries[:, start : start + most]
+            length = piece.shape[1]
+            point, batch, row = np.pad(piece, ((0, 0), (0, most - length)))
+            arguments = x[point * rows + row], n, source, row, positions[batch, row], self.data
             try:
-                values[start : start + length] = np.asarray(_values(around, size, *given))[:length]
+                values[start : start + length] = np.asarray(_values(around, size, *arguments))[:length]
             except OracleError as error:
                 if self.function.is_outside(error):
                     return None
@@ -175,7 +177,7 @@ class JaxSampler(Oracle):
         return values.reshape(len(points), len(batches), rows, d)
 
     def is_noiseless(self, x: Array, streams: Any) -> bool:
-        """Whether a sample makes no use of its key."""
+        """Whether the value of a sample does not depend on its key."""
         from jax.interpreters.partial_eval import dce_jaxpr
 
         numbers, noise = self.data
@@ -185,46 +187,56 @@ class JaxSampler(Oracle):
         return not any(dce_jaxpr(traced.jaxpr, [True])[1])
 
     def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "args": len(self.function.fixed)}
+        return {**super().describe(), "args": len(self.function.leaves)}
 
     def __repr__(self) -> str:
         return f"JaxSampler({getattr(self.function.sample, '__name__', type(self.function.sample).__name__)})"
 
-    def _at(self, x: Array, n: Any) -> Any:
-        numbers, noise = self.data
-        source = jax.random.key(0) if noise is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[0, 0], noise)
-        return jax.make_jaxpr(lambda x, n, source: self.function.one(x, n, source, numbers), static_argnums=(1,))(
-            x, n, source
-        )
+    def _trial_source(self) -> Any:
+        """A key, or noise, with which the function can be traced."""
+        noise = self.data[1]
+        return jax.random.key(0) if noise is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[0, 0], noise)
 
     def _require_pure(self, x: Array) -> None:
-        first, again = (self._at(x, 2) for _ in range(2))
-        texts = [re.sub(r"0x[0-9a-f]+", "", str(one)) for one in (first, again)]
-        constants = zip(first.consts, again.consts, strict=True) if texts[0] == texts[1] else [(0, 1)]
+        """Raise unless tracing the function twice gives the same program with the same constants."""
+
+        def traced() -> Any:  # a new lambda each time: JAX caches what it has traced
+            return jax.make_jaxpr(lambda x, source: self.function.one(x, 2, source, self.data[0]))(
+                x, self._trial_source()
+            )
+
+        first, second = traced(), traced()
+        texts = [re.sub(r"0x[0-9a-f]+", "", str(program)) for program in (first, second)]
+        constants = zip(first.consts, second.consts, strict=True) if texts[0] == texts[1] else [(0, 1)]
         if not all(one is other or np.array_equal(one, other) for one, other in constants):
             rule = f"{self.function.name} must be a pure function: all randomness must come from the key"
             received = "one that was different when it was traced again"
             raise OracleError(rule, received, "Draw with jax.random from the key, not with NumPy or random")
 
     def _takes_any_size(self, x: Array) -> bool:
-        numbers, noise = self.data
-        source = jax.random.key(0) if noise is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[0, 0], noise)
+        """Whether the function can be traced with n as a traced number."""
         try:
-            jax.eval_shape(lambda n, source: self.function.one(x, n, source, numbers), jnp.ones([], x.dtype), source)
-        except Exception:  # of whatever kind: it is then called with ints
+            jax.eval_shape(
+                lambda n, source: self.function.one(x, n, source, self.data[0]),
+                jnp.ones([], x.dtype),
+                self._trial_source(),
+            )
+        except Exception:  # of any kind: the function is then called with ints
             return False
         return True
 
 
 class TracedStreams:
-    """The streams of all rows within compiled code: what samples come from, and the positions (rows,)."""
+    """The streams of all rows within compiled code: the sources of samples, and the positions, both (rows,)."""
 
     def __init__(self, source: Any, position: Any) -> None:
-        self.source, self.position = source, position
+        self.source = source
+        self.position = position
 
 
 @lru_cache(maxsize=64)
 def _keys(seed: int, purpose: int, replications: bytes) -> Any:
+    """The keys of rows, (rows,)."""
     key = jax.random.key(seed & _WORD)
     for shift in range(32, seed.bit_length(), 32):  # a seed of any length, a word at a time
         key = jax.random.fold_in(key, seed >> shift & _WORD)
@@ -233,17 +245,17 @@ def _keys(seed: int, purpose: int, replications: bytes) -> Any:
 
 
 class Reshaped(NamedTuple):
-    """The form of points of one shape."""
+    """A form (see `JaxSampler`) for points of one shape."""
 
     shape: tuple[int, ...]
 
     def split(self, flat: Array) -> Array:
-        """The point that a flat vector stands for."""
+        """The point for a flat vector."""
         return flat.reshape(self.shape)
 
 
 def keyed(sample: Any, x0: Array, *, form: Any, args: tuple[Any, ...], name: str) -> JaxSampler | None:
-    """The oracle of a function that draws from a key; None for one that draws from a Generator of NumPy."""
+    """The oracle of a function that draws from a JAX key; None for one that draws from a NumPy Generator."""
     try:
         return JaxSampler(sample, x0, form=form, args=args, name=name)
     except OracleError as error:
@@ -255,8 +267,12 @@ def keyed(sample: Any, x0: Array, *, form: Any, args: tuple[Any, ...], name: str
         raise
 
 
+def _is_number(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray, np.floating, float))
+
+
 def _strong(value: Any) -> Any:
-    """An array whose dtype does not give way to others: so what is compiled for it serves all of its kind."""
+    """An array that is not weakly typed, so that compiled code can be reused for all arrays of its shape and dtype."""
     return jnp.asarray(value, value.dtype) if hasattr(value, "dtype") else value
 
 

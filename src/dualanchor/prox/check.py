@@ -1,4 +1,4 @@
-"""Whether a function can be a prox at all, judged at a few points."""
+"""A check, at a few points, whether a function can be a prox."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from dualanchor.core.errors import ArgumentError, DualAnchorError
 from dualanchor.core.problem import as_point
 from dualanchor.core.types import Array
 
-_AROUND = 8  # points made around a single one
+_AROUND = 8  # points generated far from a single given point, and as many close to it
 
 
 def check_prox(prox: Callable[[Any, Any], Any], points: Any, step: float = 1.0, *, tol: float = 1e-5) -> None:
@@ -23,7 +23,7 @@ def check_prox(prox: Callable[[Any, Any], Any], points: Any, step: float = 1.0, 
     Parameters
     ----------
     prox : callable, `prox(z, step)` for z of shape (m, d)
-    points : array of shape (d,) or (m, d); around a single point a few are made, always the same ones
+    points : array of shape (d,) or (m, d); around a single point others are generated, always the same ones
     step : float, the step :math:`\alpha` that will be used
     tol : float, relative to the size of the points
 
@@ -58,8 +58,10 @@ def check_prox(prox: Callable[[Any, Any], Any], points: Any, step: float = 1.0, 
         )
 
     def require(value: Array, rule: str, remedy: str) -> None:
-        if (far := float((np.linalg.norm(value - J, axis=1) / scale).max())) > tol:
-            raise _wrong(rule, f"points that differ by {far:.3g}, relative to their size, with step {step:.4g}", remedy)
+        error = float((np.linalg.norm(value - J, axis=1) / scale).max())
+        if error > tol:
+            received = f"points that differ by {error:.3g}, relative to their size, with step {step:.4g}"
+            raise _wrong(rule, received, remedy)
 
     if getattr(prox, "is_projection", False):
         rule = "is not a projection: J(Jz) = Jz must hold, whatever the step"
@@ -67,22 +69,24 @@ def check_prox(prox: Callable[[Any, Any], Any], points: Any, step: float = 1.0, 
             require(value, rule, "Do not declare it as a projection, or fix it")
     require(
         _value(prox, 0.5 * (z + J), 0.5 * step),
-        "does not go with its step: J(z, step) = J((z + J(z, step))/2, step/2) must hold for all z",
-        "Scale G by the step that is handed over: a penalty w|x| is a threshold of step * w",
+        "does not depend on its step as it must: J(z, step) = J((z + J(z, step))/2, step/2) must hold for all z",
+        "Scale G by the step that is passed: the prox of a penalty w|x| has the threshold step * w",
     )
 
 
 def _points(points: Any) -> Array:
+    """The points at which a prox is checked, (m, d)."""
     rows, width = np.shape(points) if np.ndim(points) == 2 else (None, None)
     z = as_point(points, "check_prox: points", width, rows)
     if z.ndim == 1 or len(z) == 1:
         z = z.reshape(1, -1)
-        away = (1 + np.abs(z).max()) * np.random.default_rng(0).normal(size=(_AROUND, z.shape[1]))
-        z = z + np.concatenate([np.zeros_like(z), away, 0.1 * away[::-1]]).astype(z.dtype)  # far, and close together
+        far = (1 + np.abs(z).max()) * np.random.default_rng(0).normal(size=(_AROUND, z.shape[1]))
+        z = z + np.concatenate([np.zeros_like(z), far, 0.1 * far[::-1]]).astype(z.dtype)
     return z
 
 
 def _value(prox: Callable[[Any, Any], Any], z: Array, step: float) -> Array:
+    """What the prox returned for z (m, d), checked: finite points of the same shape."""
     try:
         value = to_host(prox(z, step))
     except DualAnchorError:
@@ -99,4 +103,5 @@ def _value(prox: Callable[[Any, Any], Any], z: Array, step: float) -> Array:
 
 
 def _wrong(rule: str, received: str, remedy: str) -> ArgumentError:
+    """The error for a prox that breaks a rule."""
     return ArgumentError(f"the prox given {rule}", received, remedy)

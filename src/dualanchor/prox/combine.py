@@ -25,7 +25,7 @@ class none(Resolvent):  # noqa: N801
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class l1(Resolvent):  # noqa: N801  called like a function, and named so
+class l1(Resolvent):  # noqa: N801
     r"""Proximal map of :math:`\sum_i w_i |x_i|`: every coordinate moves towards 0 by at most :math:`\alpha w_i`.
 
     Parameters
@@ -56,7 +56,7 @@ class l1(Resolvent):  # noqa: N801  called like a function, and named so
 
 @dataclass(frozen=True, eq=False, repr=False)
 class product(Resolvent):  # noqa: N801
-    """Another prox for each of consecutive blocks of the vector.
+    """A prox for each of several consecutive blocks of the vector.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class product(Resolvent):  # noqa: N801
     blocks: Any
 
     def __post_init__(self) -> None:
-        blocks = tuple(_block(one) for one in self.blocks) if isinstance(self.blocks, Iterable) else ()
+        blocks = tuple(map(_block, self.blocks)) if isinstance(self.blocks, Iterable) else ()
         if not blocks:
             rule = "product: blocks must be a list of pairs (size, prox)"
             raise ArgumentTypeError(rule, repr(self.blocks), "Use [(2, box(0, 1)), ...]")
@@ -81,19 +81,20 @@ class product(Resolvent):  # noqa: N801
 
     @cached_property
     def parts(self) -> list[tuple[slice, Any]]:
-        """Each block's coordinates and its prox."""
+        """The coordinates of each block, and its prox."""
         ends = pairwise(accumulate((size for size, _ in self.blocks), initial=0))
         return [(slice(*pair), prox) for pair, (_, prox) in zip(ends, self.blocks, strict=True)]
 
     def apply(self, z: Array, step: Any) -> Array:
         out = np.empty_like(z)
-        for part, prox in self.parts:  # of the right size and dtype: a Resolvent need not check that again
-            out[..., part] = (prox.apply if isinstance(prox, Resolvent) else prox)(z[..., part], step)
+        for part, prox in self.parts:
+            function = prox.apply if isinstance(prox, Resolvent) else prox  # z is checked already
+            out[..., part] = function(z[..., part], step)
         return out
 
     def diameter(self, dimension: int) -> float | None:
-        each = [prox.diameter(size) if isinstance(prox, Resolvent) else None for size, prox in self.blocks]
-        return None if None in each else float(np.linalg.norm(np.array(each, float)))
+        diameters = [prox.diameter(size) if isinstance(prox, Resolvent) else None for size, prox in self.blocks]
+        return None if None in diameters else float(np.linalg.norm(np.array(diameters, float)))
 
     def support(self, y: Any) -> Any:
         if not all(isinstance(prox, Resolvent) for _, prox in self.blocks):
@@ -101,15 +102,14 @@ class product(Resolvent):  # noqa: N801
         return sum(prox.support(np.asarray(y)[..., part]) for part, prox in self.parts)
 
     def blocks_of(self, dimension: int) -> list[tuple[slice, Any]]:
-        found = []
+        blocks = list[tuple[slice, Any]]()
         for part, prox in self.parts:
-            inner = (
-                prox.blocks_of(part.stop - part.start)
-                if isinstance(prox, Resolvent)
-                else [(slice(0, part.stop - part.start), prox)]
-            )
-            found += [(slice(*(part.start + end for end in (one.start, one.stop))), each) for one, each in inner]
-        return found
+            if not isinstance(prox, Resolvent):
+                blocks.append((part, prox))
+                continue
+            for inner, inner_prox in prox.blocks_of(part.stop - part.start):
+                blocks.append((slice(part.start + inner.start, part.start + inner.stop), inner_prox))
+        return blocks
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -141,11 +141,12 @@ class from_function(Resolvent):  # noqa: N801
         if self.vectorized:
             return self._checked(z, step).astype(z.dtype, copy=False)
         points = z.reshape(-1, z.shape[-1])
-        steps = np.broadcast_to(step, (*z.shape[:-1], 1)).reshape(-1).tolist()  # one for all, or one for each
+        steps = np.broadcast_to(step, (*z.shape[:-1], 1)).reshape(-1).tolist()
         values = [self._checked(point, steps[row], row) for row, point in enumerate(points)]
         return np.array(values, z.dtype).reshape(z.shape)
 
     def _checked(self, z: Array, step: Any, row: int | None = None) -> Array:
+        """What the function returned, with its shape and dtype checked."""
         value = np.asarray(self.function(z.copy(), step))
         if value.shape != z.shape or value.dtype.kind not in "fiu":
             rule = f"from_function: {name_of(self.function)} must return real numbers with the shape of z"
@@ -155,6 +156,7 @@ class from_function(Resolvent):  # noqa: N801
 
 
 def _block(pair: Any) -> tuple[int, Callable[[Any, Any], Array]]:
+    """A pair (size, prox), checked."""
     size, prox = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else (None, None)
     if not callable(prox):
         rule = "product: each block must be a pair (size, prox)"

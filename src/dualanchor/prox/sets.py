@@ -1,4 +1,4 @@
-"""Projections onto convex sets: G is the normal cone, and the step does not matter."""
+"""Projections onto convex sets: G is the normal cone of the set, and the step has no influence."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -88,11 +88,11 @@ class ball(Resolvent):  # noqa: N801
 
     def apply(self, z: Array, step: Any) -> Array:
         center = like(self.center, z)
-        away = z - center
-        norm = np.linalg.norm(away, axis=-1, keepdims=True)
-        outside = norm > self.radius
-        away *= np.divide(self.radius, norm, out=np.ones_like(norm), where=outside)
-        return np.where(outside, center + away, z)
+        offset = z - center
+        norm = np.linalg.norm(offset, axis=-1, keepdims=True)
+        is_outside = norm > self.radius
+        offset *= np.divide(self.radius, norm, out=np.ones_like(norm), where=is_outside)
+        return np.where(is_outside, center + offset, z)
 
     def diameter(self, dimension: int) -> float | None:
         return 2.0 * float(self.radius)
@@ -124,10 +124,12 @@ class simplex(Resolvent):  # noqa: N801
         self._set(total=check.number(self.total, "simplex: total", positive=True))
 
     def apply(self, z: Array, step: Any) -> Array:
-        out: Array = z - np.maximum.reduce(z, axis=-1, keepdims=True)  # adding one number to all changes nothing
+        # The projection is max(z - theta, 0), with theta the largest of (sum of the k largest z - total) / k. Adding a
+        # number to all of z does not change it: subtracting the maximum avoids rounding errors.
+        out: Array = z - np.maximum.reduce(z, axis=-1, keepdims=True)
         theta = np.sort(out, axis=-1)[..., ::-1].cumsum(axis=-1, dtype=np.float64)
         theta -= self.total
-        theta /= np.arange(1, z.shape[-1] + 1)  # largest for as many of the largest as stay positive
+        theta /= np.arange(1, z.shape[-1] + 1)
         out -= np.maximum.reduce(theta, axis=-1, keepdims=True)
         return np.maximum(out, 0.0, out=out)
 
@@ -140,7 +142,7 @@ class simplex(Resolvent):  # noqa: N801
 
 @dataclass(frozen=True, eq=False, repr=False)
 class affine_subspace(Resolvent):  # noqa: N801
-    r"""Projection onto :math:`\{x : Ax = b\}`; A is factored once, and may have rows that depend on others.
+    r"""Projection onto :math:`\{x : Ax = b\}`; A is factored once, and its rows may be linearly dependent.
 
     Parameters
     ----------
@@ -168,10 +170,11 @@ class affine_subspace(Resolvent):  # noqa: N801
         b = read_only(np.broadcast_to(b, (len(A),)))
         U, s, V = np.linalg.svd(A, full_matrices=False)
         rank = int(np.count_nonzero(s > s.max() * max(A.shape) * np.finfo(np.float64).eps))
-        basis, offset = V[:rank], (U[:, :rank].T @ b) / s[:rank]  # orthonormal rows, and the coordinates of a solution
-        missed = float(np.linalg.norm(A @ (offset @ basis) - b))
-        if missed > 1e-9 * (np.linalg.norm(b) + s.max() * np.linalg.norm(offset)):
-            received = f"equations that contradict each other (the best x misses b by {missed:.3g})"
+        basis = V[:rank]  # orthonormal rows
+        offset = (U[:, :rank].T @ b) / s[:rank]  # the solution of least norm, in this basis
+        error = float(np.linalg.norm(A @ (offset @ basis) - b))
+        if error > 1e-9 * (np.linalg.norm(b) + s.max() * np.linalg.norm(offset)):
+            received = f"equations that contradict each other (the best x misses b by {error:.3g})"
             remedy = "Drop or correct equations; for least squares use A.T @ A and A.T @ b"
             raise ArgumentError("affine_subspace: some x must satisfy A x = b", received, remedy)
         self._set(A=A, b=b, size=A.shape[1], _basis=basis, _offset=offset)

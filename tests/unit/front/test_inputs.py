@@ -233,7 +233,7 @@ def test_a_warning_names_the_users_line():
     [
         (lambda z, step: 2 * z, "is not firmly nonexpansive"),
         (lambda z, step: z - step * 5 * z, "is not firmly nonexpansive"),
-        (lambda z, step: z / 2, "does not go with its step"),
+        (lambda z, step: z / 2, "does not depend on its step as it must"),
         (lambda z, step: np.full_like(z, np.nan), "does not return numbers"),
     ],
 )
