@@ -78,10 +78,10 @@ class Claim:
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
         """The claim that `to_dict` wrote."""
-        given = {**facts, "kind": ClaimKind(facts["kind"]), "assumptions": tuple(facts["assumptions"])}
+        fields = {**facts, "kind": ClaimKind(facts["kind"]), "assumptions": tuple(facts["assumptions"])}
         if theorem := facts["theorem"]:
-            given["theorem"] = Theorem(**{**theorem, "assumptions": tuple(theorem["assumptions"])})
-        return cls(**given)
+            fields["theorem"] = Theorem(**{**theorem, "assumptions": tuple(theorem["assumptions"])})
+        return cls(**fields)
 
     def to_dict(self) -> dict[str, Any]:
         """The claim as plain JSON values."""

@@ -18,14 +18,6 @@ from dualanchor.core.types import Array
 
 _HEADER = "header.json"
 _PLAIN = "a plain file"
-_KINDS = {
-    stat.S_IFREG: _PLAIN,
-    stat.S_IFDIR: "a folder",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-}
 _DESCRIPTORS = "/proc/self/fd"
 _BINARY = getattr(os, "O_BINARY", 0)  # without it, Windows changes line ends
 
@@ -104,9 +96,10 @@ def require_plain(path: str | Path) -> None:
 def _kind(path: Path) -> str | None:
     """What kind of file the path leads to, as a phrase; None if there is none."""
     try:
-        return _KINDS.get(stat.S_IFMT(path.stat().st_mode), "something else")
+        mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return _PLAIN if stat.S_ISREG(mode) else "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
 
 
 @contextmanager

@@ -97,7 +97,7 @@ class Finding:
 
 def violations(findings: Iterable[Finding]) -> list[Finding]:
     """The findings with which no theorem may be claimed."""
-    return [one for one in findings if one.severity is VIOLATION]
+    return [finding for finding in findings if finding.severity is VIOLATION]
 
 
 class _Formatter(Formatter):

@@ -239,9 +239,8 @@ class Method(Rowwise, ABC):
             return
         largest, formula, source = limit
         if np.max(self.step_size) > largest * (1 + 1e-12):
-            rule = (
-                f"{type(self).__name__}: step_size must satisfy 0 < step_size <= {formula} = {largest:.6g} ({source})"
-            )
+            limit_text = f"0 < step_size <= {formula} = {largest:.6g} ({source})"
+            rule = f"{type(self).__name__}: step_size must satisfy {limit_text}"
             remedy = f"Use {largest:.6g}, or pass check=False to run outside the theorem"
             raise ArgumentError(rule, f"{np.max(self.step_size):.6g}", remedy)
 

@@ -22,21 +22,21 @@ class Registry(Generic[T]):
 
     def __init__(self, kind: str, package: str, base: type[T]) -> None:
         self._kind, self._package, self._base = kind, package, base
-        self._found: dict[str, type[T]] = {}
+        self._classes: dict[str, type[T]] = {}
 
     def all(self) -> dict[str, type[T]]:
         """The classes by id, sorted; the modules are imported at the first call."""
-        if self._found:
-            return self._found
-        found = {}
+        if self._classes:
+            return self._classes
+        classes = {}
         for info in pkgutil.iter_modules(importlib.import_module(self._package).__path__):
             module = importlib.import_module(f"{self._package}.{info.name}")
             for value in vars(module).values():
                 is_own = isinstance(value, type) and value.__module__ == module.__name__  # not imported from elsewhere
                 if is_own and issubclass(value, self._base) and "id" in vars(value) and getattr(value, "listed", True):
-                    found[value.id] = value
-        self._found = dict(sorted(found.items()))
-        return self._found
+                    classes[value.id] = value
+        self._classes = dict(sorted(classes.items()))
+        return self._classes
 
     def entries(self) -> list[Entry]:
         return [Entry(name, vars(cls)["title"], cls) for name, cls in self.all().items()]

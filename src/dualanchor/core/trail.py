@@ -1,4 +1,4 @@
-"""What a run's own samples say about the residual on its way."""
+"""Estimates of residuals along a run from its own samples."""
 
 from __future__ import annotations
 

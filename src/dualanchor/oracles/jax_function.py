@@ -66,7 +66,7 @@ class Function:
     leaves: tuple[Any, ...]  # of args, with NUMBER in place of each number
     any_size: bool = False  # whether n may be a traced number
 
-    def one(self, x: Array, n: Any, source: Any, numbers: list[Any]) -> Array:
+    def mean_at(self, x: Array, n: Any, source: Any, numbers: list[Any]) -> Array:
         """The mean of n samples at one point (d,), with randomness from `source`; raises OracleErrors."""
         remaining = iter(numbers)
         args = self.structure.unflatten([next(remaining) if type(leaf) is ByIdentity else leaf for leaf in self.leaves])
@@ -129,8 +129,8 @@ class Function:
 
         def one(x: Array, source: Any, position: Any) -> Array:
             if noise is None:
-                return self.one(x, n, jax.random.fold_in(source, position), numbers)
-            return self.one(x, n, jax.tree.map(lambda leaf: leaf[source, position], noise), numbers)
+                return self.mean_at(x, n, jax.random.fold_in(source, position), numbers)
+            return self.mean_at(x, n, jax.tree.map(lambda leaf: leaf[source, position], noise), numbers)
 
         if len(x) == 1:  # without vmap, under which both branches of a `cond` are computed
             return one(x[0], source[0], position[0])[None]

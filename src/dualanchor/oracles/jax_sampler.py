@@ -56,7 +56,7 @@ def _values(around: Around, size: Any, x: Any, n: Any, source: Any, rows: Any, p
 @partial(jax.jit, static_argnames=("operator", "form"))
 def _true_values(operator: Any, form: Any, x: Any) -> Any:
     function = Function(lambda x, n, key: operator(x), "operator", form, jax.tree.structure(()), ())
-    return jax.vmap(lambda x: function.one(x, 1, None, []))(x)
+    return jax.vmap(lambda x: function.mean_at(x, 1, None, []))(x)
 
 
 def sampler_of(oracle: Oracle) -> JaxSampler:
@@ -183,7 +183,9 @@ class JaxSampler(Oracle):
         numbers, noise = self.data
         if noise is not None:
             return False
-        traced = jax.make_jaxpr(lambda key: self.function.one(jnp.asarray(x)[0], 2, key, numbers))(jax.random.key(0))
+        traced = jax.make_jaxpr(lambda key: self.function.mean_at(jnp.asarray(x)[0], 2, key, numbers))(
+            jax.random.key(0)
+        )
         return not any(dce_jaxpr(traced.jaxpr, [True])[1])
 
     def describe(self) -> dict[str, Any]:
@@ -199,13 +201,10 @@ class JaxSampler(Oracle):
 
     def _require_pure(self, x: Array) -> None:
         """Raise unless tracing the function twice gives the same program with the same constants."""
-
-        def traced() -> Any:  # a new lambda each time: JAX caches what it has traced
-            return jax.make_jaxpr(lambda x, source: self.function.one(x, 2, source, self.data[0]))(
-                x, self._trial_source()
-            )
-
-        first, second = traced(), traced()
+        source, numbers = self._trial_source(), self.data[0]
+        first, second = (  # two lambdas: JAX caches what it has traced
+            jax.make_jaxpr(lambda x, source: self.function.mean_at(x, 2, source, numbers))(x, source) for _ in range(2)
+        )
         texts = [re.sub(r"0x[0-9a-f]+", "", str(program)) for program in (first, second)]
         constants = zip(first.consts, second.consts, strict=True) if texts[0] == texts[1] else [(0, 1)]
         if not all(one is other or np.array_equal(one, other) for one, other in constants):
@@ -216,11 +215,8 @@ class JaxSampler(Oracle):
     def _takes_any_size(self, x: Array) -> bool:
         """Whether the function can be traced with n as a traced number."""
         try:
-            jax.eval_shape(
-                lambda n, source: self.function.one(x, n, source, self.data[0]),
-                jnp.ones([], x.dtype),
-                self._trial_source(),
-            )
+            traced = partial(self.function.mean_at, x, numbers=self.data[0])
+            jax.eval_shape(traced, jnp.ones([], x.dtype), self._trial_source())
         except Exception:  # of any kind: the function is then called with ints
             return False
         return True

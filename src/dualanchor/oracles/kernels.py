@@ -147,9 +147,10 @@ def _sum(values: Array) -> Array:
     if len(values) <= _GROUP:
         return values.sum(axis=0, dtype=dtype)
     values, ones = values.astype(dtype, copy=False), np.ones(_GROUP, dtype)
-    rest = len(values) % _GROUP
-    groups = ones @ values[: len(values) - rest].reshape(-1, _GROUP, values.shape[1])  # faster than `sum`
-    return groups.sum(axis=0, dtype=np.result_type(dtype, np.float64)) + ones[:rest] @ values[len(values) - rest :]
+    whole = len(values) - len(values) % _GROUP  # values in complete groups
+    groups = ones @ values[:whole].reshape(-1, _GROUP, values.shape[1])  # faster than `sum`
+    total: Array = groups.sum(axis=0, dtype=np.result_type(dtype, np.float64))
+    return total + ones[: len(values) - whole] @ values[whole:]
 
 
 class _TableKernel(Kernel):

@@ -55,10 +55,8 @@ def accepted(
     if isinstance(n, int) and tuple(value.shape) == (n, *shape):  # n is no int while JAX traces it
         value = arrays.namespace(value).mean(value, axis=0)
     if tuple(value.shape) != shape:
-        rule, received = (
-            f"{name} must return one vector with the shape of x",
-            f"{arrays.form(value)} for x of shape {shape}",
-        )
+        rule = f"{name} must return one vector with the shape of x"
+        received = f"{arrays.form(value)} for x of shape {shape}"
         if n is not None:
             rule = f"{name} must return the mean of n samples, of the shape of x, or n samples"
             received += f" and n = {n}"

@@ -40,13 +40,13 @@ class Resolvent(ABC):
         """J(z) for each row: z of shape (..., d) gives an array of the same shape and, for floats, the same dtype."""
         if arrays.is_foreign(z):
             return arrays.like(self(arrays.to_host(z), arrays.to_host(step)), z)  # computed on the host
-        given, z = z, np.asarray(z)
-        if z.dtype.kind != "f" and (z := as_reals(given)) is None:
-            raise ArgumentTypeError(f"{self}: points must be real numbers", repr(given)[:80], "Pass floats")
-        if z.ndim == 0 or (self.size is not None and z.shape[-1] != self.size):
-            wanted = "..., d" if self.size is None else f"..., {self.size}"
-            raise ArgumentError(f"{self}: points must have shape ({wanted})", f"shape {z.shape}", "Check the sizes")
-        return self.apply(z, step)
+        points: Any = np.asarray(z)
+        if points.dtype.kind != "f" and (points := as_reals(z)) is None:
+            raise ArgumentTypeError(f"{self}: points must be real numbers", repr(z)[:80], "Pass floats")
+        if points.ndim == 0 or (self.size is not None and points.shape[-1] != self.size):
+            rule = f"{self}: points must have shape (..., {'d' if self.size is None else self.size})"
+            raise ArgumentError(rule, f"shape {points.shape}", "Check the sizes")
+        return self.apply(points, step)
 
     def diameter(self, dimension: int) -> float | None:
         """The largest distance between two points of the set in this dimension; None if infinite or unknown."""
