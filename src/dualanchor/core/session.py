@@ -1,6 +1,7 @@
 """The Session: the only way in which a method sees an oracle, and the only place where samples are counted."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ class Mark(NamedTuple):
         return Mark(*(count if isinstance(count, int) else shared(count[rows]) for count in self))
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Session:
     """Draws batches, evaluates them, and counts both.
 
@@ -48,14 +50,13 @@ class Session:
     (16, 16, (1, 3))
     """
 
-    __slots__ = ("checking", "draws", "evals", "largest", "oracle", "streams", "trail")
-
-    def __init__(self, oracle: Oracle, streams: Streams, draws: Counts = 0, evals: Counts = 0) -> None:
-        self.oracle, self.streams = oracle, streams
-        self.draws, self.evals = draws, evals
-        self.checking = True
-        self.largest: Array | None = None
-        self.trail: Trail | None = None
+    oracle: Oracle
+    streams: Streams
+    draws: Counts = 0
+    evals: Counts = 0
+    checking: bool = True
+    largest: Array | None = None
+    trail: Trail | None = None
 
     def draw(self, size: Counts) -> Batch:
         """Draw `size` fresh samples for each row (an int, or one per row); counted as draws."""
@@ -133,9 +134,7 @@ class Session:
     def take(self, rows: Rows) -> "Session":
         """An independent session of a selection of the rows, with the counts they have reached."""
         draws, evals, _ = self.mark().take(rows)
-        part = Session(self.oracle.take(rows), self.streams.take(rows), draws, evals)
-        part.checking = self.checking
-        return part
+        return Session(self.oracle.take(rows), self.streams.take(rows), draws, evals, self.checking)
 
     def mark(self) -> Mark:
         """Counts and stream positions now, for `reset`."""
@@ -188,9 +187,9 @@ class _RowView(Session):
     __slots__ = ("_parent", "_rows")
 
     def __init__(self, parent: Session, rows: Rows) -> None:
-        super().__init__(parent.oracle.take(rows), parent.streams.take(rows))
-        self._parent, self._rows = parent, rows
-        self.checking = parent.checking
+        super().__init__(parent.oracle.take(rows), parent.streams.take(rows), checking=parent.checking)
+        self._parent = parent
+        self._rows = rows
 
     def draw(self, size: Counts) -> Batch:
         try:

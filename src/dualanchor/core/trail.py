@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -26,6 +27,7 @@ class ResidualEstimate(NamedTuple):
     rounds: int
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Trail:
     """Sums over the fresh batches of a run since the last line of its history, to estimate residuals.
 
@@ -41,11 +43,10 @@ class Trail:
         The sum of 1/size and the number of the batches at the iterate; samples and number of the other batches.
     """
 
-    __slots__ = ("counts", "squares", "state", "total")
-
-    def __init__(self, total: Array, squares: Array, counts: list[float]) -> None:
-        self.total, self.squares, self.counts = total, squares, counts
-        self.state: State | None = None
+    total: Array
+    squares: Array
+    counts: list[float]
+    state: State | None = None
 
     @classmethod
     def along(cls, x: Array) -> Trail | None:

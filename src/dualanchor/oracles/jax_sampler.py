@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -222,12 +222,12 @@ class JaxSampler(Oracle):
         return True
 
 
+@dataclass
 class TracedStreams:
     """The streams of all rows within compiled code: the sources of samples, and the positions, both (rows,)."""
 
-    def __init__(self, source: Any, position: Any) -> None:
-        self.source = source
-        self.position = position
+    source: Any
+    position: Any
 
 
 @lru_cache(maxsize=64)

@@ -128,9 +128,8 @@ def component_values(component: Callable[..., Any], x: Array, tile: tuple[Array,
     shape = (len(tile[0]), x.shape[0])
     if tuple(values.shape) != shape:
         remedy = "Compute with all the rows of data that it is given, and return one vector for each"
-        raise OracleError(
-            f"{name} must return shape {shape}, one row per index", f"shape {tuple(values.shape)}", remedy
-        )
+        rule = f"{name} must return shape {shape}, one row per index"
+        raise OracleError(rule, f"shape {tuple(values.shape)}", remedy)
     return values
 
 
