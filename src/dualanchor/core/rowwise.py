@@ -79,7 +79,7 @@ class Rowwise:
         """The same record with plain arrays for columns, for runs in double precision: they are faster."""
         return self._with(np.asarray)
 
-    def settled(self) -> Self:
+    def collapsed(self) -> Self:
         """The same record with a single number for each column whose rows agree."""
         return self._with(lambda column: column.flat[0].item() if np.unique(column).size == 1 else column)
 

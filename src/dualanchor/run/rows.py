@@ -107,7 +107,7 @@ class ActiveRows:
         """A selection of the rows (a mask) on their own."""
         part = replace(
             self,
-            method=self.method.take(rows).settled(),
+            method=self.method.take(rows).collapsed(),
             state=self.state.take(rows),
             session=self.session.take(rows),
             coins=self.coins.take(rows),

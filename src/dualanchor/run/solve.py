@@ -260,7 +260,7 @@ def _active_rows(
     groups = []
     for first in range(0, rows.size, count):
         some = rows[first : first + count]
-        own = method.take(some).settled()
+        own = method.take(some).collapsed()
         plain = ActiveRows(own, own.begin(start[some]), session.take(some), coins.take(some), some)
         groups.append(plain.enter(own, 0, plain.state))
     return groups[::-1]  # the driver takes the last one first
