@@ -29,6 +29,7 @@ class Sequence:
         self._shape = shape
         self._dtype = dtype
         width = shape[0] if shape else 1
+        # Entries in the first and in the longest blocks: powers of two, at least 1.
         self._first, self._longest = (1 << max(0, (n // width).bit_length() - 1) for n in (_FIRST_BLOCK, _BLOCK))
         self._doublings = (self._longest // self._first).bit_length() - 1
         self._capacity = max(1, _CACHE // max(1, replications * self._longest * width)) if shape else 64
@@ -74,6 +75,7 @@ class Sequence:
         return number, start, max(self._first, start)
 
     def _load(self, position: int, slots: IntArray | None) -> None:
+        """Make the block that contains a position the current one, filled for these slots."""
         number, start, length = self._locate(position)
         if number not in self._cache:
             self._values, self._start, self._end = np.empty(0), 0, 0  # free the old block before allocating the new one

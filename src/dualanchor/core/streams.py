@@ -192,25 +192,21 @@ class Streams:
 
     def _sequence(self, kind: Kind, n: int = 0) -> Sequence:
         """A new sequence of this kind, of indices below n for INTEGERS; kept in `_sequences`."""
-        precision: Any = np.float32 if self.dtype == np.float32 else np.float64
-        kinds: dict[Kind, tuple[tuple[int, ...], Any, Callable[[np.random.Generator, Array], Array]]] = {
-            Kind.NORMALS: (
-                (self.dimension,),
-                precision,
-                lambda rng, out: rng.standard_normal(out=out, dtype=precision),
-            ),
-            Kind.INTEGERS: ((), np.int64, lambda rng, out: rng.integers(0, n, len(out))),
-            Kind.UNIFORMS: ((), np.float64, lambda rng, out: rng.random(out=out)),
-        }
-        shape, dtype, generate = kinds[kind]
+        shape = (self.dimension,) if kind is Kind.NORMALS else ()
+        normals_dtype = np.float32 if self.dtype == np.float32 else np.float64
+        dtype = {Kind.NORMALS: normals_dtype, Kind.INTEGERS: np.int64, Kind.UNIFORMS: np.float64}[kind]
         sources: dict[int, GeneratorSource] = {}
 
         def fill(slot: int, number: int, out: Array) -> None:
             if slot not in sources:
                 sources[slot] = GeneratorSource(self.seed, self.purpose, int(self._distinct[slot]), kind)
-            values = generate(sources[slot].generator(number), out)
-            if values is not out:
-                out[...] = values
+            rng = sources[slot].generator(number)
+            if kind is Kind.NORMALS:
+                rng.standard_normal(out=out, dtype=normals_dtype)
+            elif kind is Kind.INTEGERS:
+                out[...] = rng.integers(0, n, len(out))
+            else:
+                rng.random(out=out)
 
         sequence = self._sequences[kind, n] = Sequence(fill, self._distinct.size, shape, dtype)
         if kind is Kind.NORMALS:

@@ -145,11 +145,9 @@ class Sampler(Shardable):
     def _all_rows(self, x: Array, value: Any) -> Array:
         """What a vectorized function returned; the Session checks library, shape and dtype."""
         if value is None:
-            rule, received = (
-                f"{self._name} must return one vector for each row",
-                f"None for x of shape {tuple(x.shape)}",
-            )
-            raise OracleError(rule, received, "Return the means over the samples, in the shape of x")
+            received = f"None for x of shape {tuple(x.shape)}"
+            remedy = "Return the means over the samples, in the shape of x"
+            raise OracleError(f"{self._name} must return one vector for each row", received, remedy)
         if arrays.is_foreign(x):
             return value
         value = arrays.to_host(value)
