@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -30,27 +30,27 @@ def _means(function: Function, size: Any, x: Any, n: Any, source: Any, position:
     return function.rows(x, size if n is None else Varying(n, 0), source, position, data)
 
 
-class Around:
-    """An oracle around a sampler, without the numbers in the sampler's arguments. Equal ones share compiled code."""
+@dataclass(frozen=True)
+class OracleTemplate:
+    """An oracle without the data of its sampler. Templates with the same key (see `key_of`) share compiled code."""
 
-    def __init__(self, key: Any, oracle: Oracle) -> None:
-        self._key, self._oracle = key, rebuilt(oracle, sampler_of(oracle).with_data(None))
+    key: Any
+    oracle: Oracle = field(compare=False)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Around) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "oracle", self.with_data(None))
 
     def with_data(self, data: Any) -> Oracle:
         """The oracle with these numbers and noise."""
-        return rebuilt(self._oracle, sampler_of(self._oracle).with_data(data))
+        return rebuilt(self.oracle, sampler_of(self.oracle).with_data(data))
 
 
-@partial(jax.jit, static_argnames=("around", "size"))
-def _values(around: Around, size: Any, x: Any, n: Any, source: Any, rows: Any, position: Any, data: Any) -> Any:
+@partial(jax.jit, static_argnames=("template", "size"))
+def _values(
+    template: OracleTemplate, size: Any, x: Any, n: Any, source: Any, rows: Any, position: Any, data: Any
+) -> Any:
     batch_size: Any = size if n is None else Varying(n, 0)
-    return around.with_data(data).mean(x, Batch(batch_size, (source[rows], position)))
+    return template.with_data(data).mean(x, Batch(batch_size, (source[rows], position)))
 
 
 @partial(jax.jit, static_argnames=("operator", "form"))
@@ -161,7 +161,7 @@ class JaxSampler(Oracle):
         size, n = self._size(batches[0], x.dtype)
         source = batches[0].data[0]
         oracle = outer or self
-        around = Around(key_of(oracle), oracle)
+        template = OracleTemplate(key_of(oracle), oracle)
         values = np.empty((count, d), x.dtype)
         for start in range(0, count, most):
             piece = entries[:, start : start + most]
@@ -169,7 +169,7 @@ class JaxSampler(Oracle):
             point, batch, row = np.pad(piece, ((0, 0), (0, most - length)))
             arguments = x[point * rows + row], n, source, row, positions[batch, row], self.data
             try:
-                values[start : start + length] = np.asarray(_values(around, size, *arguments))[:length]
+                values[start : start + length] = np.asarray(_values(template, size, *arguments))[:length]
             except OracleError as error:
                 if self.function.is_outside(error):
                     return None

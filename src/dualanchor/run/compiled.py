@@ -24,7 +24,7 @@ from dualanchor.core.session import Session, accepted, moderate, require_numbers
 from dualanchor.core.streams import per_row
 from dualanchor.core.types import Array
 from dualanchor.oracles.jax_function import Varying, hashed
-from dualanchor.oracles.jax_sampler import Around, TracedStreams, key_of, sampler_of
+from dualanchor.oracles.jax_sampler import OracleTemplate, TracedStreams, key_of, sampler_of
 from dualanchor.run.traced import Number, OpenError, each_answer
 
 INTERVAL = 1024  # steps that are taken at once, at most
@@ -164,8 +164,8 @@ class Program:
     sizes that are given from outside.
     """
 
-    def __init__(self, form: Form, around: Around, coin: bool | None, bits: int) -> None:
-        self._form, self._around, self._coin, self._bits = form, around, coin, bits
+    def __init__(self, form: Form, template: OracleTemplate, coin: bool | None, bits: int) -> None:
+        self._form, self._template, self._coin, self._bits = form, template, coin, bits
         self.draws, self.open_draws = 0, 0
         self.run = jax.jit(self._run)
 
@@ -178,7 +178,7 @@ class Program:
             raise OpenError("")
 
     def _step(self, k: Any, state: dict[str, Any], given: Numbers, found: Any = None) -> Any:
-        oracle = self._around.with_data(given.data)
+        oracle = self._template.with_data(given.data)
         sizes = given.sizes[k - given.first] if len(given.sizes) else 0
         position = given.position + (k - given.first) * self.draws
 
@@ -292,7 +292,7 @@ def _program(method: Method, oracle: Oracle, coin: bool | None, state: dict[str,
         bits = 0 if function.any_size else _bits(method, given)
         if (program := _PROGRAMS.get((form, key, coin, bits))) is not None:
             return program, numbers
-        program = Program(form, Around(key, oracle), coin, bits)
+        program = Program(form, OracleTemplate(key, oracle), coin, bits)
         try:
             program.probe(state, given._replace(numbers=numbers))
         except OracleError as error:
