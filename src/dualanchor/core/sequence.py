@@ -14,7 +14,7 @@ _BLOCK = 16384  # numbers in a block at most, unless a single vector has more
 _CACHE = 1 << 21  # numbers in all cached blocks of vectors (16 MB); the latest block is cached whatever its size
 
 
-class Sequence:
+class LazySequence:
     """One infinite sequence per replication, generated when read, in blocks that double in length up to `_BLOCK`.
 
     `fill(slot, number, out)` writes block `number` of one replication; the latest blocks are cached. `slots` selects

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core.arrays import numpy_dtype
-from dualanchor.core.sequence import Sequence
+from dualanchor.core.sequence import LazySequence
 from dualanchor.core.types import Array, Counts, IntArray, Rows
 
 
@@ -81,8 +81,8 @@ class Streams:
         self.position: Counts = 0
         self._distinct, slots = np.unique(self.replications, return_inverse=True)
         self._set_slots(slots)
-        self._sequences: dict[Any, Sequence] = {}
-        self._normals: Sequence | None = None
+        self._sequences: dict[Any, LazySequence] = {}
+        self._normals: LazySequence | None = None
 
     @property
     def rows(self) -> int:
@@ -190,7 +190,7 @@ class Streams:
         assert out is not None
         return out
 
-    def _sequence(self, kind: Kind, n: int = 0) -> Sequence:
+    def _sequence(self, kind: Kind, n: int = 0) -> LazySequence:
         """A new sequence of this kind, of indices below n for INTEGERS; kept in `_sequences`."""
         shape = (self.dimension,) if kind is Kind.NORMALS else ()
         normals_dtype = np.float32 if self.dtype == np.float32 else np.float64
@@ -208,7 +208,7 @@ class Streams:
             else:
                 rng.random(out=out)
 
-        sequence = self._sequences[kind, n] = Sequence(fill, self._distinct.size, shape, dtype)
+        sequence = self._sequences[kind, n] = LazySequence(fill, self._distinct.size, shape, dtype)
         if kind is Kind.NORMALS:
             self._normals = sequence  # read once for every batch: no dictionary look-up
         return sequence
