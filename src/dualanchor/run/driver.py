@@ -19,6 +19,7 @@ from dualanchor.core import arrays
 from dualanchor.core.callbacks import Progress
 from dualanchor.core.errors import CheckpointError, OracleError
 from dualanchor.core.finding import Finding
+from dualanchor.core.method import Cost
 from dualanchor.core.result import Result, Status
 from dualanchor.core.session import Mark
 from dualanchor.core.trail import Trail
@@ -251,10 +252,12 @@ class Driver:
     def _retire(self, rows: ActiveRows, stopped: Array, status: list[Status], final: bool = False) -> None:
         """Retire rows (a mask) that the method has ended (`final`), or that were stopped and may continue later."""
         ending = rows if stopped.all() else rows.take(stopped)
-        frozen = None if final else ending.frozen()  # before the end is recorded: a continued run does not end here
+        resumable = None
+        if not final:  # copied before the end is recorded: a continued run does not end here
+            resumable = replace(ending, trail=ending.trail and ending.trail.take(np.arange(ending.count)))
         if ending.recorded != ending.steps:
             self._record(ending)
-        self._replace(rows, replace(ending.ended(status), frozen=frozen), ~stopped)
+        self._replace(rows, replace(ending.ended(status), resumable=resumable), ~stopped)
 
     def _replace(self, rows: ActiveRows, ended: Ended, others: Array) -> None:
         """Replace the present group by its rows (a mask) that go on; the rest has ended."""
@@ -283,12 +286,15 @@ class Driver:
 
     def _require_within_limits(self) -> None:
         """Raise if a resumed run has gone further than its rule now allows."""
-        spent: list[tuple[Any, ...]] = [(rows.steps, rows.session.draws, rows.session.evals) for rows in self.active]
-        spent += [(rows.k, rows.draws, rows.evals) for rows in self.ended]
-        for k, draws, evals in spent:
-            if np.any(self._rule.exceeded(k, draws, evals)):
+        spent: list[tuple[Any, ...]] = [(rows.steps, rows.session.evals, rows.session.draws) for rows in self.active]
+        for ended in self.ended:
+            spent += zip(ended.k.tolist(), ended.evals.tolist(), ended.draws.tolist(), strict=True)
+        nothing = Cost(np.empty(0), np.empty(0))
+        for k, evals, draws in spent:
+            outlook = Outlook(k, 1, evals, draws, nothing, elapsed=0.0, residual=lambda: np.array([np.inf]))
+            if np.any(np.asarray(self._rule.allowance(outlook)) < 0):
                 rule = "A run can be resumed with more steps or samples, not with fewer"
-                received = f"a checkpoint of step {np.max(k)} with {np.max(evals)} evaluations, and {self._rule}"
+                received = f"a checkpoint of step {k} with {np.max(evals)} evaluations, and {self._rule}"
                 raise CheckpointError(rule, received, "Allow as many, or give another path to start anew")
 
     # -- records, callbacks, results -------------------------------------------------------------------------

@@ -11,14 +11,15 @@ from dualanchor.core.finding import Finding
 from dualanchor.core.method import State
 from dualanchor.core.result import History, Status
 from dualanchor.core.session import Mark
-from dualanchor.core.streams import shared
+from dualanchor.core.streams import per_row, shared
 from dualanchor.core.trail import Trail
 from dualanchor.core.types import Array, IntArray
-from dualanchor.run.rows import POSITION, ActiveRows, Ended, Level
+from dualanchor.run.rows import ActiveRows, Ended, Level
 
 if TYPE_CHECKING:
     from dualanchor.run.driver import Driver
 
+_POSITION = ("k", "before", "recorded", "diverged_by", "stage")  # attributes of active rows, saved in the header
 _COUNTS = ("k", "draws", "evals")
 _FINAL = {Status.HORIZON, Status.DIVERGED, Status.TARGET, Status.BUDGET}  # the last two if a method ends itself
 _MAX_COUNT = 1 << 60
@@ -30,21 +31,36 @@ def saved_run(run: Driver) -> tuple[dict[str, Any], dict[str, Any]]:
     Rows that a rule, a callback or an interrupt has stopped are saved as active rows, which may continue.
     """
     saved: dict[str, Any] = {f"history/{name}": value for name, value in vars(run.recorder.history()).items()}
-    final = [piece for piece in run.ended if piece.frozen is None]
+    final = [piece for piece in run.ended if piece.resumable is None]
     for i, piece in enumerate(final):
         ends = {name: getattr(piece, name) for name in ("rows", *_COUNTS, "residual", "growth")}
         saved |= {f"ended/{i}/{name}": value for name, value in ends.items() if value is not None}
         saved |= {f"ended/{i}/state/{name}": value for name, value in vars(piece.state).items()}
-    groups = [piece.frozen for piece in run.ended if piece.frozen is not None]
-    groups += [rows.frozen() for rows in run.active]
-    for i, group in enumerate(groups):
-        saved |= {f"active/{i}/{name}": value for name, value in group.arrays.items()}
+    active = [piece.resumable for piece in run.ended if piece.resumable is not None] + run.active
+    for i, rows in enumerate(active):
+        saved |= {f"active/{i}/{name}": value for name, value in _arrays_of(rows).items()}
     header = {
-        "active": [group.facts for group in groups],
+        "active": [_facts_of(rows) for rows in active],
         "status": [[status.name for status in piece.status] for piece in final],
         "arrays": list(saved),
     }
     return header, saved
+
+
+def _facts_of(rows: ActiveRows) -> dict[str, Any]:
+    stages = [(level.number, None if level.end == np.inf else int(level.end)) for level in rows.levels]
+    return {"stages": stages, **{name: getattr(rows, name) for name in _POSITION}}
+
+
+def _arrays_of(rows: ActiveRows) -> dict[str, Any]:
+    """The arrays of active rows by name, with one entry per row; some may be missing."""
+    counts = {name: per_row(value, rows.count) for name, value in rows.session.mark()._asdict().items()}
+    trail = None if rows.trail is None else rows.trail.packed()
+    named = {"rows": rows.rows, **counts, "opening": rows.opening, "closing": rows.closing, "trail": trail}
+    states = {"state": rows.state} | {f"memory/{j}": level.memory for j, level in enumerate(rows.levels)}
+    for kind, state in states.items():
+        named |= {f"{kind}/{name}": value for name, value in vars(state).items()}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def restore(run: Driver, header: dict[str, Any], saved: dict[str, Array]) -> None:
@@ -97,7 +113,7 @@ class _Group:
     def active(self, facts: dict[str, Any]) -> ActiveRows:
         """Rows that continue, from the facts in the header."""
         start, rows = self._start, self._start.take(self._mask)
-        for name in POSITION:
+        for name in _POSITION:
             value = facts[name]
             fits = type(value) is int and (-1 if name == "recorded" else 0) <= value < _MAX_COUNT
             _require(fits or (name == "diverged_by" and value is None), f"{name} = {value!r}")

@@ -20,8 +20,6 @@ from dualanchor.core.types import Array, IntArray, Rows
 
 WINDOW = 4  # where F is not known, samples of the first WINDOW steps are compared with those of the last
 COMPILED_INTERVAL = 1024  # steps between two checks where JAX compiles them; the length of an array in compiled code
-POSITION = ("k", "before", "recorded", "diverged_by", "stage")  # the attributes that a checkpoint saves as numbers
-SAMPLE_NORMS = ("opening", "closing")  # and those it saves as arrays, if they are there
 
 
 class Snapshot(NamedTuple):
@@ -42,13 +40,6 @@ class Level(NamedTuple):
     memory: State
 
 
-class Frozen(NamedTuple):
-    """Active rows as plain values and arrays with one entry per row: enough to continue from there."""
-
-    facts: dict[str, Any]
-    arrays: dict[str, Any]
-
-
 @dataclass
 class Ended:
     """Rows that have stopped, as they were then; arrays have one entry per row."""
@@ -61,7 +52,7 @@ class Ended:
     status: list[Status]
     residual: Array | None  # the true residual, where F is known
     growth: Array | None = None  # elsewhere: the squared norm of the last samples over that of the first
-    frozen: Frozen | None = None  # if stopped from outside the method, so that another call may continue
+    resumable: ActiveRows | None = None  # if stopped from outside the method: from where another call may continue
 
 
 @dataclass
@@ -96,7 +87,8 @@ class ActiveRows:
             session=self.session.take(rows),
             coins=self.coins.take(rows),
             rows=self.rows[rows],
-            **{name: value[rows] for name in SAMPLE_NORMS if (value := getattr(self, name)) is not None},
+            opening=None if self.opening is None else self.opening[rows],
+            closing=None if self.closing is None else self.closing[rows],
             trail=None if self.trail is None else self.trail.take(rows),
             levels=tuple(level._replace(memory=level.memory.take(rows)) for level in self.levels),
         )
@@ -282,20 +274,6 @@ class ActiveRows:
         """Go back to a snapshot."""
         self.k, self.state, self.trail = snapshot.k, snapshot.state, snapshot.trail
         self.session.reset(snapshot.mark)
-
-    def frozen(self) -> Frozen:
-        """The rows as they stand, for a checkpoint."""
-        stages = [(level.number, None if level.end == np.inf else int(level.end)) for level in self.levels]
-        facts = {"stages": stages, **{name: getattr(self, name) for name in POSITION}}
-        saved: dict[str, Any] = {"rows": self.rows}
-        saved |= {name: per_row(value, self.count) for name, value in self.session.mark()._asdict().items()}
-        states = {"state": self.state} | {f"memory/{j}": level.memory for j, level in enumerate(self.levels)}
-        for kind, state in states.items():
-            saved |= {f"{kind}/{name}": value for name, value in vars(state).items()}
-        saved |= {name: value for name in SAMPLE_NORMS if (value := getattr(self, name)) is not None}
-        if self.trail is not None:
-            saved["trail"] = self.trail.packed()
-        return Frozen(facts, saved)
 
     # -- results ---------------------------------------------------------------------------------------------
 
