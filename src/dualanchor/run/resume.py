@@ -104,11 +104,11 @@ class _Group:
         state = self._state("state/", self._start.final_state())
         diverged = np.array([one is Status.DIVERGED for one in status])
         _require((arrays.finite_rows(state.x) | diverged).all(), "an end that is not finite")
-        residual = self._not_negative("residual")
+        residual = self._norms("residual")
         knows_operator = self._start.session.oracle.knows_operator
         _require((residual is not None) == knows_operator, "residuals of another problem")
         k, draws, evals = map(self._counts, _COUNTS)
-        return Ended(self._rows, state, k, draws, evals, status, residual, self._not_negative("growth"))
+        return Ended(self._rows, state, k, draws, evals, status, residual, self._norms("growth"))
 
     def active(self, facts: dict[str, Any]) -> ActiveRows:
         """Rows that continue, from the facts in the header."""
@@ -137,48 +137,40 @@ class _Group:
         remaining = rows.remaining()
         _require(remaining is None or np.min(remaining) >= 0, f"k = {rows.k} beyond the end")
 
-        rows.opening = self._not_negative("opening", 2)
-        rows.closing = self._not_negative("closing", -1, 2)
-        rows.trail = rows.trail and self._trail(rows.trail)
+        rows.opening, rows.closing = self._norms("opening", 2), self._norms("closing", -1, 2)
+        if rows.trail is not None:
+            packed = self._array("trail", rows.trail.packed())
+            counts = packed[:, -4:]
+            _require((counts == counts[:1]).all() and (counts >= 0).all(), "a negative count")
+            rows.trail = Trail.unpacked(packed)
         rows.checked_until = max(rows.k + 1, rows.diverged_by or 0)
         rows.session.reset(Mark(*(shared(self._counts(name)) for name in Mark._fields)))
         return rows
 
-    def _counts(self, name: str) -> Any:
-        counts = self._saved[self._prefix + name]
-        _require(counts.shape == self._rows.shape and _are_counts(counts), f"{name} that are not counts")
-        return counts
-
-    def _not_negative(self, name: str, *shape: int) -> Array | None:
-        """An array of numbers of at least 0 with one entry per row, each of this shape (-1: any); it may be missing."""
-        values = self._saved.get(self._prefix + name)
-        if values is not None:
-            expected = tuple(given if size < 0 else size for size, given in zip(shape, values.shape[1:], strict=False))
-            fits = values.shape == (self._rows.size, *expected) and len(expected) == len(shape)
-            fits = fits and values.dtype.kind == "f" and bool((values >= 0).all())
-            _require(fits, f"{name} that is not one of these rows")
-        return values
-
-    def _trail(self, template: Trail) -> Trail:
-        packed = self._saved[f"{self._prefix}trail"]
-        fits = packed.shape == template.packed().shape and packed.dtype == float
-        _require(fits, "sums of samples of another shape")
-        counts = packed[:, -4:]
-        _require((counts == counts[:1]).all() and (counts >= 0).all(), "a negative count")
-        return Trail.unpacked(packed)
+    def _array(self, name: str, like: Array) -> Any:
+        """A saved array, which must have the dtype of another one and its shape, but for the number of rows."""
+        value = self._saved[self._prefix + name]
+        shape, dtype = (self._rows.size, *like.shape[1:]), arrays.numpy_dtype(like.dtype)
+        received = f"{name} of {arrays.form(value)} and dtype {value.dtype}, not {shape} and {dtype}"
+        _require(value.shape == shape and value.dtype == dtype, received)
+        return arrays.like(value, like) if arrays.is_foreign(like) else value
 
     def _state(self, kind: str, template: State) -> State:
-        """A saved state, which must have the arrays of the template, with their dtypes and shapes but for the rows."""
-        state = _named(self._prefix + kind, self._saved)
-        if missing := vars(template).keys() - state.keys():
-            raise KeyError(self._prefix + kind + min(missing))
-        for name, value in state.items():
-            expected = getattr(template, name)
-            shape, dtype = (self._rows.size, *expected.shape[1:]), arrays.numpy_dtype(expected.dtype)
-            received = f"{kind}{name} of {arrays.form(value)} and dtype {value.dtype}, not {shape} and {dtype}"
-            _require(value.shape == shape and value.dtype == dtype, received)
-            state[name] = arrays.like(value, expected) if arrays.is_foreign(expected) else value
-        return State(**state)
+        return State(**{name: self._array(kind + name, value) for name, value in vars(template).items()})
+
+    def _counts(self, name: str) -> IntArray:
+        counts = self._array(name, self._rows)
+        _require(_are_counts(counts), f"{name} that are not counts")
+        return counts
+
+    def _norms(self, name: str, *shape: int) -> Array | None:
+        """Numbers of at least 0, of this shape for each row (-1: any length); None if they were not saved."""
+        values = self._saved.get(self._prefix + name)
+        if values is not None:
+            fits = values.ndim == 1 + len(shape) and values.dtype.kind == "f" and bool((values >= 0).all())
+            sizes = zip(values.shape, (self._rows.size, *shape), strict=False)
+            _require(fits and all(size == wanted or wanted < 0 for size, wanted in sizes), f"{name} of other rows")
+        return values
 
 
 def _history(saved: dict[str, Array], recorded: IntArray) -> History:
