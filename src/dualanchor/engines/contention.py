@@ -1,4 +1,4 @@
-"""Whether threads compute an oracle in parallel, measured in a way that a busy machine does not turn around."""
+"""Whether threads compute an oracle in parallel, measured so that a busy machine never gives a wrong yes."""
 
 import threading
 import time
@@ -8,21 +8,22 @@ from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.oracles.shards import Shardable
 
-_PARALLEL = 0.75  # of the time of one thread, at most, for two that run in parallel
-_TRIES = (2, 8)  # measurements of two threads, at least and at most
-_SECONDS = 0.2  # in which no further one is begun
+_PARALLEL = 0.75  # two threads run in parallel if they need at most this share of the time of one
+_MIN_TRIES, _MAX_TRIES = 2, 8  # measurements of two threads
+_SECONDS = 0.2  # after which, beyond the least number, no further measurement begins
 
 
 class TimedOracle:
-    """An oracle that notes when shards are computed: each thread begins when all of them are there."""
+    """An oracle that notes when shards are computed; each thread begins when all of them have arrived."""
 
     def __init__(self, oracle: Shardable) -> None:
         self._oracle = oracle
         self.draw, self.full_batch = oracle.draw, oracle.full_batch
 
     def expect(self, threads: int) -> None:
-        """Forget what was noted, and expect this number of threads."""
-        self._barrier, self.times = threading.Barrier(threads), list[tuple[float, float, float]]()
+        """Prepare for this number of threads, and forget what was noted."""
+        self._barrier = threading.Barrier(threads)
+        self.times: list[tuple[float, float, float]] = []  # begin, end, seconds without a core
 
     def partial(self, x: Array, batch: Batch, shard: int, out: Array | None = None) -> Array:
         began, waited = time.perf_counter(), seconds_without_core()
@@ -35,12 +36,12 @@ class TimedOracle:
 def run_in_parallel(one: Callable[[], float], two: Callable[[], float]) -> bool:
     """Whether two threads compute two shards faster than one does, from functions that return seconds.
 
-    Those of one thread are without the seconds in which it waited for a core, those of two are with them: on a busy
-    machine threads may seem not to run in parallel, but those that hold the interpreter's lock never seem to.
+    The seconds of one thread exclude those in which it waited for a core, the seconds of two include them. So a busy
+    machine may hide that threads run in parallel, but threads that hold the interpreter's lock never seem to.
     """
     alone, spent = one(), 0.0
-    for tries in range(_TRIES[1]):
-        if tries >= _TRIES[0] and spent > _SECONDS:
+    for tries in range(_MAX_TRIES):
+        if tries >= _MIN_TRIES and spent > _SECONDS:
             break
         together = two()
         if together <= _PARALLEL * alone:
@@ -52,7 +53,7 @@ def run_in_parallel(one: Callable[[], float], two: Callable[[], float]) -> bool:
 
 
 def seconds_without_core() -> float:
-    """Seconds in which this thread could have run but had no core; 0 where the system does not count them."""
+    """Seconds in which this thread was ready but had no core; 0 where the system does not count them."""
     try:
         with open("/proc/thread-self/schedstat", "rb") as file:
             return 1e-9 * int(file.read().split()[1])

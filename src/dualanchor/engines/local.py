@@ -13,10 +13,10 @@ from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Engine, LoadedOracle
 from dualanchor.engines.contention import TimedOracle, run_in_parallel
-from dualanchor.engines.pool import Pool
+from dualanchor.engines.pool import Pool, ProcessPool, Round, ThreadPool
 from dualanchor.engines.protocol import Assignment, BatchSpec, assign, combine
 
-_LONG_ENOUGH = 0.005  # seconds of work that show whether threads run in parallel
+_MEASURABLE = 0.005  # seconds of work, at least, that show whether threads run in parallel
 
 
 class Local(Engine):
@@ -29,7 +29,7 @@ class Local(Engine):
         Threads run in parallel as far as the sampler releases the interpreter's lock, as most of NumPy does for large
         arrays. Processes get the sampler pickled (functions of the main program too, where joblib or cloudpickle is
         installed), except on Windows. "auto" takes processes unless two threads are seen to be faster than one.
-    timeout : float, seconds after which a worker that has not replied is reported; a process is ended, a thread is not
+    timeout : float, seconds after which a worker that has not replied is reported; processes are then killed
 
     Examples
     --------
@@ -65,17 +65,17 @@ class Local(Engine):
         pool = self._started()
         while self._stale:
             pool.drop(self._stale.pop())
-        sums = pool.sums(loaded, x, spec, assignment, self.timeout)
+        sums = pool.sums(Round(loaded, x, spec, assignment, self.timeout))
         return combine(x, shards, assignment, sums, pool.name)
 
     @property
     def in_use(self) -> str:
-        """What computes at present: "threads" or "processes"."""
+        """What computes batches at present: "threads" or "processes"."""
         with self._exclusive():
             return self._started().kind
 
     def processes(self) -> list[int]:
-        """The process of each worker; none where threads work."""
+        """The process ids of the workers; empty if they are threads."""
         with self._exclusive():
             pool = self._started()
             return [worker.process.pid for worker in pool.workers] if pool.kind == "processes" else []
@@ -94,33 +94,37 @@ class Local(Engine):
 
     def _started(self) -> Pool:
         if self._pool is None:
-            self._pool = Pool("processes" if self.kind == "processes" else "threads", self.workers)
+            self._pool = ProcessPool(self.workers) if self.kind == "processes" else ThreadPool(self.workers)
         return self._pool
 
     def _decide(self, loaded: LoadedOracle, x: Array, spec: BatchSpec) -> None:
+        """Measure whether threads run in parallel, and take processes if not."""
         pool, timed = self._started(), TimedOracle(spec.selected(loaded.oracle))
         shards: Any = LoadedOracle(0, timed)  # type: ignore[arg-type]
 
         def seconds(assignment: Assignment) -> float:
             timed.expect(len(assignment))
-            pool.sums(shards, x, spec._replace(rows=None), assignment, self.timeout)
+            pool.sums(Round(shards, x, spec._replace(rows=None), assignment, self.timeout))
             began, ended, waited = zip(*timed.times, strict=True) if timed.times else ([0.0], [0.0], [0.0])
             return max(ended) - (max(began) if len(assignment) > 1 else min(began) + sum(waited))
 
         one, two = [[(0, 1), (1, 2)]], [[(0, 1)], [(1, 2)]]
-        if seconds(one) < _LONG_ENOUGH:
+        if seconds(one) < _MEASURABLE:
             return  # too short to tell, or it failed; threads for now
         self._decided = True
-        if not run_in_parallel(partial(seconds, one), partial(seconds, two)):
-            try:
-                processes = Pool("processes", self.workers)
-            except CapabilityError:  # they do not start here
-                return
-            if processes.accepts(loaded):
-                self.kind, self._pool, processes = "processes", processes, pool
-            processes.close()  # those that are not used, threads or processes
+        if run_in_parallel(partial(seconds, one), partial(seconds, two)):
+            return
+        try:
+            processes = ProcessPool(self.workers)
+        except CapabilityError:  # they do not start here
+            return
+        if processes.accepts(loaded):
+            self.kind, self._pool = "processes", processes
+            pool.close()
+        else:
+            processes.close()
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
