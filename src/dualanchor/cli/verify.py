@@ -113,10 +113,10 @@ def _print_curves(curves: Sequence[Any], picture: Path) -> None:
 
 
 def _once(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The rows, with an empty first cell where it repeats the one above."""
+    """The rows, with an empty first cell where it would repeat the one above."""
     return [row if row[0] != before[0] else ("", *row[1:]) for before, row in pairwise([("",), *rows])]
 
 
 def number(value: float) -> str:
-    """Four digits, or one where there is nothing but rounding."""
+    """Four digits, or one for numbers that are only rounding errors."""
     return f"{value:.0e}" if 0 < abs(value) < 1e-9 else f"{value:.4g}"
