@@ -227,4 +227,4 @@ class _All(_Pair):
 def _affordable(limit: int, spent: Any, ahead: Array) -> IntArray:
     """How many of the next steps the rest of a limit pays for; -1 if more than the limit is spent."""
     rest = limit - np.asarray(spent)
-    return np.where(rest < 0, -1, np.count_nonzero(ahead <= rest[..., None], axis=-1))
+    return np.asarray(np.count_nonzero(ahead <= rest[..., None], axis=-1) - (rest < 0))
