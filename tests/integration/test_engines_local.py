@@ -24,7 +24,7 @@ from click.testing import CliRunner
 import dualanchor as da
 import dualanchor.engines.pool
 from dualanchor.cli.app import app
-from dualanchor.engines.contention import run_in_parallel
+from dualanchor.engines.local import run_in_parallel
 from dualanchor.engines.pool import pickled
 
 METHOD = da.DualOHM(0.4, 12, 64)

@@ -9,7 +9,6 @@ rows, budgets and statuses, and no method by name.
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +24,10 @@ from dualanchor.core.session import Mark
 from dualanchor.core.trail import Trail
 from dualanchor.core.types import Array
 from dualanchor.run.observe import NestedInterruptError, Observer
+from dualanchor.run.outcome import assemble, row_name
 from dualanchor.run.record import Recorder
 from dualanchor.run.rows import COMPILED_INTERVAL, WINDOW, ActiveRows, Ended
-from dualanchor.run.stop import Budget, Outlook, Rule
+from dualanchor.run.stop import Budget, Outlook, Rule, Target
 
 CHECK_INTERVAL = 128  # steps between two checks; a number, so that where rows are checked does not depend on the clock
 _CHUNK_SECONDS = 0.25  # a chunk that is expected to take longer is one step
@@ -38,8 +38,8 @@ class Driver:
     """A run from its start, or from a checkpoint, to the end of its last row.
 
     `active` is a stack of groups of rows that take the same steps; the last group advances until it ends or is split.
-    `start` (replications, d) are the points that diverged rows return to. `assemble` makes a Result of ended rows and
-    the true residuals at the start, `place` names a row (None: all of them) in an error message.
+    `start` (replications, d) are the points that diverged rows return to. `shape` is that of the result, and `about`
+    describes problem, method and seed in it.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class Driver:
         rule: Rule,
         recorder: Recorder,
         observer: Observer,
-        assemble: Callable[[list[Ended], Array | None], Result],
-        place: Callable[[int | None], str],
+        shape: tuple[int, ...],
+        about: dict[str, Any],
     ) -> None:
         self.active = active
         self.ended: list[Ended] = []
@@ -60,8 +60,8 @@ class Driver:
         self._start_residual: Array | None = None
         self._rule = rule
         self._observer = observer
-        self._assemble = assemble
-        self._place = place
+        self._shape = shape
+        self._about = about
         self._total = sum(rows.count for rows in active)
         self._seconds_per_eval = 0.0  # of the last chunk
         self._before_failure: Mark | None = None  # the counts and positions before a step that failed
@@ -274,7 +274,7 @@ class Driver:
         """The error with the place where the oracle failed and the result so far, after a checkpoint was saved."""
         rows = self.active[-1]
         row = None if error.row is None else int(rows.rows[error.row])
-        located = error.located(rows.steps, row, self._place(row))
+        located = error.located(rows.steps, row, row_name(row, self._shape))
         spent = rows.session.mark()
         rows.session.reset(self._before_failure or spent)  # a resumed run takes the failed step again
         self._observer.save(self, failed=True)
@@ -300,7 +300,9 @@ class Driver:
     # -- records, callbacks, results -------------------------------------------------------------------------
 
     def _result(self, ended: list[Ended]) -> Result:
-        result = self._assemble(ended, self._start_residual)
+        target = min((rule.eps for rule in self._rule.of(Target)), default=None)
+        history = self.recorder.history()
+        result = assemble(ended, self._start_residual, history, self._shape, self._about, target)
         findings = (*result.findings, *self.findings, *self._observer.findings)
         return replace(result, findings=findings) if findings else result
 

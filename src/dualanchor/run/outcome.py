@@ -97,3 +97,13 @@ def _about_growth(statuses: Array, start: Array | None, residual: Array | None, 
     if growth is not None and (grown := np.flatnonzero(not_diverged & (growth > GROWN**2))).size:
         return [Finding.of("samples-grew", factor=float(growth[grown[0]]) ** 0.5)]
     return []
+
+
+def row_name(row: int | None, shape: tuple[int, ...]) -> str:
+    """A row, or all rows (None), of a result of this shape in an error message."""
+    if row is None:
+        return "all rows" if np.prod(shape) > 1 else "row 0"
+    if len(shape) == 2:
+        configuration, replication = divmod(row, shape[1])
+        return f"row {row} (configuration {configuration}, replication {replication})"
+    return f"row {row}"

@@ -27,7 +27,6 @@ from dualanchor.methods import make
 from dualanchor.run.checkpoint import Checkpoint, Saver, digest_of
 from dualanchor.run.driver import Driver
 from dualanchor.run.observe import observer_of
-from dualanchor.run.outcome import assemble
 from dualanchor.run.record import DEFAULT_POINTS, Recorder
 from dualanchor.run.rows import ActiveRows
 from dualanchor.run.stop import NEVER, Budget, Rule, Steps, Target
@@ -150,16 +149,8 @@ def solve(
         recorder = _recorder(record, active, rule, oracle)
         stacked.check_rounds(max(recorder.lengths, default=None))
         about = {"problem": identity["problem"], "method": described, "seed": int(seed)}
-        target = min((one.eps for one in rule.of(Target)), default=None)
-        result = Driver(
-            active,
-            start,
-            rule,
-            recorder,
-            observer_of(oracle, on_step, on_progress, checkpoint),
-            lambda ended, at_start: assemble(ended, at_start, recorder.history(), shape, about, target),
-            lambda row: _place(row, shape),
-        ).run()
+        observer = observer_of(oracle, on_step, on_progress, checkpoint)
+        result = Driver(active, start, rule, recorder, observer, shape, about).run()
 
     findings = []
     if result.residual is None:
@@ -170,16 +161,6 @@ def solve(
     if isinstance(engine, Engine) and engine.workers > 1 and batches_of_one:
         findings.append(Finding.of("idle-workers", workers=engine.workers))
     return replace(result, findings=(*findings, *result.findings)) if findings else result
-
-
-def _place(row: int | None, shape: tuple[int, ...]) -> str:
-    """The name of a row, or of all rows (None), in an error message."""
-    if row is None:
-        return "all rows" if np.prod(shape) > 1 else "row 0"
-    if len(shape) == 2:
-        configuration, replication = divmod(row, shape[1])
-        return f"row {row} (configuration {configuration}, replication {replication})"
-    return f"row {row}"
 
 
 def _combine(budget: int | None, stop: Rule | None) -> Rule:
