@@ -97,9 +97,9 @@ def _listing(kind: str, text: str) -> None:
         data = []
         for entry in entries:
             fields = dataclasses.fields(entry.cls)  # a parameter that is required has no default
-            defaults = {one.name: None if one.default is dataclasses.MISSING else one.default for one in fields}
+            defaults = {field.name: None if field.default is dataclasses.MISSING else field.default for field in fields}
             data.append({"id": entry.id, "title": entry.title, "parameters": defaults})
-        rows = [(one["id"], one["title"], ", ".join(one["parameters"])) for one in data]
+        rows = [(entry["id"], entry["title"], ", ".join(entry["parameters"])) for entry in data]
         text = f"{entries[0].id}: {entries[0].title}\n\n{inspect.getdoc(entries[0].cls)}"
         heads = ("id", "what it is", "parameters")
         emit(as_json, data, lambda: print_table(heads, rows) if name is None else click.echo(text))
@@ -107,5 +107,5 @@ def _listing(kind: str, text: str) -> None:
 
 _listing("methods", "List the methods, or describe the one called NAME.")
 _listing("problems", "List the named problems, or describe the one called NAME.")
-for one in (bench, calibrate, certify, compare, plan, report, reproduce, solve, verify):
-    app.add_command(one)
+for command in (bench, calibrate, certify, compare, plan, report, reproduce, solve, verify):
+    app.add_command(command)

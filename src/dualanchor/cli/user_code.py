@@ -78,4 +78,4 @@ def _is_sampler(function: Any) -> bool:
     except (TypeError, ValueError):
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(one.default is one.empty and one.kind in positional for one in arguments) == 3
+    return sum(argument.default is argument.empty and argument.kind in positional for argument in arguments) == 3

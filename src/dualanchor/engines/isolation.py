@@ -43,16 +43,17 @@ def reseed_generators() -> None:
     """
     torch = sys.modules.get("torch")
     kinds = (np.random.BitGenerator, random.Random, *(() if torch is None else (torch.Generator,)))
-    found = {id(one): one for one in gc.get_referents(*gc.get_objects()) if issubclass(type(one), kinds)}
-    for one in found.values():
+    referents = gc.get_referents(*gc.get_objects())
+    generators = {id(value): value for value in referents if issubclass(type(value), kinds)}
+    for generator in generators.values():
         try:
-            if isinstance(one, np.random.BitGenerator):
-                one.state = type(one)().state
+            if isinstance(generator, np.random.BitGenerator):
+                generator.state = type(generator)().state
             else:
-                one.seed()
+                generator.seed()
         except Exception as error:
             rule = "A generator that the sampler holds must be one that can be seeded anew on each worker"
-            received = f"a {type(one).__name__} ({type(error).__name__}: {error})"
+            received = f"a {type(generator).__name__} ({type(error).__name__}: {error})"
             raise CapabilityError(rule, received, "Draw from the rng that is passed to the sampler") from error
 
 

@@ -113,11 +113,11 @@ class Local(Engine):
             began, ended, waited = zip(*timed.times, strict=True) if timed.times else ([0.0], [0.0], [0.0])
             return max(ended) - (max(began) if len(assignment) > 1 else min(began) + sum(waited))
 
-        one, two = [[(0, 1), (1, 2)]], [[(0, 1)], [(1, 2)]]
-        if seconds(one) < _MEASURABLE:
+        one_thread, two_threads = [[(0, 1), (1, 2)]], [[(0, 1)], [(1, 2)]]  # two shards
+        if seconds(one_thread) < _MEASURABLE:
             return  # too short to tell, or it failed; threads for now
         self._decided = True
-        if run_in_parallel(partial(seconds, one), partial(seconds, two)):
+        if run_in_parallel(partial(seconds, one_thread), partial(seconds, two_threads)):
             return
         try:
             processes = ProcessPool(self.workers)

@@ -134,11 +134,11 @@ class MPI(Engine):
         facts |= {"oracle": repr(jsonable(oracle.describe())), "sample": None}
         if not isinstance(oracle, ShardedData) and oracle.replayable is not False:
             streams = Streams(0, np.zeros(1, np.int64), Purpose.PILOT, x.shape[1], x.dtype)
-            one = oracle.take(np.arange(1))
-            batch = one.draw(streams, 1)
+            first_row = oracle.take(np.arange(1))
+            batch = first_row.draw(streams, 1)
             with suppress(Exception), arrays.quiet():  # the round will fail in the same way, and say where
-                again = [float(np.abs(one.mean(x[:1], batch)).sum()) for _ in range(2)]
-                facts["sample"] = again[0] if again[0] == again[1] else None  # of a sampler that repeats its samples
+                sample, again = (float(np.abs(first_row.mean(x[:1], batch)).sum()) for _ in range(2))
+                facts["sample"] = sample if sample == again else None  # None if samples do not repeat
         self.compare(facts)
 
     def trace_nan(self) -> None:
@@ -186,9 +186,10 @@ class MPI(Engine):
             time.sleep(1e-4)
             status, reported = self._mpi.Status(), False
             while self.comm.iprobe(tag=_WAITING, status=status):
-                number, found = self.comm.recv(source=status.source, tag=_WAITING)
+                number, reported_missing = self.comm.recv(source=status.source, tag=_WAITING)
                 if number == self._rounds:  # not of an earlier round, in which this rank came last
-                    missing, reported = (found, True) if found else (missing - {status.source}, reported)
+                    reported = reported or bool(reported_missing)
+                    missing = reported_missing or missing - {status.source}
                     announced = announced or self._announce(others, None)
             if waited > timeout:
                 announced = announced or self._announce(others, None)

@@ -113,9 +113,9 @@ class Ray(Engine):
         with self._exclusive():
             self._start()
             calls = {number: actor.process.remote() for number, actor in enumerate(self._actors)}
-            while _LOST in (found := self._results(calls, None)).values():
+            while _LOST in (processes := self._results(calls, None)).values():
                 calls = {number: actor.process.remote() for number, actor in enumerate(self._actors)}
-            return list(found.values())
+            return list(processes.values())
 
     def _stop(self) -> None:
         with self._connection:

@@ -37,13 +37,14 @@ class RoundMemory:
         self, assignment: Assignment, shape: tuple[int, ...], dtype: str, pages: int
     ) -> tuple[memoryview, Array, list[list[Array]]]:
         """Views into the memory: the specification (bytes), x, and for each worker the sums of its spans."""
-        start, each = pages * PAGE, prod(shape) * np.dtype(dtype).itemsize
+        start = pages * PAGE
+        size = prod(shape) * np.dtype(dtype).itemsize  # bytes of one array
         ends = list(accumulate(map(len, assignment), initial=1))
-        if (size := start + ends[-1] * each) > len(self._memory):
-            if size > os.fstat(self._descriptor).st_size:
-                os.ftruncate(self._descriptor, size)
-            self._memory = mmap.mmap(self._descriptor, size)
-        x, *sums = (np.ndarray(shape, dtype, self._memory, start + i * each) for i in range(ends[-1]))
+        if (total := start + ends[-1] * size) > len(self._memory):
+            if total > os.fstat(self._descriptor).st_size:
+                os.ftruncate(self._descriptor, total)
+            self._memory = mmap.mmap(self._descriptor, total)
+        x, *sums = (np.ndarray(shape, dtype, self._memory, start + i * size) for i in range(ends[-1]))
         return memoryview(self._memory)[:start], x, [sums[first - 1 : end - 1] for first, end in pairwise(ends)]
 
 

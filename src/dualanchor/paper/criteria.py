@@ -114,9 +114,9 @@ Judge = Callable[..., Finding]  # from a panel's numbers and the methods of a cl
 
 def all_of(parts: Iterable[Finding]) -> Finding:
     """Contradicted if a part is, supported if all are; verdict and value are those of the most doubtful part."""
-    found, order = list(parts), list(Verdict)
-    worst = max(found, key=lambda part: (order.index(part.verdict), part.doubt))
-    return worst._replace(evidence="; ".join(part.evidence for part in found))
+    parts, order = list(parts), list(Verdict)
+    worst = max(parts, key=lambda part: (order.index(part.verdict), part.doubt))
+    return worst._replace(evidence="; ".join(part.evidence for part in parts))
 
 
 def _against_each(judge: Judge) -> Judge:

@@ -81,7 +81,7 @@ def readings(panels: Iterable[Panel]) -> dict[str, list[Panel]]:
     """For each reading that changes something, the panels with the entries to run again."""
     panels = list(panels)
     changed = {reading.name: _with_entries(map(reading.of, panels)) for reading in READINGS}
-    return {name: those for name, those in changed.items() if those}
+    return {name: panels for name, panels in changed.items() if panels}
 
 
 def with_readings(study: Study, run: Callable[..., Study]) -> list[dict[str, Any]]:

@@ -89,14 +89,14 @@ def panels_of(study: Study) -> list[PanelData]:
     panels = jsonable(study.results)["panels"]
     styles = assign_styles(method for panel in panels.values() for method in panel["methods"])
     names = _file_names(list(panels))
-    found = []
+    drawn_panels = []
     for identity, panel in panels.items():
         curves = study.curves.get(identity, {})
         drawn = {name: curves[name] for name in panel["methods"] if name in curves and curves[name].evals.size}
         end = max([panel["budget"], *(int(curve.evals.max()) for curve in drawn.values())])
         bands = {method: band_of(curve, end) for method, curve in drawn.items()}
-        found.append(PanelData(identity, names[identity], panel.get("title") or identity, panel, bands, styles))
-    return found
+        drawn_panels.append(PanelData(identity, names[identity], panel.get("title") or identity, panel, bands, styles))
+    return drawn_panels
 
 
 def anchor_comparison(panels: Sequence[PanelData]) -> list[PanelData]:
@@ -113,7 +113,7 @@ def band_of(curve: Curve, end: int) -> Band:
     with np.errstate(invalid="ignore", over="ignore"):
         mean = values.mean(axis=0)
         low, high = np.percentile(values, [5, 95], axis=0)
-    return Band(grid, *(np.where(np.isfinite(one) & (one > 0), one, np.nan) for one in (mean, low, high)))
+    return Band(grid, *(np.where(np.isfinite(curve) & (curve > 0), curve, np.nan) for curve in (mean, low, high)))
 
 
 def _file_names(panels: Sequence[str]) -> dict[str, str]:

@@ -169,29 +169,29 @@ class Program:
         self.draws, self.open_sizes = 0, False
         self.run = jax.jit(self._run)
 
-    def probe(self, state: dict[str, Any], given: Arguments) -> None:
+    def probe(self, state: dict[str, Any], arguments: Arguments) -> None:
         """Trace a step, to see whether it can be compiled and how many batches it draws; raises if it cannot."""
         counts = set[tuple[int, int]]()
-        jax.eval_shape(lambda state, given: self._step(given.first, state, given, counts), state, given)
+        jax.eval_shape(lambda state, arguments: self._step(arguments.first, state, arguments, counts), state, arguments)
         (self.draws, open_draws), *others = counts
         if others or open_draws not in (0, self.draws):
             raise NumberNeededError(_EVERYTHING)
         self.open_sizes = open_draws > 0
 
-    def _step(self, k: Any, state: dict[str, Any], given: Arguments, counts: Any = None) -> Any:
+    def _step(self, k: Any, state: dict[str, Any], arguments: Arguments, counts: Any = None) -> Any:
         """The state after step k, and for each row its largest sample, whether it failed and at which norm.
 
         The numbers of batches drawn, and of those whose size is an argument, are added to `counts`.
         """
-        oracle = self._around.with_data(given.data)
-        sizes = given.sizes[k - given.first] if len(given.sizes) else 0
-        position = given.position + (k - given.first) * self.draws
+        oracle = self._around.with_data(arguments.data)
+        sizes = arguments.sizes[k - arguments.first] if len(arguments.sizes) else 0
+        position = arguments.position + (k - arguments.first) * self.draws
 
         def branch(answers: Iterator[bool], values: list[Array]) -> Any:
             size = Varying(sizes, self._bits)
-            method = _method(self._form, iter(given.numbers), size, answers)
+            method = _method(self._form, iter(arguments.numbers), size, answers)
             s, x = State(**state), state["x"]
-            F = _Session(oracle, TracedStreams(given.source, position), x, values, k >= 0)
+            F = _Session(oracle, TracedStreams(arguments.source, position), x, values, k >= 0)
             coin = None if self._coin is None else np.full(len(x), self._coin)
             method.step(Number(k, answers), s, F, coin)  # type: ignore[arg-type]
             if counts is not None:
@@ -201,16 +201,16 @@ class Program:
 
         return trace_branches(branch)
 
-    def _run(self, state: dict[str, Any], given: Arguments) -> Any:
+    def _run(self, state: dict[str, Any], arguments: Arguments) -> Any:
         x = state["x"]
 
         def step(k: Any, now: Any) -> Any:
-            state, largest, failed, norm = self._step(k, now[0], given)
+            state, largest, failed, norm = self._step(k, now[0], arguments)
             return state, jnp.concatenate([now[1][1:], largest[None]]), failed, norm
 
         seen = jnp.zeros((WINDOW, len(x), 2), x.dtype)
         start = state, seen, jnp.zeros(len(x), bool), jnp.zeros(len(x), x.dtype)
-        return jax.lax.fori_loop(given.first, given.last, step, start)
+        return jax.lax.fori_loop(arguments.first, arguments.last, step, start)
 
 
 _PROGRAMS: dict[Any, Program] = {}
@@ -252,13 +252,13 @@ def advance(method: Method, s: State, F: Session, first: int, count: int, coins:
 
 
 def _advance(method: Method, s: State, F: Session, first: int, count: int, coin: bool | None) -> list[Array]:
-    program, given = _program(method, s, F, first, count, coin)
+    program, arguments = _program(method, s, F, first, count, coin)
     cost = method.cost(np.arange(first, first + count), s, None if coin is None else np.full(count, coin))
-    draws, evals = (np.broadcast_to(np.asarray(one), (count,)) for one in cost)
+    draws, evals = (np.broadcast_to(np.asarray(counts), (count,)) for counts in cost)
     sizes = np.zeros(COMPILED_INTERVAL if program.open_sizes else 0, np.int32)
     if program.open_sizes:
         sizes[:count] = draws // program.draws
-    after, seen, failed, norms = program.run(vars(s), given._replace(sizes=sizes))
+    after, seen, failed, norms = program.run(vars(s), arguments._replace(sizes=sizes))
     if F.checking:
         require_numbers(np.asarray(failed), np.asarray(norms), F.oracle)
     if isinstance(s.x, np.ndarray):
@@ -282,12 +282,12 @@ def _program(method: Method, s: State, F: Session, first: int, count: int, coin:
     while compiled_in is not None:
         numbers: list[Any] = []
         form = _form(method, sampler.function.any_size, compiled_in, numbers)
-        given = Arguments(first, first + count, source, position, sampler.data, numbers, sizes)
+        arguments = Arguments(first, first + count, source, position, sampler.data, numbers, sizes)
         if (program := _PROGRAMS.get((form, key, coin, bits))) is not None:
-            return program, given
+            return program, arguments
         program = Program(form, Around(key, F.oracle), coin, bits)
         try:
-            program.probe(vars(s), given)
+            program.probe(vars(s), arguments)
         except OracleError as error:
             if not sampler.function.is_outside(error):
                 raise
@@ -302,7 +302,7 @@ def _program(method: Method, s: State, F: Session, first: int, count: int, coin:
             while len(_PROGRAMS) >= _MAX_PROGRAMS:
                 _PROGRAMS.pop(next(iter(_PROGRAMS)))
             _PROGRAMS[form, key, coin, bits] = program
-            return program, given
+            return program, arguments
     _COMPILED_IN[kind] = None
     return None
 

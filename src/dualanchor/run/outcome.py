@@ -77,8 +77,9 @@ def _about_the_end(statuses: Array, k: Array, method: dict[str, Any], target: fl
         findings.append(Finding.of("target-not-last-iterate"))
     early = np.array([status in (Status.BUDGET, Status.STEPS, Status.WALL_TIME) for status in statuses])
     parameters = method["parameters"]
-    each = parameters if isinstance(parameters, list) else [parameters]
-    horizons = np.repeat([one.get("horizon") or 0 for one in each], statuses.size // len(each))
+    configurations = parameters if isinstance(parameters, list) else [parameters]
+    known = [configuration.get("horizon") or 0 for configuration in configurations]
+    horizons = np.repeat(known, statuses.size // len(known))
     early &= (k < horizons - 1) & (not method["anytime"])
     if early.any():
         first = int(np.flatnonzero(early)[0])

@@ -133,7 +133,7 @@ def solve(
         shape = (len(configurations), replications.size) if several else () if single else (replications.size,)
         described = jsonable(stacked.describe())
         if several:
-            described["parameters"] = jsonable([one.parameters() for one in configurations])
+            described["parameters"] = jsonable([configuration.parameters() for configuration in configurations])
         identity = {"problem": jsonable(problem.describe()), "method": described, "reps": replications.tolist()}
         collective = engine_of(oracle)
         if checkpoint is not None or isinstance(collective, MPI):  # else the start stays on its device
@@ -157,7 +157,7 @@ def solve(
         findings.append(Finding.of("not-checked"))
         if method is None and problem.constants.sigma != 0:
             findings.append(Finding.of("batches-of-one", sigma=problem.constants.sigma))
-    batches_of_one = all(one.parameters().get("batch_size") == 1 for one in configurations)
+    batches_of_one = all(configuration.parameters().get("batch_size") == 1 for configuration in configurations)
     if isinstance(engine, Engine) and engine.workers > 1 and batches_of_one:
         findings.append(Finding.of("idle-workers", workers=engine.workers))
     return replace(result, findings=(*findings, *result.findings)) if findings else result
@@ -178,7 +178,7 @@ def _configurations(problem: Problem, method: Any, budget: int | None) -> list[M
     if isinstance(method, Method):
         return [method]
     configurations = list(method) if isinstance(method, Sequence) else []
-    if not configurations or not all(isinstance(one, Method) for one in configurations):
+    if not configurations or not all(isinstance(configuration, Method) for configuration in configurations):
         raise ArgumentTypeError(
             "solve: method must be a Method, a name, or a list of Methods of one class",
             repr(method),
@@ -191,8 +191,8 @@ def _start(x0: Any, default: Array, problem: Problem, reps: int) -> Array:
     """The start of each replication, (reps, d)."""
     start = default
     if x0 is not None:
-        given = x0.x if isinstance(x0, Result) else x0
-        start = arrays.tile(as_point(given, "solve: x0", problem.dimension, reps), reps)
+        point = x0.x if isinstance(x0, Result) else x0
+        start = arrays.tile(as_point(point, "solve: x0", problem.dimension, reps), reps)
     if problem.numpy_only and arrays.is_foreign(start):
         raise CapabilityError(
             f"{problem.name} computes with NumPy",
@@ -265,7 +265,7 @@ def _check_ends(rule: Rule, method: Method, active: list[ActiveRows]) -> None:
             "an oracle that can only be sampled",
             "Use Budget, Steps or WallTime, and look at the residual of the result with fresh samples",
         )
-    budgets = [one.evals for one in rule.of(Budget)]
+    budgets = [limit.evals for limit in rule.of(Budget)]
     largest = max(_first_cost(rows) for rows in active)
     if budgets and largest > min(budgets):
         raise ArgumentError(
@@ -283,10 +283,10 @@ def _first_cost(rows: ActiveRows) -> int:
 
 def _recorder(record: Any, active: list[ActiveRows], rule: Rule, oracle: Oracle) -> Recorder:
     """What records the run, for the numbers of steps that rows are expected to take."""
-    budgets = [one.evals for one in rule.of(Budget)]
+    budgets = [limit.evals for limit in rule.of(Budget)]
     lengths = set[int]()
     for rows in active:
-        limits = [*(one.count for one in rule.of(Steps)), _steps_to_horizon(rows)]
+        limits = [*(limit.count for limit in rule.of(Steps)), _steps_to_horizon(rows)]
         limits += [_expected_steps(rows, budget) for budget in budgets]
         known = [np.ravel(limit) for limit in limits if limit is not None]
         if known:

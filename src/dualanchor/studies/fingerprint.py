@@ -31,13 +31,13 @@ def source_files(modules: Iterable[str], classes: Iterable[type]) -> frozenset[P
     bases = {base for cls in classes for base in cls.__mro__}
     own = {_file_of(cls) for cls in bases if cls.__module__.partition(".")[0] not in sys.stdlib_module_names}
     starts = {_file(_LIBRARY.parent, name) for name in modules} | own
-    waiting = found = {path for path in starts if path is not None}
-    if found != starts:
+    waiting = files = {path for path in starts if path is not None}
+    if files != starts:
         return None
     while waiting:
-        waiting = {file for path in waiting for file in imported(path)} - found
-        found |= waiting
-    return frozenset(found)
+        waiting = {file for path in waiting for file in imported(path)} - files
+        files |= waiting
+    return frozenset(files)
 
 
 @cache

@@ -74,7 +74,7 @@ class Piece:
         """The fingerprint of the code; None if the problem may hold functions, which have no fingerprint."""
         if not isinstance(self.panel.problem, NamedProblem):
             return None
-        values = (value for given in (self.entry.fixed, *self.points) for value in given.values())
+        values = (value for parameters in (self.entry.fixed, *self.points) for value in parameters.values())
         objects = {type(value) for value in values if not isinstance(value, (np.ndarray, np.generic))}
         return code_fingerprint([__name__], [type(self.panel.problem), self.entry.cls, *objects])
 
@@ -176,11 +176,11 @@ def run_pieces(pieces: Sequence[Piece], store: Store | None, jobs: int) -> Itera
     waiting: list[tuple[Piece, Path | None]] = []
     for piece in pieces:
         path = store.path(piece.key, code) if store is not None and (code := piece.code) is not None else None
-        found = store.load(path) if store is not None and path is not None else None
-        if found is None:
+        stored = store.load(path) if store is not None and path is not None else None
+        if stored is None:
             waiting.append((piece, path))
         else:
-            yield piece, found
+            yield piece, stored
     waiting.sort(key=lambda pair: pair[0].size, reverse=True)  # a large piece at the end would run alone
     calls = [(number, piece, path) for number, (piece, path) in enumerate(waiting)]
     for number, arrays in in_parallel(_computed, calls, jobs):

@@ -96,7 +96,7 @@ def run_study(
     """
     if not isinstance(seeds, Sequence) or isinstance(seeds, str):
         seeds = range(check.count(seeds, "A study: seeds", most=10**6))
-    reported = tuple(check.count(one, "A study: each of seeds", 0) for one in seeds)
+    reported = tuple(check.count(seed, "A study: each of seeds", 0) for seed in seeds)
     if len(set(reported)) != len(reported) or not reported:
         raise ArgumentError("A study: seeds must be numbers, each once", list(seeds), "Use seeds=10 or seeds=[0, 1, 2]")
     jobs = (os.cpu_count() or 1) if jobs is None else check.count(jobs, "A study: jobs")

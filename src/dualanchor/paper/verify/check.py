@@ -96,7 +96,7 @@ def mean_equal(operator: str, values: Any, expected: Any) -> Finding:
 def _shown(operator: str, value: Array, bound: Array, error: Array, order: Array, holds: Any) -> Finding:
     """The finding with the numbers where `order` is largest."""
     at = int(np.argmax(order))
-    measured, allowed, chance = (float(one.flat[at]) for one in (value, bound, error))
+    measured, allowed, chance = (float(values.flat[at]) for values in (value, bound, error))
     return Finding(operator, measured, allowed, chance, bool(np.all(holds)))
 
 
@@ -170,11 +170,12 @@ class Statement:
     def run(self, seed: int, quick: bool, dual: Callable[..., Method], anchor: Callable[..., Method]) -> list[Check]:
         rng = np.random.default_rng([seed, crc32(self.id.encode())])
         lab = Lab(rng, seed, *((400, 100) if quick else (4000, 400)), dual, anchor)
-        about, found = (self.id, self.name, self.source, self.kind), []
+        about = (self.id, self.name, self.source, self.kind)
+        checks = []
         for operator, measured, bound, error, holds in self.check(lab):
             ratio = float(_ratio(*_arrays(measured, bound))) if bound else np.nan
-            found.append(Check(*about, operator, measured, bound, ratio, error, HOLDS if holds else FAILS))
-        return found
+            checks.append(Check(*about, operator, measured, bound, ratio, error, HOLDS if holds else FAILS))
+        return checks
 
 
 STATEMENTS: dict[str, Statement] = {}  # every statement that is checked, by id, in the order in which they are shown
