@@ -59,6 +59,7 @@ class Number:
     __add__ = __radd__ = _arithmetic(operator.add)
     __sub__, __rsub__ = _arithmetic(operator.sub), _arithmetic(operator.sub, reflected=True)
     __mod__, __floordiv__ = _arithmetic(operator.mod), _arithmetic(operator.floordiv)
+    __and__ = __rand__ = _arithmetic(operator.and_)
     __mul__ = __rmul__ = _arithmetic(operator.mul, real=True)  # whole numbers of 32 bits might overflow
     __truediv__, __rtruediv__ = _arithmetic(operator.truediv), _arithmetic(operator.truediv, reflected=True)
     __pow__, __rpow__ = _arithmetic(operator.pow, real=True), _arithmetic(operator.pow, reflected=True, real=True)
