@@ -24,7 +24,7 @@ from click.testing import CliRunner
 import dualanchor as da
 import dualanchor.engines.pool
 from dualanchor.cli.app import app
-from dualanchor.engines.contention import run_in_parallel
+from dualanchor.engines.local import run_in_parallel
 from dualanchor.engines.pool import pickled
 
 METHOD = da.DualOHM(0.4, 12, 64)
@@ -396,7 +396,7 @@ def test_auto_never_takes_threads_for_a_sampler_that_holds_the_lock():
 
 
 def test_auto_measures_again_after_a_batch_that_is_too_short(monkeypatch):
-    monkeypatch.setattr("dualanchor.engines.local._LONG_ENOUGH", 1000.0)
+    monkeypatch.setattr("dualanchor.engines.local._MEASURABLE", 1000.0)
     with auto(sample) as engine:
         assert not engine._decided
         assert engine.in_use == "threads"
@@ -409,7 +409,7 @@ def test_auto_stays_with_threads_where_processes_do_not_know_the_sampler(monkeyp
     here = ModuleType("known_to_this_process_only")
     monkeypatch.setitem(sys.modules, here.__name__, here)
     exec("def identity(x, n, rng):\n    return x\n", vars(here))
-    monkeypatch.setattr("dualanchor.engines.local._LONG_ENOUGH", 0.0)
+    monkeypatch.setattr("dualanchor.engines.local._MEASURABLE", 0.0)
     monkeypatch.setattr("dualanchor.engines.local.run_in_parallel", lambda one, two: False)
     with auto(here.identity) as engine:
         assert engine._decided

@@ -52,7 +52,7 @@ def listed(x, n, key):
 
 def refused():
     """What could not be compiled so far."""
-    return {kind for kind, known in compiled._KNOWN.items() if known is None}
+    return {kind for kind, names in compiled._COMPILED_IN.items() if names is None}
 
 
 @pytest.mark.parametrize("entry", [one for one in da.list_methods() if one.id not in FULL_PASS], ids=lambda one: one.id)

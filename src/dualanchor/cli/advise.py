@@ -42,10 +42,10 @@ def plan(as_json: bool, no_a2: bool, **given: Any) -> None:
       dualanchor plan --eps 0.1 --M 1 --D 1 --sigma 1
       dualanchor plan --eps 0.01 --L 2 --D 45 --sigma 0.1 --workers 64 --latency 0.01 --sample-cost 0.001
     """
-    from dualanchor.advise.plan import plan as make
+    from dualanchor.advise.plan import plan as make_plan
 
-    made = make(**given, cocoercive_in_expectation=not no_a2)
-    emit(as_json, made.to_dict(), lambda: click.echo(repr(made)))
+    planned = make_plan(**given, cocoercive_in_expectation=not no_a2)
+    emit(as_json, planned.to_dict(), lambda: click.echo(repr(planned)))
 
 
 @click.command()
@@ -70,8 +70,8 @@ def calibrate(problem: str, options: Any, as_json: bool, **given: Any) -> None:
 
     with user_code():
         chosen = load_problem(problem, dict(options))
-        found = run(chosen, **given)
-    emit(as_json, {"problem": chosen.name, **found.to_dict()}, lambda: click.echo(repr(found)))
+        calibration = run(chosen, **given)
+    emit(as_json, {"problem": chosen.name, **calibration.to_dict()}, lambda: click.echo(repr(calibration)))
 
 
 @click.command()

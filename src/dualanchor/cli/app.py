@@ -1,4 +1,4 @@
-"""The commands, and how errors become messages and exit codes. Heavy imports wait for the command, so help is quick."""
+"""The commands, and how errors become messages and exit codes. Each command does its own imports: help is quick."""
 
 import dataclasses
 import inspect
@@ -41,7 +41,7 @@ class Commands(click.Group):
 
 @contextmanager
 def _ending(meta: dict[str, Any]) -> Iterator[None]:
-    """Errors as messages and exit codes."""
+    """Turn errors into messages and exit codes."""
     try:
         yield
     except KeyboardInterrupt:
@@ -63,7 +63,7 @@ def _ending(meta: dict[str, Any]) -> Iterator[None]:
 
 
 def _message(error: BaseException, file: Path | None) -> str | None:
-    """What to say instead of a traceback: with the line if it is in the user's file; None for a bug of ours."""
+    """The message instead of a traceback, with the line if it is in the user's file; None for a bug of ours."""
     line = None if file is None else user_line(error, file)
     if isinstance(error, OracleError) and error.__cause__ is not None:
         rule, received, _ = error.parts
@@ -92,14 +92,14 @@ def _listing(kind: str, text: str) -> None:
     def listing(name: str | None, as_json: bool) -> None:
         registry = import_module(f"dualanchor.{kind}").registry
         if name is not None:
-            registry.get(name)  # complains about an unknown one
+            registry.get(name)  # raises if it is unknown
         entries = [entry for entry in registry.entries() if name in (None, entry.id)]
         data = []
         for entry in entries:
             fields = dataclasses.fields(entry.cls)  # a parameter that is required has no default
-            defaults = {one.name: None if one.default is dataclasses.MISSING else one.default for one in fields}
+            defaults = {field.name: None if field.default is dataclasses.MISSING else field.default for field in fields}
             data.append({"id": entry.id, "title": entry.title, "parameters": defaults})
-        rows = [(one["id"], one["title"], ", ".join(one["parameters"])) for one in data]
+        rows = [(entry["id"], entry["title"], ", ".join(entry["parameters"])) for entry in data]
         text = f"{entries[0].id}: {entries[0].title}\n\n{inspect.getdoc(entries[0].cls)}"
         heads = ("id", "what it is", "parameters")
         emit(as_json, data, lambda: print_table(heads, rows) if name is None else click.echo(text))
@@ -107,5 +107,5 @@ def _listing(kind: str, text: str) -> None:
 
 _listing("methods", "List the methods, or describe the one called NAME.")
 _listing("problems", "List the named problems, or describe the one called NAME.")
-for one in (bench, calibrate, certify, compare, plan, report, reproduce, solve, verify):
-    app.add_command(one)
+for command in (bench, calibrate, certify, compare, plan, report, reproduce, solve, verify):
+    app.add_command(command)

@@ -1,4 +1,4 @@
-"""Options that several commands have, and values from the words of a command line: no word is evaluated as code."""
+"""Options shared by several commands, and values parsed from the command line; nothing is evaluated as code."""
 
 import re
 from collections.abc import Callable
@@ -79,7 +79,7 @@ def problem_options(command: F) -> F:
 
 
 def study_options(out: str, tune_seeds: str) -> Callable[[F], F]:
-    """What `reproduce` and `compare` have in common."""
+    """The options that `reproduce` and `compare` share."""
     seeds = click.Choice(["same", "disjoint"])
     options = (
         click.option("--out", type=PATH, default=Path(out), show_default=True, help="Where to write."),

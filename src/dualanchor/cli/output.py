@@ -1,4 +1,4 @@
-"""What the commands print: tables for people or one JSON value for programs, and progress on standard error."""
+"""What commands print: tables or one JSON value on standard output, progress on standard error."""
 
 import os
 import sys
@@ -11,12 +11,13 @@ from typing import IO, Any, TypeAlias
 import click
 
 Show: TypeAlias = Callable[[float, float | None, str], None]  # called with what is done, the total if known, a text
-INTERRUPTED, NOT_READ = 130, 141  # exit codes, as shells have them: 128 and the number of SIGINT, SIGPIPE
-_INTERVAL, _LATER_INTERVAL = 2.0, 10.0  # seconds between lines; nothing is shown in the first two
+INTERRUPTED, NOT_READ = 130, 141  # exit codes as of shells: 128 plus the number of SIGINT, SIGPIPE
+_INTERVAL = 2.0  # seconds before anything is shown, and between two lines of progress
+_LATER_INTERVAL = 10.0  # between two lines after the first ten seconds
 
 
 def emit(as_json: bool, value: Any, show: Callable[[], None]) -> None:
-    """The value as one JSON text, in which non-finite numbers are null; or what `show` prints for people."""
+    """Print the value as JSON, with null for numbers that are not finite; or else call `show`."""
     from dualanchor.core.result import to_json
 
     if as_json:
@@ -27,39 +28,39 @@ def emit(as_json: bool, value: Any, show: Callable[[], None]) -> None:
 
 @contextmanager
 def user_code() -> Iterator[IO[str]]:
-    """What user code prints, here or in a process that it starts, goes to standard error; yields standard output."""
+    """Send what user code prints, here or in its processes, to standard error; yields the real standard output."""
     out = sys.stdout
     try:
         number = out.fileno()
-    except (OSError, ValueError):  # a stream of Python's own
+    except (OSError, ValueError):  # not a file of the operating system
         number = None
     if number is None:
         with redirect_stdout(sys.stderr):
             yield out
         return
     out.flush()
-    kept = os.dup(number)
+    real_output = os.dup(number)
     try:
         with suppress(OSError):  # no standard error
             os.dup2(2, number)
         with (
-            open(kept, "w", encoding=out.encoding, errors=out.errors, closefd=False) as file,
+            open(real_output, "w", encoding=out.encoding, errors=out.errors, closefd=False) as file,
             redirect_stdout(sys.stderr),
         ):
             yield file
     finally:
-        os.dup2(kept, number)
-        os.close(kept)
+        os.dup2(real_output, number)
+        os.close(real_output)
 
 
 def discard_output() -> None:
-    """Drop what standard output still holds: nobody reads it, and writing it at the end would fail again."""
+    """Drop what is still buffered for standard output, which nobody reads; flushing it at exit would fail again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Any], title: str = "", numbers: Sequence[str] = ()) -> None:
-    """A table with a title; the columns called in `numbers` are aligned to the right and do not break."""
+    """Print a table with a title; the columns named in `numbers` are aligned to the right and not wrapped."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -72,7 +73,7 @@ def print_table(heads: Sequence[str], rows: Iterable[Any], title: str = "", numb
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    with console.capture() as text:  # Rich would end the program where nobody reads
+    with console.capture() as text:  # on a closed pipe Rich would end the program
         if title:
             console.print(Text(f"\n{title}", style="bold"))
         console.print(table)
@@ -80,7 +81,7 @@ def print_table(heads: Sequence[str], rows: Iterable[Any], title: str = "", numb
 
 
 def print_study(study: Any, page: Path) -> None:
-    """The tables of a study, the claims, what else there is to say, and where the report is."""
+    """Print the tables of a study, the claims, the notes, and the path of the report."""
     from dualanchor.core.result import jsonable
     from dualanchor.report import formats
 
@@ -105,7 +106,7 @@ def print_study(study: Any, page: Path) -> None:
 
 @contextmanager
 def progress_bar(quiet: bool) -> Iterator[Show | None]:
-    """A function that shows progress; None where nothing is to be shown."""
+    """A function that shows progress; None if quiet."""
     if quiet or not sys.stderr.isatty():
         yield None if quiet else lines(lambda text: click.echo(text, err=True))
         return
@@ -124,13 +125,13 @@ def progress_bar(quiet: bool) -> Iterator[Show | None]:
 
 
 def of_run(show: Show | None, unit: str = "step") -> Callable[[Any], None] | None:
-    """What to hand to a run as `progress`; `unit` is what the result calls a step."""
+    """The `progress` of a run; `unit` is what its result calls a step."""
     text = f"{unit} {{0.k:,}}, {{0.evals:,}} evaluations, {{0.active}} of {{0.rows}} rows"
     return show and (lambda now: show(now.fraction or 0.0, now.fraction and 1.0, text.format(now)))
 
 
 def of_study(show: Show | None) -> Callable[[Any], None] | None:
-    """What to hand to a study as `progress`."""
+    """The `progress` of a study."""
 
     def text(event: Any) -> str:
         best = "" if event.best is None else f", residual {event.best:.4g}"
@@ -140,7 +141,7 @@ def of_study(show: Show | None) -> Callable[[Any], None] | None:
 
 
 def lines(write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Show:
-    """A line every two seconds, after ten seconds every ten."""
+    """A function that writes a line of progress every two seconds, later every ten."""
     began = last = clock()
 
     def show(done: float, total: float | None, text: str) -> None:

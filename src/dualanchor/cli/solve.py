@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dualanchor.core.result import Result
     from dualanchor.engines import Engine
 
-MOST_NUMBERS = 1000  # a longer x is not printed as JSON; --save has it
+MAX_PRINTED = 1000  # numbers; a larger x is not printed as JSON but only written by --save
 _PLANNED = ("dual-ohm", "restarted-dual-ohm", "s-dual-ohm")
 
 
@@ -63,7 +63,7 @@ def solve(problem: str, options: Any, as_json: bool, save: Path | None, plot: Pa
 
     for path in (save, plot):
         if path is not None:
-            destination(path)  # complain before the run
+            destination(path)  # raises before the run if nothing can be written there
     if plot is not None:
         try:
             from matplotlib.figure import Figure
@@ -79,7 +79,7 @@ def solve(problem: str, options: Any, as_json: bool, save: Path | None, plot: Pa
         if given["engine"] is None and given["workers"] is not None:
             raise ArgumentError("--workers is for an engine", given["workers"], "Add --engine local")
         with make(given["engine"], workers=given["workers"]) if given["engine"] else nullcontext() as engine:
-            prints = not getattr(engine, "rank", 0)  # under MPI rank 0 alone
+            prints = not getattr(engine, "rank", 0)  # under MPI only rank 0 prints
             try:
                 result = run(chosen, given, engine, None if as_json or not prints else out)
             except DualAnchorError:
@@ -95,7 +95,7 @@ def solve(problem: str, options: Any, as_json: bool, save: Path | None, plot: Pa
     facts = {**summary(result, given["budget"]), "hint": hint}
     try:
         emit(as_json, facts, lambda: click.echo(f"{result!r}\n{hint}" if hint else repr(result)))
-    finally:  # also if nobody reads it
+    finally:  # also if printing fails, as into a closed pipe
         if save is not None:
             result.save(save)
         if plot is not None:
@@ -131,19 +131,22 @@ def summary(result: Result, budget: int | None) -> dict[str, Any]:
         "status_per_rep": statuses,
         "residual_kind": result.residual_kind,
         "final": final,
-        "x": result.x if result.x.size <= MOST_NUMBERS else None,
+        "x": result.x if result.x.size <= MAX_PRINTED else None,
         **{name: (one := getattr(result, name)) and one.to_dict() for name in ("plan", "certificate", "claim")},
         "findings": [finding.to_dict() for finding in result.findings],
     }
 
 
 def _is_for_root(problem: Problem, given: dict[str, Any], plot: Path | None) -> bool:
-    """Whether `root` solves it: only a budget or an accuracy is given, and the bare method lacks something."""
+    """Whether `root` solves the problem: no method or rule is given, and s-dual-ohm would lack constants or residuals.
+
+    Raises if nothing ends the run.
+    """
     from dualanchor.run import Budget
 
     rules = any(given[name] is not None for name in ("steps", "target", "wall_time"))
     if given["budget"] is not None:
-        Budget(given["budget"])  # complain about a bad budget before anything is made from it
+        Budget(given["budget"])  # raises if it is not a budget
     elif given["eps"] is None and not rules and "horizon" not in dict(given["parameters"]):
         rule = "solve: a budget, an accuracy, a rule or a horizon must end the run"
         raise ArgumentError(rule, "neither --budget nor --eps", "Pass --budget, --eps or --steps, or -p horizon=100")

@@ -67,14 +67,14 @@ def report(folder: Path) -> None:
 
 
 def _one_thread() -> None:
-    """One BLAS thread here as in workers, before NumPy is imported: sums come out the same whatever --jobs says."""
+    """Use one BLAS thread here as in workers, before NumPy is imported, so that sums do not depend on --jobs."""
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 
 @contextmanager
 def _interruptible(folder: Path) -> Iterator[None]:
-    """On Ctrl-C, say what is stored; failures of the pool's threads are then not shown."""
+    """On Ctrl-C, say where finished pieces are; errors in the pool's threads are then not shown."""
     before, failures = threading.excepthook, list[threading.ExceptHookArgs]()
     threading.excepthook = failures.append
     try:

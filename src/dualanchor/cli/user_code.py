@@ -1,4 +1,4 @@
-"""Problems by name, and the user's own: `file.py:name`."""
+"""Problems of the command line: by name, or `file.py:name` for a user's own."""
 
 import inspect
 import runpy
@@ -41,14 +41,14 @@ def load_problem(spec: str, options: dict[str, Any]) -> Problem:
         raise ArgumentError(not_one, options, "Leave -o out")
     if not isinstance(value, Problem):
         raise ArgumentTypeError(rule, type(value).__name__, "An oracle becomes one by da.Problem(oracle, x0=...)")
-    if value.name == "problem":  # none was given
+    if value.name == "problem":  # the default
         value = copy(value)
         value._name = name
     return value
 
 
 def _from_file(path: Path, name: str) -> Any:
-    """What a name of a file stands for; an unknown one is compared with its Problems and what may return them."""
+    """The object of this name in a file; raises, with names of Problems and functions in the file, if there is none."""
     if not path.is_file():
         raise ArgumentError("A problem's file must exist", str(path), "Check the path")
     file = path.absolute()
@@ -57,7 +57,7 @@ def _from_file(path: Path, name: str) -> Any:
     sys.path.insert(0, str(file.parent))
     try:  # The module has a name while it runs, as dataclasses need, but not after: it travels to processes by value.
         content = runpy.run_path(str(file), run_name=f"_problem_{path.stem}")
-    except DualAnchorError:  # the message will have the line
+    except DualAnchorError:  # `app` adds the line to the message
         raise
     except (Exception, SystemExit) as error:
         rule, place = "A problem's file must run without an error", user_line(error, file) or str(file)
@@ -78,4 +78,4 @@ def _is_sampler(function: Any) -> bool:
     except (TypeError, ValueError):
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(one.default is one.empty and one.kind in positional for one in arguments) == 3
+    return sum(argument.default is argument.empty and argument.kind in positional for argument in arguments) == 3

@@ -37,8 +37,8 @@ def verify(complexity: bool, out: Path, as_json: bool, **given: Any) -> None:
     """
     from dualanchor.paper.verify import FAILS
 
-    found = _measure(out, as_json, **given) if complexity else _check(as_json, **given)
-    if any(one.verdict == FAILS for one in found):
+    judged = _measure(out, as_json, **given) if complexity else _check(as_json, **given)
+    if any(check.verdict == FAILS for check in judged):
         raise click.exceptions.Exit(1)
 
 
@@ -48,10 +48,10 @@ def _check(as_json: bool, only: tuple[str, ...], quick: bool, pep: bool | None, 
     names = [name for text in only for name in text.split(",") if name.strip()]
     with progress_bar(quiet=as_json) as show:
         progress = None if show is None else lambda done, total, statement: show(done, total, statement.name)
-        found = run(names or None, quick=quick, seed=seed, pep=pep, progress=progress)
+        checks = run(names or None, quick=quick, seed=seed, pep=pep, progress=progress)
     whole = not names and not quick and pep is None
-    emit(as_json, [check.to_dict() for check in found], lambda: _print_checks(found, whole))
-    return found
+    emit(as_json, [check.to_dict() for check in checks], lambda: _print_checks(checks, whole))
+    return checks
 
 
 def _measure(out: Path, as_json: bool, only: Any, quick: bool, pep: Any, seed: int) -> Sequence[Any]:
@@ -94,7 +94,7 @@ def _print_checks(checks: Sequence[Any], whole: bool) -> None:
         if rows:
             print_table(("statement", "kind", "on", *numbers, "verdict"), _once(rows), title, numbers)
     holding = sum(check.verdict == HOLDS for check in checks)
-    click.echo(f"\n{holding} of {len(checks)} checks of {len({one.id for one in checks})} statements hold.")
+    click.echo(f"\n{holding} of {len(checks)} checks of {len({check.id for check in checks})} statements hold.")
     if any(check.ratio > 1 and check.verdict == HOLDS for check in checks):
         click.echo("A ratio above 1 that holds is chance: means are judged to within 4.75 standard errors.")
     if whole and not worst_case.installed():
@@ -113,10 +113,10 @@ def _print_curves(curves: Sequence[Any], picture: Path) -> None:
 
 
 def _once(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The rows, with an empty first cell where it repeats the one above."""
+    """The rows, with an empty first cell where it would repeat the one above."""
     return [row if row[0] != before[0] else ("", *row[1:]) for before, row in pairwise([("",), *rows])]
 
 
 def number(value: float) -> str:
-    """Four digits, or one where there is nothing but rounding."""
+    """Four digits, or one for numbers that are only rounding errors."""
     return f"{value:.0e}" if 0 < abs(value) < 1e-9 else f"{value:.4g}"

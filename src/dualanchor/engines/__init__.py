@@ -32,8 +32,8 @@ _KINDS = {"local": "Local", "mpi": "MPI", "ray": "Ray"}  # modules, imported whe
 def __getattr__(name: str) -> Any:
     for module, kind in _KINDS.items():
         if name in (kind, module):
-            found = importlib.import_module(f"dualanchor.engines.{module}")
-            return found if name == module else getattr(found, kind)
+            imported = importlib.import_module(f"dualanchor.engines.{module}")
+            return imported if name == module else getattr(imported, kind)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""What engines have in common: one at a time, rounds are computed by all workers together."""
+"""What engines have in common: a round computes one batch, by all workers together, one round at a time."""
 
 import os
 import threading
@@ -23,13 +23,13 @@ from dualanchor.oracles.finite_sum import FiniteSum
 from dualanchor.oracles.sampler import Sampler
 from dualanchor.oracles.shards import SHARDS, Shardable, ShardedSum
 
-_ROUNDS = 15  # rounds timed by `measure`
-_LARGE = 1 << 17  # dimension of the larger ones, at least
+_TIMED_ROUNDS = 15  # in each of the two dimensions that `measure` times
+_LARGE_DIMENSION = 1 << 17  # the larger of them, at least: sending x must take a visible part of a round
 
 
 @dataclass(frozen=True)
 class Latency:
-    """What a round costs beside its samples: `latency` seconds, and `per_number` more for each number of x."""
+    """Seconds that a round takes beside its samples: `latency`, and `per_number` more for each number of x."""
 
     latency: float
     per_number: float
@@ -40,7 +40,7 @@ class Latency:
 
 @dataclass(eq=False)
 class LoadedOracle:
-    """An oracle under the number by which workers know it; once it is garbage-collected, they drop it."""
+    """An oracle with the key by which workers know it; they drop it after this object is garbage-collected."""
 
     key: int
     oracle: Shardable
@@ -51,8 +51,8 @@ class Engine(ABC):
 
     Attributes
     ----------
-    workers : int, how many compute a batch together. Results do not depend on it
-    timeout : float or None, seconds after which a worker that has not replied is given up and reported
+    workers : int, how many workers compute a batch together; results do not depend on it
+    timeout : float or None, seconds after which a worker that has not replied is reported as failed
     """
 
     workers: int
@@ -65,10 +65,10 @@ class Engine(ABC):
         self._process = os.getpid()
         self._lock = threading.RLock()  # held during a round
         self._keys = count(1)
-        self._stale: list[int] = []  # keys of oracles that workers may drop
+        self._stale: list[int] = []  # keys of oracles that are no longer used, for workers to drop
 
     def attach(self, oracle: Oracle | Callable[..., Any]) -> Oracle:
-        """The oracle, or a function `sample(x, n, rng)` as one, with its batches computed here."""
+        """An oracle, or a function `sample(x, n, rng)`, as an oracle whose batches this engine computes."""
         return attach(oracle, self)
 
     def load(self, oracle: Shardable) -> LoadedOracle:
@@ -78,12 +78,12 @@ class Engine(ABC):
         return loaded
 
     def compute(self, loaded: LoadedOracle, x: Array, spec: BatchSpec, batch: Batch) -> Array:
-        """F_B(x) by `total`, after the rounds of other threads of the program."""
+        """F_B(x) by `total`; rounds of other threads of the program finish first."""
         with self._exclusive():
             return self.total(loaded, x, spec, batch)
 
     def _exclusive(self) -> AbstractContextManager[Any]:
-        """The lock; raises in a process or thread that must not use the engine, before it waits and deadlocks."""
+        """The lock; raises in a process or thread that must not use the engine, and would deadlock."""
         if os.getpid() != self._process:
             rule = "An engine must be used in the process that made it"
             received = f"a call in process {os.getpid()}, forked from {self._process}"
@@ -95,16 +95,17 @@ class Engine(ABC):
         """F_B(x), newly allocated, computed by all workers together; raises OracleError if one of them fails."""
 
     def trace_nan(self) -> None:  # noqa: B027 - engines that gather sums find NaN in them
-        """Raise for the worker whose sum had NaN in the last total, if it was at a moderate point."""
+        """Raise the error of the worker whose sum had NaN in the last total, if its point was moderate."""
 
     def measure(self, dimension: int = 1000) -> Latency:
-        """Time rounds without samples: what a round costs beside them, in dimensions 1 to about this one."""
-        loaded, large = self.load(EmptyOracle(self.workers)), max(dimension, _LARGE)
-        times = np.empty((2, _ROUNDS))
+        """Time rounds without samples, in dimension 1 and in one of at least `dimension`."""
+        loaded = self.load(EmptyOracle(self.workers))
+        large = max(dimension, _LARGE_DIMENSION)
+        times = np.empty((2, _TIMED_ROUNDS))
         for i, d in enumerate((1, large)):
             x, streams = np.zeros((1, d)), Streams(0, np.zeros(1, np.int64), Purpose.PILOT, d)
             spec, batch = BatchSpec.following(streams, self.workers), loaded.oracle.draw(streams, self.workers)
-            for j in range(_ROUNDS):
+            for j in range(_TIMED_ROUNDS):
                 began = time.perf_counter()
                 self.compute(loaded, x, spec, batch)
                 times[i, j] = time.perf_counter() - began
@@ -112,8 +113,8 @@ class Engine(ABC):
         return Latency(small_time, max(0.0, large_time - small_time) / large)
 
     def close(self) -> None:
-        """Stop the workers. The engine can be used again: they are started when needed."""
-        if os.getpid() == self._process:  # after a fork they belong to the parent
+        """Stop the workers. The engine can be used again: workers are started when needed."""
+        if os.getpid() == self._process:  # in a forked process the workers are those of the parent
             with self._exclusive():
                 self._stop()
 
@@ -132,7 +133,7 @@ class Engine(ABC):
 
 
 class EmptyOracle(Shardable):
-    """No samples at all, for timing a round: every shard adds x."""
+    """An oracle without samples, for timing a round: the value of every shard is x."""
 
     def __init__(self, shards: int) -> None:
         self._shards = shards
@@ -148,14 +149,14 @@ class EmptyOracle(Shardable):
 
 
 class EngineOracle(WrappedOracle):
-    """A shardable oracle, `inner`, computed by an engine: the same to the last bit (under MPI to rounding)."""
+    """A shardable oracle, `inner`, whose batches an engine computes: the same bit for bit (under MPI, to rounding)."""
 
     def __init__(self, oracle: Shardable, engine: Engine) -> None:
         super().__init__(oracle)
         self.replayable = None  # runs check every step and never repeat steps: rounds are few and costly
         self.mixed_sizes, self.knows_operator = False, oracle.components is not None
         self.engine, self._loaded = engine, engine.load(oracle)
-        self._rows: IntArray | None = None  # of the oracle that was loaded; None: all
+        self._rows: IntArray | None = None  # which rows of the loaded oracle these are; None: all
 
     def draw(self, streams: Streams, size: int) -> Batch:
         spec = BatchSpec.following(streams, size, self._rows)
@@ -179,9 +180,9 @@ class EngineOracle(WrappedOracle):
         return part
 
     def operator(self, x: Array) -> Array | None:
-        if not self.knows_operator:  # of a finite sum it is a full pass
+        if not self.knows_operator:
             return None
-        value = self.mean(x, self.full_batch())
+        value = self.mean(x, self.full_batch())  # of a finite sum the true operator is a full pass
         if arrays.has_nan(value):
             self.trace_nan()
         return value
@@ -200,7 +201,7 @@ class EngineOracle(WrappedOracle):
 
 
 def attach(oracle: Oracle | Callable[..., Any], engine: Engine) -> Oracle:
-    """A Shardable, a FiniteSum, or an oracle built on such an `inner`, with its batches computed by an engine."""
+    """The same oracle with its batches computed by an engine: a Shardable, a FiniteSum, or an oracle built on one."""
     if callable(oracle) and not isinstance(oracle, Oracle):
         oracle = Sampler(oracle)
     if not isinstance(oracle, Oracle):

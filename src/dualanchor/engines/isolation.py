@@ -1,4 +1,4 @@
-"""What a worker process needs of its own: an end with its parent, random states, and a safe module path."""
+"""What every worker process needs: to end with its parent, its own random states, and a safe module path."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ import numpy as np
 
 from dualanchor.core.errors import CapabilityError
 
-_INTERVAL = 0.5  # seconds between two looks at the parent
-_PATIENCE = 5.0  # seconds in which a file is written
+_INTERVAL = 0.5  # seconds between two checks whether the parent is alive
+_WRITE_SECONDS = 5.0  # that the writing of a file may still take
 
 
 def end_with_parent(parent: int, writing: threading.Lock | None = None) -> None:
-    """Exit this process, a child of `parent`, when that has ended: from a thread, whatever it computes.
+    """Start a thread that exits this process, a child of `parent`, once the parent has ended.
 
-    A file that is being written, while `writing` is held, is finished first.
+    While the lock `writing` is held a file is being written, which is finished first.
     """
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_INTERVAL)
         if writing is not None:
-            writing.acquire(timeout=_PATIENCE)
+            writing.acquire(timeout=_WRITE_SECONDS)
         os._exit(1)
 
     if os.name == "posix":  # elsewhere a process keeps the number of a parent that has ended
@@ -38,26 +38,27 @@ def end_with_parent(parent: int, writing: threading.Lock | None = None) -> None:
 def reseed_generators() -> None:
     """Give every random generator in this process, global or held by an object, a new state from the system.
 
-    Copies of a generator that were sent to several workers would give the same numbers on each. Generators of streams
-    are not affected: they are set to a state whenever they are used. Only for processes with one working thread.
+    Otherwise copies of a generator that were sent to several workers would give the same numbers on each. Generators of
+    streams are not affected: their state is set whenever they are used. Only for processes with one working thread.
     """
     torch = sys.modules.get("torch")
     kinds = (np.random.BitGenerator, random.Random, *(() if torch is None else (torch.Generator,)))
-    found = {id(one): one for one in gc.get_referents(*gc.get_objects()) if issubclass(type(one), kinds)}
-    for one in found.values():
+    referents = gc.get_referents(*gc.get_objects())
+    generators = {id(value): value for value in referents if issubclass(type(value), kinds)}
+    for generator in generators.values():
         try:
-            if isinstance(one, np.random.BitGenerator):
-                one.state = type(one)().state
+            if isinstance(generator, np.random.BitGenerator):
+                generator.state = type(generator)().state
             else:
-                one.seed()
+                generator.seed()
         except Exception as error:
             rule = "A generator that the sampler holds must be one that can be seeded anew on each worker"
-            received = f"a {type(one).__name__} ({type(error).__name__}: {error})"
+            received = f"a {type(generator).__name__} ({type(error).__name__}: {error})"
             raise CapabilityError(rule, received, "Draw from the rng that is passed to the sampler") from error
 
 
 def module_path() -> list[str]:
-    """The folders of `sys.path`, the standard library's first: no file elsewhere takes the place of its modules."""
+    """The folders of `sys.path`, the standard library's first: no other file is imported in place of its modules."""
     standard = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     standard |= {os.path.join(folder, "lib-dynload") for folder in standard}
     path = [os.path.abspath(folder) for folder in sys.path]  # "" is the working directory

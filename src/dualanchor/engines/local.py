@@ -3,6 +3,8 @@
 import os
 import sys
 import threading
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -12,11 +14,14 @@ from dualanchor.core.errors import CapabilityError
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Engine, LoadedOracle
-from dualanchor.engines.contention import TimedOracle, run_in_parallel
-from dualanchor.engines.pool import Pool
+from dualanchor.engines.pool import Pool, ProcessPool, Round, ThreadPool
 from dualanchor.engines.protocol import Assignment, BatchSpec, assign, combine
+from dualanchor.oracles.shards import Shardable
 
-_LONG_ENOUGH = 0.005  # seconds of work that show whether threads run in parallel
+_MEASURABLE = 0.005  # seconds of work, at least, that show whether threads run in parallel
+_PARALLEL = 0.75  # two threads run in parallel if they need at most this share of the time of one
+_MIN_TRIES, _MAX_TRIES = 2, 8  # measurements of two threads
+_SECONDS = 0.2  # after which, beyond the least number, no further measurement begins
 
 
 class Local(Engine):
@@ -29,7 +34,7 @@ class Local(Engine):
         Threads run in parallel as far as the sampler releases the interpreter's lock, as most of NumPy does for large
         arrays. Processes get the sampler pickled (functions of the main program too, where joblib or cloudpickle is
         installed), except on Windows. "auto" takes processes unless two threads are seen to be faster than one.
-    timeout : float, seconds after which a worker that has not replied is reported; a process is ended, a thread is not
+    timeout : float, seconds after which a worker that has not replied is reported; processes are then killed
 
     Examples
     --------
@@ -65,17 +70,17 @@ class Local(Engine):
         pool = self._started()
         while self._stale:
             pool.drop(self._stale.pop())
-        sums = pool.sums(loaded, x, spec, assignment, self.timeout)
+        sums = pool.sums(Round(loaded, x, spec, assignment, self.timeout))
         return combine(x, shards, assignment, sums, pool.name)
 
     @property
     def in_use(self) -> str:
-        """What computes at present: "threads" or "processes"."""
+        """What computes batches at present: "threads" or "processes"."""
         with self._exclusive():
             return self._started().kind
 
     def processes(self) -> list[int]:
-        """The process of each worker; none where threads work."""
+        """The process ids of the workers; empty if they are threads."""
         with self._exclusive():
             pool = self._started()
             return [worker.process.pid for worker in pool.workers] if pool.kind == "processes" else []
@@ -94,33 +99,85 @@ class Local(Engine):
 
     def _started(self) -> Pool:
         if self._pool is None:
-            self._pool = Pool("processes" if self.kind == "processes" else "threads", self.workers)
+            self._pool = ProcessPool(self.workers) if self.kind == "processes" else ThreadPool(self.workers)
         return self._pool
 
     def _decide(self, loaded: LoadedOracle, x: Array, spec: BatchSpec) -> None:
+        """Measure whether threads run in parallel, and take processes if not."""
         pool, timed = self._started(), TimedOracle(spec.selected(loaded.oracle))
         shards: Any = LoadedOracle(0, timed)  # type: ignore[arg-type]
 
         def seconds(assignment: Assignment) -> float:
             timed.expect(len(assignment))
-            pool.sums(shards, x, spec._replace(rows=None), assignment, self.timeout)
+            pool.sums(Round(shards, x, spec._replace(rows=None), assignment, self.timeout))
             began, ended, waited = zip(*timed.times, strict=True) if timed.times else ([0.0], [0.0], [0.0])
             return max(ended) - (max(began) if len(assignment) > 1 else min(began) + sum(waited))
 
-        one, two = [[(0, 1), (1, 2)]], [[(0, 1)], [(1, 2)]]
-        if seconds(one) < _LONG_ENOUGH:
+        one_thread, two_threads = [[(0, 1), (1, 2)]], [[(0, 1)], [(1, 2)]]  # two shards
+        if seconds(one_thread) < _MEASURABLE:
             return  # too short to tell, or it failed; threads for now
         self._decided = True
-        if not run_in_parallel(partial(seconds, one), partial(seconds, two)):
-            try:
-                processes = Pool("processes", self.workers)
-            except CapabilityError:  # they do not start here
-                return
-            if processes.accepts(loaded):
-                self.kind, self._pool, processes = "processes", processes, pool
-            processes.close()  # those that are not used, threads or processes
+        if run_in_parallel(partial(seconds, one_thread), partial(seconds, two_threads)):
+            return
+        try:
+            processes = ProcessPool(self.workers)
+        except CapabilityError:  # they do not start here
+            return
+        if processes.accepts(loaded):
+            self.kind, self._pool = "processes", processes
+            pool.close()
+        else:
+            processes.close()
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class TimedOracle:
+    """An oracle that notes when shards are computed; each thread begins when all of them have arrived."""
+
+    def __init__(self, oracle: Shardable) -> None:
+        self._oracle = oracle
+        self.draw, self.full_batch = oracle.draw, oracle.full_batch
+
+    def expect(self, threads: int) -> None:
+        """Prepare for this number of threads, and forget what was noted."""
+        self._barrier = threading.Barrier(threads)
+        self.times: list[tuple[float, float, float]] = []  # begin, end, seconds without a core
+
+    def partial(self, x: Array, batch: Batch, shard: int, out: Array | None = None) -> Array:
+        began, waited = time.perf_counter(), seconds_without_core()
+        self._barrier.wait()
+        value = self._oracle.partial(x, batch, shard, out)
+        self.times.append((began, time.perf_counter(), seconds_without_core() - waited))
+        return value
+
+
+def run_in_parallel(one: Callable[[], float], two: Callable[[], float]) -> bool:
+    """Whether two threads compute two shards faster than one does, from functions that return seconds.
+
+    The seconds of one thread exclude those in which it waited for a core, the seconds of two include them. So a busy
+    machine may hide that threads run in parallel, but threads that hold the interpreter's lock never seem to.
+    """
+    alone, spent = one(), 0.0
+    for tries in range(_MAX_TRIES):
+        if tries >= _MIN_TRIES and spent > _SECONDS:
+            break
+        together = two()
+        if together <= _PARALLEL * alone:
+            alone = min(alone, one())  # it may have been slow by chance
+            if together <= _PARALLEL * alone:
+                return True
+        spent += together
+    return False
+
+
+def seconds_without_core() -> float:
+    """Seconds in which this thread was ready but had no core; 0 where the system does not count them."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:
+            return 1e-9 * int(file.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0.0

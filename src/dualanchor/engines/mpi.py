@@ -21,13 +21,13 @@ from dualanchor.engines.base import Engine, Latency, LoadedOracle
 from dualanchor.engines.protocol import BatchSpec, Failure, assign, span_sums
 from dualanchor.oracles.shards import Shardable, ShardedData
 
-VOTES = 3  # numbers that are added up beside every sum: see `MPI.couple`
+VOTES = 3  # numbers that are summed over ranks along with every total: see `MPI.couple`
 
 _WAITING = 7101  # tag of the messages by which ranks tell each other that they wait for a round
-_GRACE = 2.0  # seconds in which a rank that is waiting too says so
-_SPIN = 1e-3  # seconds after which a rank that waits with a timeout sleeps between polls
+_GRACE = 2.0  # seconds, after the timeout, that ranks have to say that they are waiting too
+_SPIN = 1e-3  # seconds for which a rank polls without sleeping, if there is a timeout
 _MAIN = threading.main_thread().ident
-_DUPLICATES: dict[int, Any] = {}  # one for each communicator, so that messages of engines meet no others
+_DUPLICATES: dict[int, Any] = {}  # of communicators, so that messages of engines are not mixed with the user's
 
 
 class MPI(Engine):
@@ -63,18 +63,18 @@ class MPI(Engine):
             rule = f"MPI: workers is the number of ranks, {self.workers}"
             raise ArgumentError(rule, workers, f"Start the program with mpiexec -n {workers}")
         self._rounds = 0
-        self._compared = 0  # the key of the last oracle that was found to be the same on all ranks
-        self._broken: OracleError | None = None  # once ranks are out of step
-        self._last: Any = None  # the arguments of the last `span_sums`
+        self._compared = 0  # the largest key of an oracle that ranks have compared
+        self._broken: OracleError | None = None  # set once ranks are no longer in the same round
+        self._last: Any = None  # the arguments of the last `span_sums`, for `trace_nan`
         self._votes = np.zeros(VOTES)
         self._couple: tuple[Callable[[], tuple[float, ...]], Callable[[Array], None]] | None = None
 
     def couple(self, votes: Callable[[], tuple[float, ...]], receive: Callable[[Array], None]) -> None:
-        """Add up `votes()`, VOTES numbers of each rank, with every total; `receive` gets their sums on all ranks."""
+        """With every total, sum `votes()`, VOTES numbers, over all ranks, and call `receive` with the sums on each."""
         self._couple = votes, receive
 
     def agree(self, function: Callable[[], Any]) -> Any:
-        """What the function returns or raises on rank 0, on all ranks."""
+        """Call the function on rank 0; all ranks return, or raise, what it does there."""
         if self._broken is not None:
             return function() if self.rank == 0 else None
         value, failed = None, None
@@ -89,7 +89,7 @@ class MPI(Engine):
         return value
 
     def compare(self, facts: dict[str, Any]) -> None:
-        """Called by all ranks: raise on all of them if facts, strings or numbers, differ; None differs from nothing."""
+        """Raise on all ranks, which must all call this, if facts differ; None is equal to anything."""
         theirs = self.comm.allgather(facts)
         for rank, other in enumerate(theirs):
             differ = [name for name, value in theirs[0].items() if not _alike(value, other.get(name))]
@@ -100,7 +100,7 @@ class MPI(Engine):
                 raise ArgumentError(rule, received, remedy)
 
     def measure(self, dimension: int = 1000) -> Latency:
-        """As for other engines, called by all ranks; all get the numbers of rank 0."""
+        """As for other engines; all ranks must call it, and get the numbers of rank 0."""
         return self.comm.bcast(super().measure(dimension))
 
     def _exclusive(self) -> AbstractContextManager[Any]:
@@ -134,15 +134,15 @@ class MPI(Engine):
         facts |= {"oracle": repr(jsonable(oracle.describe())), "sample": None}
         if not isinstance(oracle, ShardedData) and oracle.replayable is not False:
             streams = Streams(0, np.zeros(1, np.int64), Purpose.PILOT, x.shape[1], x.dtype)
-            one = oracle.take(np.arange(1))
-            batch = one.draw(streams, 1)
-            with suppress(Exception), arrays.quiet():  # the round will meet it, and say where
-                again = [float(np.abs(one.mean(x[:1], batch)).sum()) for _ in range(2)]
-                facts["sample"] = again[0] if again[0] == again[1] else None  # of a sampler that repeats its samples
+            first_row = oracle.take(np.arange(1))
+            batch = first_row.draw(streams, 1)
+            with suppress(Exception), arrays.quiet():  # the round will fail in the same way, and say where
+                sample, again = (float(np.abs(first_row.mean(x[:1], batch)).sum()) for _ in range(2))
+                facts["sample"] = sample if sample == again else None  # None if samples do not repeat
         self.compare(facts)
 
     def trace_nan(self) -> None:
-        """Called by all ranks: each computes its sums, which the total has overwritten, once more."""
+        """As for other engines; all ranks must call it, and compute their sums again, which the total has replaced."""
         x = self._last[2]
         try:
             sums = span_sums(*self._last)
@@ -155,6 +155,7 @@ class MPI(Engine):
             raise
 
     def _add_up(self, total: Array, x: Array) -> None:
+        """Sum the totals of all ranks in place, and their votes."""
         requests = []
         if self._couple is not None:
             self._votes[:] = self._couple[0]()
@@ -169,12 +170,13 @@ class MPI(Engine):
             self._couple[1](self._votes)
 
     def _raise_first(self, failure: Failure | None, x: Array) -> None:
+        """Raise, on all ranks, the failure of the first rank that has one."""
         for rank, other in enumerate(self.comm.allgather(failure)):
             if other is not None:
                 raise other.error(f"worker {rank} (rank {rank})", x)
 
     def _wait(self, requests: list[Any], x: Array, timeout: float) -> None:
-        """Wait for all ranks. After the timeout those that wait tell each other so, and report those that do not."""
+        """Wait for all ranks. After the timeout, ranks that wait tell each other, and report those that do not."""
         self._rounds += 1
         others = set(range(self.workers)) - {self.rank}
         missing, announced, began = set(others), False, time.monotonic()
@@ -184,9 +186,10 @@ class MPI(Engine):
             time.sleep(1e-4)
             status, reported = self._mpi.Status(), False
             while self.comm.iprobe(tag=_WAITING, status=status):
-                number, found = self.comm.recv(source=status.source, tag=_WAITING)
+                number, reported_missing = self.comm.recv(source=status.source, tag=_WAITING)
                 if number == self._rounds:  # not of an earlier round, in which this rank came last
-                    missing, reported = (found, True) if found else (missing - {status.source}, reported)
+                    reported = reported or bool(reported_missing)
+                    missing = reported_missing or missing - {status.source}
                     announced = announced or self._announce(others, None)
             if waited > timeout:
                 announced = announced or self._announce(others, None)
@@ -201,11 +204,12 @@ class MPI(Engine):
         return True
 
     def _leave(self, error: BaseException, x: Array) -> None:
-        """Leave the others waiting, as after a second Ctrl-C; an OracleError is raised by all ranks together."""
+        """Give up if this rank leaves the others waiting, as after a second Ctrl-C; an OracleError is raised by all."""
         if not isinstance(error, OracleError):
             self._give_up(Failure(("Ranks must stay together", repr(error), "Start again")), x, "this rank")
 
     def _give_up(self, failure: Failure, x: Array, worker: str) -> OracleError:
+        """The error of a job whose ranks are no longer in the same round; the job is aborted when the program ends."""
         if self._broken is None:
             self._broken = failure.error(worker, x)
             atexit.register(self._abort)

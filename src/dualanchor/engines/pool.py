@@ -1,7 +1,10 @@
-"""Workers of this machine behind connections: threads, or processes that share memory.
+"""A pool of workers on this machine: threads, or processes that share memory.
 
-Rounds of an executor take four times as long, and its processes outlive a killed program.
+Written by hand because a round of `concurrent.futures` takes four times as long, and its processes outlive a program
+that is killed.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -13,10 +16,11 @@ import tempfile
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from multiprocessing.connection import wait
 from multiprocessing.dummy import Pipe
-from typing import Any
+from typing import Any, NamedTuple
 
 from dualanchor.core import arrays
 from dualanchor.core.errors import CapabilityError, install_command
@@ -34,119 +38,68 @@ from dualanchor.engines.protocol import (
 )
 from dualanchor.engines.worker import DONE, MESSAGE, PAGE, ROUND, RoundMemory
 
-_ATTEMPTS = 2  # a worker that exits is replaced once in a round
-_SHUTDOWN = 1.0  # seconds in which a worker process ends by itself
+_ATTEMPTS = 2  # of a worker that exits: it is replaced once in a round
+_SHUTDOWN_SECONDS = 1.0  # before a worker process that does not exit is killed
+_LATE = "Fix the sampler, or allow more time"  # the remedy if a worker does not reply in time
 
 
-class Pool:
-    """Workers, "threads" or "processes", that compute the sums of spans of shards."""
+class Round(NamedTuple):
+    """A batch to compute at x, the spans of shards of each worker, and the seconds they have."""
 
-    def __init__(self, kind: str, workers: int) -> None:
-        self.kind = kind
-        if kind == "processes":
-            folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
-            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it has no name, and ends with the workers
-            self._memory = RoundMemory(self._file.fileno())
-            self._layout: Any = None
+    loaded: LoadedOracle
+    x: Array
+    spec: BatchSpec
+    assignment: Assignment
+    timeout: float | None
+
+
+class Pool(ABC):
+    """Workers that compute sums over spans of shards; one that exits or is late is replaced."""
+
+    kind: str
+
+    def __init__(self, workers: int) -> None:
         self.workers = [self._started(number) for number in range(workers)]
         self._finalizer = weakref.finalize(self, _end, self.workers, os.getpid())
-        self._pickles: dict[int, bytes] = {}
-        if kind == "processes":
-            for reply in self._start(range(workers), None).values():
-                if reply is not None:
-                    self.close()
-                    received = reply.parts[1] if isinstance(reply, Failure) else f"an exit with code {reply}"
-                    raise CapabilityError("Worker processes must start", received, "Use Local(kind='threads')")
 
     def name(self, number: int) -> str:
+        """A worker in an error message."""
         return f"worker {number} ({self.workers[number].label})"
 
-    def sums(
-        self, loaded: LoadedOracle, x: Array, spec: BatchSpec, assignment: Assignment, timeout: float | None
-    ) -> list[Any]:
-        if self.kind == "threads":
-            tasks: dict[int, Any] = {i: (loaded.oracle, x, spec, spans) for i, spans in enumerate(assignment)}
-        else:
-            self._pickle(loaded)
-            data = pickle.dumps(tuple(spec))
-            layout = ("arrange", loaded.key, assignment, x.shape, x.dtype.str, 1 + len(data) // PAGE)
-            if layout != self._layout:
-                self._layout, (self._spec, self._x, self._sums) = layout, self._memory.arrays(*layout[2:])
-            self._spec[: len(data)], self._x[...] = data, x
-            tasks = dict.fromkeys(range(len(assignment)), self._layout)
+    def sums(self, work: Round) -> list[Any]:
+        """For each worker the sums of the spans assigned to it, or a Failure."""
         try:
-            replies = self._round(loaded, tasks, timeout)
-        except BaseException:  # Ctrl-C: replies that are still to come belong to no round
+            return self._compute(work)
+        except BaseException:  # Ctrl-C: replies that have not come yet would be taken for those of the next round
             for number in range(len(self.workers)):
                 self._replace(number)
             raise
-        return [self._sums[number] if replies[number] is None else replies[number] for number in tasks]
 
-    def accepts(self, loaded: LoadedOracle) -> bool:
-        with contextlib.suppress(CapabilityError):
-            self._pickle(loaded)
-            return self._prepare(loaded, [0], None).get(0) is None
-        return False
-
+    @abstractmethod
     def drop(self, key: int) -> None:
-        if self._pickles.pop(key, None) is not None:
-            numbers = [number for number, worker in enumerate(self.workers) if key in worker.loaded]
-            self._exchange(dict.fromkeys(numbers, ("drop", key)), None, "")
-
-    def _pickle(self, loaded: LoadedOracle) -> None:
-        if loaded.key not in self._pickles:
-            self._pickles[loaded.key] = pickled(loaded.oracle)
-
-    def _start(self, numbers: Iterable[int], timeout: float | None) -> dict[int, Any]:
-        """Wait until processes have started; replies as of `_exchange`."""
-        new = [number for number in numbers if not self.workers[number].started]
-        replies = self._exchange(dict.fromkeys(new), _start_seconds(timeout), "See its stderr", "start within")
-        for number in new:
-            self.workers[number].started = replies[number] is None
-        return replies
-
-    def _prepare(self, loaded: LoadedOracle, numbers: Iterable[int], timeout: float | None) -> dict[int, Any]:
-        """Wait until processes have started and loaded the oracle; replies as of `_exchange`, where there are any."""
-        new = [number for number in numbers if loaded.key not in self.workers[number].loaded]
-        if not new:
-            return {}
-        replies = self._start(new, timeout)
-        new = [number for number in new if replies.get(number) is None]
-        message, remedy = ("load", loaded.key, self._pickles[loaded.key], module_path()), "Make it quicker to load"
-        replies |= self._exchange(
-            dict.fromkeys(new, message), _start_seconds(timeout), remedy, "load the oracle within"
-        )
-        for number in (number for number in new if replies[number] is None):
-            self.workers[number].loaded.add(loaded.key)
-        return replies
+        """Let workers forget an oracle."""
 
     def close(self) -> None:
+        """Stop the workers."""
         self._finalizer()
-        if self.kind == "processes":
-            self._file.close()
 
-    def _round(self, loaded: LoadedOracle, tasks: dict[int, Any], timeout: float | None) -> dict[int, Any]:
-        replies: dict[int, Any] = {}
-        for _ in range(_ATTEMPTS):
-            ready = tasks
-            if self.kind == "processes" and (replies := replies | self._prepare(loaded, tasks, timeout)):
-                ready = {number: task for number, task in tasks.items() if replies.get(number) is None}
-            replies |= self._exchange(ready, timeout, "Fix the sampler, or allow more time")
-            tasks = {number: task for number, task in tasks.items() if isinstance(replies[number], int)}
-            if not tasks:
-                return replies
-            codes = {number: replies.pop(number) for number in tasks}
-        for number, code in codes.items():
-            parts = ("A worker process must not exit", f"one that exited twice (code {code})", "See its stderr")
-            replies[number] = Failure(parts)
-        return replies
+    @abstractmethod
+    def _compute(self, work: Round) -> list[Any]: ...
+
+    @abstractmethod
+    def _started(self, number: int) -> Any:
+        """A new worker."""
+
+    def _replace(self, number: int) -> None:
+        self.workers[number].end(patience=0.0)
+        self.workers[number] = self._started(number)
 
     def _exchange(
         self, messages: dict[int, Any], timeout: float | None, remedy: str, doing: str = "reply within timeout ="
     ) -> dict[int, Any]:
-        """The replies to messages; the exit code or a Failure for workers that exit or are late, which are replaced.
+        """The replies to messages, by worker: an exit code or a Failure for workers that exit or are late.
 
-        None is not sent: it waits for the first word of a process.
+        Those are replaced. A message None is not sent: it waits for the first reply of a new process.
         """
         for number, message in messages.items():
             try:  # noqa: SIM105 - `suppress` takes a microsecond
@@ -155,7 +108,7 @@ class Pool:
                 pass
         deadline = None if timeout is None else time.monotonic() + timeout
         replies: dict[int, Any] = {}
-        for number in reversed(messages):  # the last to start ends last: most often one sleep is enough
+        for number in reversed(messages):  # the last to start mostly ends last: then one wait is enough
             worker = self.workers[number]
             try:
                 if deadline is None or _replied(worker, deadline):
@@ -168,16 +121,116 @@ class Pool:
             self._replace(number)
         return replies
 
-    def _started(self, number: int) -> Any:
-        return _Thread(number) if self.kind == "threads" else _Process(number, self._file.fileno())
 
-    def _replace(self, number: int) -> None:
-        self.workers[number].end(patience=0.0)
-        self.workers[number] = self._started(number)
+class ThreadPool(Pool):
+    """Workers that are threads of this process."""
+
+    kind = "threads"
+
+    def drop(self, key: int) -> None:
+        """Nothing to do: threads hold no oracles."""
+
+    def _compute(self, work: Round) -> list[Any]:
+        oracle = work.loaded.oracle
+        tasks = {number: (oracle, work.x, work.spec, spans) for number, spans in enumerate(work.assignment)}
+        replies = self._exchange(tasks, work.timeout, _LATE)
+        return [replies[number] for number in tasks]
+
+    def _started(self, number: int) -> _Thread:
+        return _Thread(number)
+
+
+class ProcessPool(Pool):
+    """Workers that are processes.
+
+    They map one file into memory: the main program writes x and the batch specification there, workers their sums. The
+    message of a round is then one byte, unless the layout of the file has changed.
+    """
+
+    kind = "processes"
+
+    def __init__(self, workers: int) -> None:
+        folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it has no name and ends with the pool
+        self._memory = RoundMemory(self._file.fileno())
+        self._layout: Any = None  # the message that describes the arrays in the file
+        self._pickles: dict[int, bytes] = {}  # oracles, by key
+        super().__init__(workers)
+        for reply in self._start(range(workers), None).values():
+            if reply is not None:
+                self.close()
+                received = reply.parts[1] if isinstance(reply, Failure) else f"an exit with code {reply}"
+                raise CapabilityError("Worker processes must start", received, "Use Local(kind='threads')")
+
+    def accepts(self, loaded: LoadedOracle) -> bool:
+        """Whether an oracle can be sent to a worker."""
+        with contextlib.suppress(CapabilityError):
+            return self._prepare(loaded, [0], None).get(0) is None
+        return False
+
+    def drop(self, key: int) -> None:
+        if self._pickles.pop(key, None) is not None:
+            numbers = [number for number, worker in enumerate(self.workers) if key in worker.loaded]
+            self._exchange(dict.fromkeys(numbers, ("drop", key)), None, "")
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
+
+    def _compute(self, work: Round) -> list[Any]:
+        """A worker that exits is replaced, and gets its task once more."""
+        loaded, x, spec, assignment, timeout = work
+        data = pickle.dumps(tuple(spec))
+        layout = ("arrange", loaded.key, assignment, x.shape, x.dtype.str, 1 + len(data) // PAGE)
+        if layout != self._layout:
+            self._layout, (self._spec, self._x, self._sums) = layout, self._memory.arrays(*layout[2:])
+        self._spec[: len(data)], self._x[...] = data, x
+        waiting = list(range(len(assignment)))
+        replies: dict[int, Any] = {}
+        for _ in range(_ATTEMPTS):
+            replies |= self._prepare(loaded, waiting, timeout)
+            ready = [number for number in waiting if replies.get(number) is None]
+            replies |= self._exchange(dict.fromkeys(ready, self._layout), timeout, _LATE)
+            waiting = [number for number in waiting if isinstance(replies[number], int)]
+            if not waiting:
+                break
+            codes = {number: replies.pop(number) for number in waiting}
+        for number in waiting:
+            received = f"one that exited twice (code {codes[number]})"
+            replies[number] = Failure(("A worker process must not exit", received, "See its stderr"))
+        return [self._sums[i] if replies[i] is None else replies[i] for i in range(len(assignment))]
+
+    def _prepare(self, loaded: LoadedOracle, numbers: Iterable[int], timeout: float | None) -> dict[int, Any]:
+        """Wait until workers have started and loaded the oracle; returns the replies of those that had not."""
+        new = [number for number in numbers if loaded.key not in self.workers[number].loaded]
+        if not new:
+            return {}
+        if loaded.key not in self._pickles:
+            self._pickles[loaded.key] = pickled(loaded.oracle)
+        replies = self._start(new, timeout)
+        started = [number for number in new if replies.get(number) is None]
+        message = ("load", loaded.key, self._pickles[loaded.key], module_path())
+        seconds, remedy = _start_seconds(timeout), "Make it quicker to load"
+        replies |= self._exchange(dict.fromkeys(started, message), seconds, remedy, "load the oracle within")
+        for number in started:
+            if replies[number] is None:
+                self.workers[number].loaded.add(loaded.key)
+        return replies
+
+    def _start(self, numbers: Iterable[int], timeout: float | None) -> dict[int, Any]:
+        """Wait until workers have started; returns the replies of those that had not."""
+        new = [number for number in numbers if not self.workers[number].started]
+        replies = self._exchange(dict.fromkeys(new), _start_seconds(timeout), "See its stderr", "start within")
+        for number in new:
+            self.workers[number].started = replies[number] is None
+        return replies
+
+    def _started(self, number: int) -> _Process:
+        return _Process(number, self._file.fileno())
 
 
 def _replied(worker: Any, deadline: float) -> bool:
-    """Whether a worker replies before the deadline, by the monotonic clock."""
+    """Whether a worker replies before a deadline of the monotonic clock."""
     return worker.poll(max(0.0, deadline - time.monotonic()))
 
 
@@ -192,7 +245,7 @@ def _end(workers: list[Any], owner: int) -> None:
 
 
 class _Thread:
-    """A daemon thread: one that hangs does not keep the program from ending."""
+    """A worker that is a daemon thread, so that one that hangs does not keep the program from ending."""
 
     label = "thread"
 
@@ -220,11 +273,11 @@ def _serve(connection: Any) -> None:
 
 
 class _Process:
-    """A process that does not run the main program again, and ends with it."""
+    """A worker that is a process: it does not import the main program, and ends with it."""
 
     def __init__(self, number: int, memory: int) -> None:
         self.number, self.started, self.loaded = number, False, set[int]()
-        self._last: Any = None  # the last message
+        self._last: Any = None  # the last message sent
         self.socket, theirs = socket.socketpair()
         limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         arguments = f"{os.getpid()}, {theirs.fileno()}, {memory}, {number}"
@@ -240,22 +293,22 @@ class _Process:
         self.label = f"process {self.process.pid}"
 
     def send(self, message: tuple[Any, ...] | None) -> None:
-        """Send the name and the arguments of a method of ProcessWorker; the last layout again is but a byte."""
+        """Send the name and the arguments of a method of ProcessWorker; a message that repeats the last is one byte."""
         if message is None:
             return
         self.socket.sendall(ROUND if message is self._last else MESSAGE + pickle.dumps(message))
         self._last = message
 
     def receive(self) -> Failure | None:
-        word = self.socket.recv(1)
-        if not word:
+        first_byte = self.socket.recv(1)
+        if not first_byte:
             raise EOFError
-        return None if word == DONE else pickle.load(self.socket.makefile("rb"))
+        return None if first_byte == DONE else pickle.load(self.socket.makefile("rb"))
 
     def poll(self, timeout: float) -> bool:
         return bool(wait([self.socket], timeout))
 
-    def end(self, patience: float = _SHUTDOWN) -> None:
+    def end(self, patience: float = _SHUTDOWN_SECONDS) -> None:
         self.socket.close()
         try:
             self.process.wait(patience)
@@ -265,12 +318,12 @@ class _Process:
 
 
 def pickled(value: Any) -> bytes:
-    """The value as bytes, with functions of the main program by value where cloudpickle or joblib is installed."""
+    """A pickle of the value; functions of the main program are in it where cloudpickle or joblib is installed."""
     try:
         return _pickler().dumps(value)
     except Exception as error:
         remedy = ""
-        if _pickler() is pickle:  # which knows functions of modules only
+        if _pickler() is pickle:  # which refers to functions by the name of their module
             remedy = f"Use Local(kind='threads'), or {install_command('report')}, which brings joblib"
         raise not_picklable(error, "in processes", remedy) from error
 

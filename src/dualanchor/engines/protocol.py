@@ -1,4 +1,4 @@
-"""What engines and workers exchange: a batch as a few numbers, sums over spans of shards, or a failure."""
+"""What engines send to workers, and back: a batch as a few numbers; sums over spans of shards, or a failure."""
 
 import traceback
 from collections.abc import Callable, Sequence
@@ -17,36 +17,39 @@ from dualanchor.core.types import Array, IntArray
 from dualanchor.oracles.shards import Shardable, Span, combined, tree_spans, tree_sum
 
 Spans: TypeAlias = "Sequence[Span]"
-Assignment: TypeAlias = "Sequence[Spans]"  # of each worker
+Assignment: TypeAlias = "Sequence[Spans]"  # the spans of each worker
 
-WORKER = "DUALANCHOR_WORKER"  # the environment variable with a worker's number, in workers that are processes
-START_SECONDS = 60.0  # in which a worker must start, and must load an oracle, unless rounds are given more time
-_STREAMS = 4  # streams that a worker caches
+WORKER = "DUALANCHOR_WORKER"  # environment variable of worker processes: the number of the worker
+START_SECONDS = 60.0  # a worker must start, and load an oracle, within this time, or within a longer timeout
+_CACHED_STREAMS = 4  # streams that a worker keeps between rounds
 
 
 class BatchSpec(NamedTuple):
-    """What any worker draws a batch from, in values that are pickled fast; size None is a full pass."""
+    """Where a worker draws a batch from, in values that are pickled fast; arrays of int64 are bytes."""
 
     seed: int
     purpose: int
     replications: bytes
     position: int | bytes
-    size: int | None
-    rows: bytes | None
+    size: int | None  # None: a full pass
+    rows: bytes | None  # the rows of the oracle; None: all
     dimension: int
     dtype: str
 
     @classmethod
     def full_pass(cls, rows: IntArray | None) -> Self:
+        """All components of a finite sum."""
         return cls(0, 0, b"", 0, None, _as_bytes(rows), 0, "")
 
     @classmethod
     def following(cls, streams: Streams, size: int, rows: IntArray | None = None) -> Self:
+        """The next `size` samples of streams."""
         position = streams.position if isinstance(streams.position, int) else streams.position.tobytes()
         source = (streams.seed, int(streams.purpose), streams.replications.tobytes(), position)
         return cls(*source, size, _as_bytes(rows), streams.dimension, str(streams.dtype))
 
     def selected(self, oracle: Shardable) -> Shardable:
+        """The oracle of these rows."""
         return oracle if self.rows is None else oracle.take(_integers(self.rows))
 
 
@@ -59,7 +62,7 @@ def _integers(data: bytes) -> IntArray:
 
 
 class Failure(NamedTuple):
-    """What went wrong on a worker: the parts of the message, the row, the shard, and the traceback as text."""
+    """What went wrong on a worker: the three parts of the message, the row, the shard, and the traceback as text."""
 
     parts: tuple[str, str, str]
     row: int | None = None
@@ -67,6 +70,7 @@ class Failure(NamedTuple):
     trace: str | None = None
 
     def error(self, worker: str, x: Array) -> OracleError:
+        """The error to raise, which names the worker and the point."""
         rule, received, remedy = self.parts
         where = worker if self.shard is None else f"{worker} (shard {self.shard})"
         point = x[0 if self.row is None else self.row]
@@ -89,7 +93,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def nan(cls, x: Array, value: Array) -> Self | None:
-        """The failure for NaN at a moderate point; far out, where powers overflow, it is divergence, not a defect."""
+        """The failure for NaN at a moderate point, if any; far out, where powers overflow, NaN is divergence."""
         with np.errstate(over="ignore", invalid="ignore"):
             broken = np.isnan(value).any(axis=1) & (np.abs(x).max(axis=1) < moderate(x.dtype))
         if not broken.any():
@@ -99,14 +103,14 @@ class Failure(NamedTuple):
 
 
 def not_picklable(error: Exception, computed: str, remedy: str = "") -> CapabilityError:
-    """The error for an oracle that cannot be sent to where it is to be computed."""
+    """The error for an oracle that cannot be sent to workers."""
     rule = f"An oracle must be picklable to be computed {computed}"
     remedy = remedy or "Let its functions make what cannot be sent, or use Local(kind='threads')"
     return CapabilityError(rule, f"{type(error).__name__}: {error}", remedy)
 
 
 class WorkerTracebackError(Exception):
-    """The traceback of an error on a worker, as text: the cause of the error that is raised for it."""
+    """The traceback of an error on a worker, as text; the cause of the error that is raised here."""
 
 
 class WorkerState:
@@ -114,14 +118,14 @@ class WorkerState:
 
     def __init__(self) -> None:
         self.oracles: dict[int, Shardable] = {}
-        self._streams = lru_cache(_STREAMS)(
+        self._streams = lru_cache(_CACHED_STREAMS)(
             lambda seed, rows, purpose, *form: Streams(seed, _integers(rows), Purpose(purpose), *form)
         )
 
     def sums(
         self, oracle: Shardable, x: Array, spec: BatchSpec, spans: Spans, buffers: Sequence[Array] | None = None
     ) -> list[Array] | Failure:
-        """Draw the batch, then as `span_sums`; to be called within `arrays.quiet()`."""
+        """Draw the batch and compute `span_sums`; to be called within `arrays.quiet()`."""
         try:
             oracle = spec.selected(oracle)
             if spec.size is None:
@@ -138,7 +142,7 @@ class WorkerState:
 def span_sums(
     oracle: Shardable, batch: Batch, x: Array, spans: Spans, buffers: Sequence[Array] | None = None
 ) -> list[Array] | Failure:
-    """The sum of each span of shards, like x and in its buffer if the oracle writes there; or the first failure."""
+    """The sum of each span of shards, like x, or the first failure; in `buffers` if the oracle writes there."""
     shard = 0
 
     def part(number: int) -> Array:
@@ -161,13 +165,13 @@ def span_sums(
 
 @lru_cache(maxsize=256)
 def assign(shards: int, workers: int) -> list[list[Span]]:
-    """Spans of neighbouring shards for each worker, with about equal numbers of shards; none where there are fewer."""
+    """For each worker spans of neighbouring shards, about equally many; empty for some if there are fewer shards."""
     cuts = [shards * worker // workers for worker in range(workers + 1)]
     return [tree_spans(first, end, shards) for first, end in pairwise(cuts)]
 
 
 def combine(x: Array, shards: int, assignment: Assignment, results: Sequence[Any], name: Callable[[int], str]) -> Array:
-    """The total of what workers returned; raises for the first that failed or returned NaN at a moderate point."""
+    """The total of the sums of all workers; raises for the first that failed or returned NaN at a moderate point."""
     for worker, sums in enumerate(results):
         if isinstance(sums, Failure):
             raise sums.error(name(worker), x)

@@ -30,16 +30,16 @@ from dualanchor.engines.protocol import (
     not_picklable,
 )
 
-_INLINE = 100_000  # bytes; a smaller x travels with the call
-_ATTEMPTS = 3  # an actor that exits is replaced twice in a round
-_LOST = object()  # in place of a reply
+_INLINE_BYTES = 100_000  # a smaller x is sent with the call, a larger one through the object store
+_ATTEMPTS = 3  # of an actor that exits: it is replaced twice in a round
+_LOST = object()  # stands for the reply of an actor that has exited
 
 
 class Ray(Engine):
     """Batches computed by Ray actors, on this machine or on a cluster.
 
-    A worker that is lost is replaced, and its sums computed again. The cluster is the one that the program is connected
-    to; else the one at `address` or in RAY_ADDRESS; else one on this machine, which ends with the last engine on it.
+    A worker that is lost is replaced, and its sums are computed again. The cluster is the one that the program is
+    connected to; else the one at `address` or in RAY_ADDRESS; else one on this machine, ended with its last engine.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ class Ray(Engine):
     timeout : float, seconds after which an actor that has not replied is reported and replaced
     """
 
-    _connection = threading.Lock()  # of this program to Ray, which its engines share
-    _engines: ClassVar["weakref.WeakSet[Ray]"] = weakref.WeakSet()  # those with actors
-    _connected: ClassVar[bool] = False  # by an engine, which then disconnects too
+    _connection = threading.Lock()  # guards the connection of this program to Ray, which its engines share
+    _engines: ClassVar["weakref.WeakSet[Ray]"] = weakref.WeakSet()  # engines that have actors
+    _connected: ClassVar[bool] = False  # whether an engine has connected; the last engine then disconnects
 
     def __init__(self, workers: int | None = None, address: str | None = None, timeout: float | None = None) -> None:
         super().__init__(timeout)
@@ -85,9 +85,9 @@ class Ray(Engine):
                 raise not_picklable(error, "by Ray") from error
         shards = loaded.oracle.cut(batch)
         assignment = [spans for spans in assign(shards, self.workers) if spans]
-        point = self._ray.put(x) if x.nbytes > _INLINE else None
+        point = self._ray.put(x) if x.nbytes > _INLINE_BYTES else None
         small = x if point is None else None
-        # Bytes travel much faster than what Ray has to look into.
+        # Ray sends bytes much faster than objects that it has to inspect.
         tasks = {i: pickle.dumps((loaded.key, small, tuple(spec), spans)) for i, spans in enumerate(assignment)}
         replies: dict[int, Any] = {}
         for _ in range(_ATTEMPTS):
@@ -109,13 +109,13 @@ class Ray(Engine):
         return combine(x, shards, assignment, sums, "worker {} (ray actor)".format)
 
     def processes(self) -> list[int]:
-        """The process of each worker, on its machine."""
+        """The process id of each worker, on its machine."""
         with self._exclusive():
             self._start()
             calls = {number: actor.process.remote() for number, actor in enumerate(self._actors)}
-            while _LOST in (found := self._results(calls, None)).values():
+            while _LOST in (processes := self._results(calls, None)).values():
                 calls = {number: actor.process.remote() for number, actor in enumerate(self._actors)}
-            return list(found.values())
+            return list(processes.values())
 
     def _stop(self) -> None:
         with self._connection:
@@ -125,7 +125,7 @@ class Ray(Engine):
                 Ray._connected = False
 
     def _load(self, key: int, numbers: Iterable[int]) -> dict[int, Any]:
-        """Let actors load an oracle that they do not have, once they have started; replies as of `_results`."""
+        """Let actors load an oracle that they do not have; returns replies as `_results` does."""
         oracle = (self._stored[key],)  # in a tuple, so that an actor fetches it itself
         new = [number for number in numbers if key not in self._loaded[number]]
         calls = {number: self._actors[number].load.remote(key, oracle) for number in new}
@@ -136,14 +136,14 @@ class Ray(Engine):
         return replies
 
     def _results(self, calls: dict[int, Any], timeout: float | None, *late: str) -> dict[int, Any]:
-        """What calls of actors return; a Failure, or _LOST, for those that are late or exit, which are replaced."""
+        """What calls of actors return; a Failure or _LOST for actors that are late or exit, which are replaced."""
         errors, results = self._ray.exceptions, dict[int, Any]()
         deadline = None if timeout is None else time.monotonic() + timeout
         for number, call in calls.items():
             try:
                 result = self._get(number, call, deadline)
                 results[number] = pickle.loads(result) if isinstance(result, bytes) else result
-            except errors.RayTaskError as error:  # of unpickling, in most cases
+            except errors.RayTaskError as error:  # mostly when the oracle is unpickled
                 parts = ("The oracle must be known to Ray's workers", str(error.cause), "Put it into a module there")
                 results[number] = Failure(parts, trace=str(error))
             except errors.GetTimeoutError:
@@ -223,7 +223,7 @@ class Ray(Engine):
 
 
 class Actor:
-    """What runs in the cluster: a worker's state."""
+    """A worker in the cluster."""
 
     def __init__(self, number: int) -> None:
         os.environ[WORKER] = str(number)

@@ -20,8 +20,10 @@ from dualanchor.core.types import Array
 from dualanchor.engines.isolation import end_with_parent, reseed_generators
 from dualanchor.engines.protocol import Assignment, BatchSpec, Failure, WorkerState
 
-ROUND, DONE, MESSAGE = b"+", b".", b"m"  # a round with the same layout; done; a pickled message or Failure follows
-PAGE = 4096  # a specification gets whole pages, so that the layout stays when it becomes a little longer
+ROUND = b"+"  # compute a round with the layout of the last one
+DONE = b"."  # the reply without a failure
+MESSAGE = b"m"  # a pickled message, or in a reply a pickled Failure, follows
+PAGE = 4096  # bytes; a specification gets whole pages, so that the layout stays if it becomes a little longer
 
 
 class RoundMemory:
@@ -34,30 +36,34 @@ class RoundMemory:
     def arrays(
         self, assignment: Assignment, shape: tuple[int, ...], dtype: str, pages: int
     ) -> tuple[memoryview, Array, list[list[Array]]]:
-        start, each = pages * PAGE, prod(shape) * np.dtype(dtype).itemsize
+        """Views into the memory: the specification (bytes), x, and for each worker the sums of its spans."""
+        start = pages * PAGE
+        size = prod(shape) * np.dtype(dtype).itemsize  # bytes of one array
         ends = list(accumulate(map(len, assignment), initial=1))
-        if (size := start + ends[-1] * each) > len(self._memory):
-            if size > os.fstat(self._descriptor).st_size:
-                os.ftruncate(self._descriptor, size)
-            self._memory = mmap.mmap(self._descriptor, size)
-        x, *sums = (np.ndarray(shape, dtype, self._memory, start + i * each) for i in range(ends[-1]))
+        if (total := start + ends[-1] * size) > len(self._memory):
+            if total > os.fstat(self._descriptor).st_size:
+                os.ftruncate(self._descriptor, total)
+            self._memory = mmap.mmap(self._descriptor, total)
+        x, *sums = (np.ndarray(shape, dtype, self._memory, start + i * size) for i in range(ends[-1]))
         return memoryview(self._memory)[:start], x, [sums[first - 1 : end - 1] for first, end in pairwise(ends)]
 
 
 class ProcessWorker:
-    """What a process does: its methods are called by messages, and return a Failure or None."""
+    """The methods that messages call; they return a Failure or None."""
 
     def __init__(self, memory: int, number: int) -> None:
         self._memory, self._number, self._state = RoundMemory(memory), number, WorkerState()
         self._task: Any = None
 
     def arrange(self, key: int, assignment: Assignment, *layout: Any) -> Failure | None:
+        """Compute a round with another oracle or layout than the last one."""
         self._spec, x, sums = self._memory.arrays(assignment, *layout)
         x.flags.writeable = False
         self._task = self._state.oracles[key], x, assignment[self._number], sums[self._number]
         return self.compute()
 
     def compute(self) -> Failure | None:
+        """Compute a round: the batch is that of the specification in the memory, and the sums go there."""
         oracle, x, spans, buffers = self._task
         sums = self._state.sums(oracle, x, BatchSpec(*pickle.loads(self._spec)), spans, buffers)
         if isinstance(sums, Failure):
@@ -69,12 +75,12 @@ class ProcessWorker:
 
     def load(self, key: int, data: bytes, path: list[str]) -> Failure | None:
         try:
-            sys.path.extend(one for one in path if one not in sys.path)
+            sys.path.extend(folder for folder in path if folder not in sys.path)
             self._state.oracles[key] = pickle.loads(data)
             reseed_generators()
         except CapabilityError as error:
             self.drop(key)
-            gc.collect()  # it would be found again
+            gc.collect()  # else its generators would be found again
             return Failure(error.parts)
         except Exception as error:
             rule, remedy = "The oracle must be known to worker processes", "Put its functions into a module"
@@ -84,18 +90,18 @@ class ProcessWorker:
 
     def drop(self, key: int) -> None:
         self._state.oracles.pop(key, None)
-        self._task = None  # may hold it too; what comes next is arranged anew
+        self._task = None  # it may refer to the oracle; the next round is arranged anew
 
 
 def main(parent: int, descriptor: int, memory: int, number: int) -> None:
-    """The program of a process: reply to messages until the other end of the socket is closed."""
+    """Reply to messages until the other end of the socket is closed."""
     end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main program
     channel, worker = socket.socket(fileno=descriptor), ProcessWorker(memory, number)
     with contextlib.suppress(EOFError, OSError), arrays.quiet():
         channel.sendall(DONE)  # ready
-        while word := channel.recv(1):
-            if word == ROUND:
+        while first_byte := channel.recv(1):
+            if first_byte == ROUND:
                 failure = worker.compute()
             else:
                 method, *arguments = pickle.load(channel.makefile("rb"))

@@ -1,6 +1,7 @@
-"""What the paper says about its experiments (claims.toml), judged on a study's own numbers.
+"""The paper's claims about its experiments (claims.toml), judged by the numbers of a study.
 
-The criteria and what a verdict means stand in `criteria`; how verdicts depend on open details in `readings`.
+`criteria` has the criteria and what a verdict means; `readings` how verdicts depend on details that the paper leaves
+open.
 """
 
 import tomllib
@@ -16,20 +17,22 @@ from dualanchor.studies.study import Study
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper and the criterion it is judged by; `text` describes both."""
+    """A claim of the paper and the criterion by which it is judged; `text` describes both."""
 
     id: str
     panel: str
     text: str
-    methods: tuple[str, ...]  # which it is about, in the order in which `judge` takes them
+    methods: tuple[str, ...]  # that it is about, in the order in which `judge` takes them
     judge: criteria.Judge
     where: tuple[str, ...]  # the panels in which it must hold
 
     def covered(self, study: Study) -> bool:
+        """Whether the study has the panels and methods of the claim."""
         panels = study.results["panels"]
         return all(panel in panels and set(self.methods) <= set(panels[panel]["methods"]) for panel in self.where)
 
     def find(self, study: Study) -> criteria.Finding:
+        """The finding about the claim, over all its panels."""
         parts = {panel: self.judge(criteria.PanelSeeds(study, panel), *self.methods) for panel in self.where}
         if len(parts) == 1:
             return parts[self.where[0]]

@@ -1,4 +1,4 @@
-"""When a statement about a study counts as reproduced: what is compared, seed by seed, and the thresholds.
+"""When a claim about a study counts as reproduced: what is compared, seed by seed, and the thresholds.
 
 A statement is reproduced if the seeds support it and not reproduced if they contradict it; it depends where the seeds
 do neither, or where readings of the paper's text disagree (see `readings`).
@@ -25,7 +25,7 @@ from scipy.special import bdtr, stdtr, stdtrit
 from dualanchor.core.types import Array
 from dualanchor.studies.study import Study
 
-LEVEL = 0.05  # of every test; also the share of resamples that a selection may lose and still count as certain
+LEVEL = 0.05  # of every test; also the share of resamples that may select otherwise
 RESAMPLES = 10_000  # of the seeds, with replacement
 DIVERGING = 2.0  # the last tenth of a diverging residual is at least this multiple of its lowest level,
 CALM = 1.25  # and of a stable one at most this multiple, which allows for noise
@@ -75,10 +75,13 @@ class PanelSeeds:
             }
 
     def batch_sizes(self, method: str) -> Array:
-        """The batch size that tuning selects: on its seeds, then on bootstrap resamples, the same for all methods."""
+        """The batch sizes that tuning selects, (1 + RESAMPLES,): on all seeds, then on bootstrap resamples of them.
+
+        The resamples are the same for all methods.
+        """
         grid = self._panel["methods"][method]["grid"]
         values = np.array([point["params"]["batch_size"] for point in grid])
-        huge = 1e300  # instead of inf, which a weight of zero could not remove
+        huge = 1e300  # instead of inf, since 0 times inf is NaN
         residuals = np.minimum([_finite_or_inf(point["per_seed"]) for point in grid], huge)
         n = residuals.shape[1]
         weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), RESAMPLES)
@@ -86,7 +89,7 @@ class PanelSeeds:
 
 
 class Verdict(Enum):
-    """What the seeds say of a statement, from the least to the most doubtful; the values stand in results.json."""
+    """The verdicts, from the least to the most doubtful, as they are written in results.json."""
 
     REPRODUCED = "reproduced"
     DEPENDS = "depends"
@@ -111,13 +114,13 @@ Judge = Callable[..., Finding]  # from a panel's numbers and the methods of a cl
 
 def all_of(parts: Iterable[Finding]) -> Finding:
     """Contradicted if a part is, supported if all are; verdict and value are those of the most doubtful part."""
-    found, order = list(parts), list(Verdict)
-    worst = max(found, key=lambda part: (order.index(part.verdict), part.doubt))
-    return worst._replace(evidence="; ".join(part.evidence for part in found))
+    parts, order = list(parts), list(Verdict)
+    worst = max(parts, key=lambda part: (order.index(part.verdict), part.doubt))
+    return worst._replace(evidence="; ".join(part.evidence for part in parts))
 
 
 def _against_each(judge: Judge) -> Judge:
-    """A criterion for two methods, as one for a method against each of several others."""
+    """Turn a criterion for two methods into one for a method against each of several others."""
 
     @wraps(judge)
     def judged(panel: PanelSeeds, method: str, *others: str) -> Finding:
@@ -274,12 +277,12 @@ def tails(values: Array) -> tuple[float, float]:
 
 
 def middle(values: Array) -> float:
-    """The middle of the values in order, the upper one of two; infinite values are values."""
+    """The median, of an even number of values the upper of the middle two; values may be infinite."""
     return float(np.sort(values)[values.size // 2])
 
 
 def mean_ratio(logs: Array) -> float:
-    """The geometric mean of ratios, or their middle one if some are infinite."""
+    """The geometric mean of ratios, given their logarithms; their median if some are infinite."""
     return float(np.exp(logs.mean() if np.isfinite(logs).all() else middle(logs)))
 
 

@@ -1,7 +1,7 @@
-"""Details that the paper leaves open, each decided the other way, and what that does to the claims.
+"""Details that the paper leaves open, each decided the other way, and how that changes the verdicts on its claims.
 
-A reading changes entries of panels or the seeds that tuning uses. Only what it changes, and what a claim is about,
-is run again.
+A reading changes entries of panels, or the seeds that tuning uses. Only entries that it changes, and that a claim is
+about, are run again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,24 +20,24 @@ from dualanchor.paper.criteria import Verdict
 from dualanchor.studies.panel import Entry, Panel
 from dualanchor.studies.study import Study
 
-AS_DECIDED = "as decided"  # what the study itself is called next to the readings
-# The two readings of tuning, by what `run_study` calls them. A study has one of them, the other is the reading.
+AS_DECIDED = "as decided"  # the name of the study itself beside the readings
+# The names of the two readings of tuning, by `tune_seeds` of `run_study`. A study uses one, the other is the reading.
 TUNING = {"same": "tuned on the seeds that are reported", "disjoint": "tuned on other seeds than are reported"}
 
 
 class Reading(NamedTuple):
-    """Another reading of how some methods are run or charged: fields of a panel's entry and their other values."""
+    """Another reading of how some methods are run or charged: other values for fields of their entries."""
 
     name: str
     methods: tuple[str, ...]
     changes: Mapping[str, Any]
 
     def applies(self, entry: Entry) -> bool:
-        """Whether the entry would be read otherwise; not if it is so already."""
+        """Whether the reading changes the entry."""
         return entry.method in self.methods and replace(entry, **self.changes) != entry
 
     def of(self, panel: Panel) -> Panel:
-        """The panel with those entries only that the reading changes, and those that take parameters over from them."""
+        """The panel with only the entries that the reading changes, and those that use their selected parameters."""
         names = {entry.id for entry in panel.entries if self.applies(entry)}
         entries = (
             replace(entry, **self.changes) if entry.id in names else entry
@@ -78,16 +78,16 @@ READINGS: tuple[Reading, ...] = (
 
 
 def readings(panels: Iterable[Panel]) -> dict[str, list[Panel]]:
-    """What each reading changes: panels, with the entries to run again. Readings that change nothing are left out."""
+    """For each reading that changes something, the panels with the entries to run again."""
     panels = list(panels)
     changed = {reading.name: _with_entries(map(reading.of, panels)) for reading in READINGS}
-    return {name: those for name, those in changed.items() if those}
+    return {name: panels for name, panels in changed.items() if panels}
 
 
 def with_readings(study: Study, run: Callable[..., Study]) -> list[dict[str, Any]]:
-    """The claims of a study, each with the verdicts of all readings that concern it; "depends" if they disagree.
+    """The claims of a study with the verdicts of all readings that concern them; "depends" if verdicts disagree.
 
-    The evidence is that of the study itself. `run(panels, tune_seeds=...)` runs panels on its seeds.
+    The evidence is that of the study itself. `run(panels, tune_seeds=...)` runs panels on the seeds of the study.
     """
     claims = [claim for claim in CLAIMS if claim.covered(study)]
     panels = [_claimed(panel, claims) for panel in study.panels.values()]
@@ -104,31 +104,32 @@ def _with_entries(panels: Iterable[Panel]) -> list[Panel]:
 
 
 def _claimed(panel: Panel, claims: Iterable[Claim]) -> Panel:
-    """The panel with those entries only that claims are about, and those whose parameters they use."""
+    """The panel with only the entries that claims are about, and those whose parameters they use."""
     names = {name for claim in claims if panel.id in claim.where for name in claim.methods}
     sources = {entry.like for entry in panel.entries if entry.id in names and entry.like is not None}
     return panel.only([*names, *sources])
 
 
 def _compared(claim: Claim, study: Study, parts: Mapping[str, Study]) -> dict[str, Any]:
-    """The record of a claim, with those readings for which something that it is about was run again."""
+    """The record of a claim, with the readings for which one of its methods was run again."""
     own = claim.find(study)
-    found = {AS_DECIDED: own}
+    findings = {AS_DECIDED: own}
     for name, part in parts.items():
         panels = part.results["panels"]
         if any(set(claim.methods) & set(panels[panel]["methods"]) for panel in claim.where if panel in panels):
-            found[name] = claim.find(_merged(study, part))
-    disagree = any(finding.verdict != own.verdict for finding in found.values())
+            findings[name] = claim.find(_merged(study, part))
+    disagree = any(finding.verdict != own.verdict for finding in findings.values())
     record = as_record(claim, own._replace(verdict=Verdict.DEPENDS) if disagree else own)
-    if len(found) > 1:
+    if len(findings) > 1:
         record["readings"] = [
             {"reading": name, "verdict": finding.verdict.value, "value": finding.value}
-            for name, finding in found.items()
+            for name, finding in findings.items()
         ]
     return record
 
 
 def _merged(study: Study, part: Study) -> Study:
+    """The study with the methods of another one in place of its own."""
     panels, curves = dict(study.results["panels"]), dict(study.curves)
     for name, panel in part.results["panels"].items():
         panels[name] = {**panels[name], "methods": {**panels[name]["methods"], **panel["methods"]}}

@@ -1,4 +1,4 @@
-"""The paper's numerical section: how its panels are run, and what is said about its claims."""
+"""The paper's experiments: its panels are run, and its claims judged."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,8 +22,8 @@ def reproduce(
 ) -> Study:
     """Run the panels, store finished pieces in the folder, and judge the paper's claims.
 
-    Ten seeds by default; three if `quick`, which says that grids are coarse. With `readings` claims are judged under
-    every reading of the paper's open details. The others are as for `run_study`.
+    `seeds` is ten by default, three if `quick`, which also says that the grids are coarse. With `readings`, claims are
+    judged under every reading of the paper's open details. Other arguments are those of `run_study`.
     """
     seeds = seeds if seeds is not None else 3 if quick else 10
     run = partial(run_study, seeds=seeds, folder=folder / "store", fresh=fresh, jobs=jobs, progress=progress)
@@ -32,7 +32,7 @@ def reproduce(
         reason = "--quick has few seeds and leaves out values of the grids"
         study.notes.append(f"The paper's claims are not judged: {reason}.")
         return study
-    # Imported here: what judges needs SciPy, which a run without claims does not wait for.
+    # Imported here: these need SciPy, which takes long to import.
     from dualanchor.paper.claims import judge
     from dualanchor.paper.readings import with_readings
 

@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 _STYLE = Path(__file__).with_name("templates") / "figures.mplstyle"
 _SIZES = {1: (7.4, 4.6), 2: (5.0, 3.5)}  # inches per panel, by the number of columns
-_KEY, _LETTER, _LEGEND_COLUMNS = 0.84, 0.0725, 4  # inches of a legend's line and letter; its columns, at most
-_MARKERS = 9  # per curve
+_LEGEND_LINE, _LEGEND_LETTER = 0.84, 0.0725  # inches of the line beside a label, and of a letter of it
+_LEGEND_COLUMNS = 4  # at most
+_MARKERS = 9  # per curve, about
 
 
 @contextmanager
 def figure_style(purpose: str, extra: str) -> Iterator[type[Figure]]:
-    """Matplotlib's Figure, with the library's settings in place of the user's; pyplot is not touched."""
+    """Matplotlib's Figure, within this library's settings instead of the user's; pyplot is not touched."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -42,7 +43,7 @@ def figure_style(purpose: str, extra: str) -> Iterator[type[Figure]]:
 
 
 def draw(panels: Sequence[PanelData], columns: int = 1) -> dict[str, bytes]:
-    """Draw panels row by row, one or two side by side, with one legend below; returns the picture as PNG and SVG."""
+    """Draw panels in one or two columns, with one legend below; returns the picture as PNG and SVG."""
     rows = -(-len(panels) // columns)
     width, height = _SIZES[columns]
     with figure_style("A report", "report") as Figure:
@@ -60,11 +61,11 @@ def draw(panels: Sequence[PanelData], columns: int = 1) -> dict[str, bytes]:
 
 
 def _legend(labels: Sequence[str], width: float) -> tuple[list[str], int]:
-    """The labels, shortened where one alone is too long, and how many fit side by side."""
-    most = int((width - _KEY) / _LETTER)
-    shown = [label if len(label) <= most else f"{label[: most - 1]}…" for label in labels]
-    across = int(width / (_KEY + _LETTER * max(map(len, shown))))
-    shown = [f" {label}" if label.startswith("_") else label for label in shown]  # else matplotlib leaves it out
+    """The labels, shortened if too long for the width (inches), and how many of them fit side by side."""
+    max_letters = int((width - _LEGEND_LINE) / _LEGEND_LETTER)
+    shown = [label if len(label) <= max_letters else f"{label[: max_letters - 1]}…" for label in labels]
+    across = int(width / (_LEGEND_LINE + _LEGEND_LETTER * max(map(len, shown))))
+    shown = [f" {label}" if label.startswith("_") else label for label in shown]  # which matplotlib would leave out
     return shown, min(_LEGEND_COLUMNS, len(shown), max(1, across))
 
 
@@ -80,7 +81,7 @@ def _draw_panel(ax: Any, panel: PanelData) -> dict[str, Any]:
         drawn |= {"markeredgecolor": "white", "markeredgewidth": 0.3, "zorder": 3 + rank}
         ax.fill_between(band.evals, band.low, band.high, color=style.colour, alpha=0.16, linewidth=0, zorder=2)
         line: dict[str, Any] = {"linewidth": style.width, "linestyle": (0, style.dash) if style.dash else "-"}
-        line["markevery"] = (rank * step // len(panel.bands), step)  # not above the markers of the next curve
+        line["markevery"] = (rank * step // len(panel.bands), step)  # markers of different curves are shifted
         (lines[panel.label(name)],) = ax.plot(band.evals, band.mean, **line, **drawn)
         if low <= band.mean[-1] <= high:
             ax.plot(band.evals[-1], band.mean[-1], clip_on=False, **drawn)
@@ -104,11 +105,11 @@ def render(figure: Figure) -> dict[str, bytes]:
 
 
 def plot_result(result: Result, ax: Any = None) -> Any:
-    """Plot residuals against operator evaluations, one curve per configuration, stages and the certificate.
+    """Plot residuals against operator evaluations, one curve per configuration, with stages and the certificate.
 
-    A curve of true residuals is the mean over replications, with the 5th to 95th percentile band. Estimates by the
-    run's own samples have a band of two standard errors. All is drawn into `ax`, matplotlib axes, or into
-    a new figure.
+    A curve of true residuals is the mean over replications, with a band from the 5th to the 95th percentile. Estimates
+    from the run's own samples have a band of two standard errors. `ax` are matplotlib axes; by default a new figure
+    is made.
     """
     history = result.history
     if not history.residual.size and result.certificate is None:
@@ -118,7 +119,7 @@ def plot_result(result: Result, ax: Any = None) -> Any:
     ax = _axes(ax, "Result.plot")
     replications = result.shape[-1] if result.shape else 1
     configuration = history.row // replications
-    estimated = bool(history.residual.size) and result.residual_kind != "true"  # at different steps in each row
+    estimated = bool(history.residual.size) and result.residual_kind != "true"  # then rows have different steps
     for row in np.unique(history.row) if estimated else ():
         _add_estimates(ax, result, row)
     for number in np.unique(configuration) if history.residual.size and not estimated else ():
@@ -149,7 +150,7 @@ def _axes(ax: Any, purpose: str) -> Any:
 
 
 def _add_estimates(ax: Any, result: Result, row: int) -> None:
-    """The estimates of one row: with their band where they are by the run's own samples, and its stages."""
+    """Draw the estimates of one row; with a band and the ends of stages if they are from the run's own samples."""
     own, sigma = result.history.of(row), _noise(result)
     if not own.samples.size or sigma is None:
         ax.plot(own.evals, own.residual, "C0.-", linewidth=1, label="" if row else "estimates on fresh samples")
@@ -169,21 +170,21 @@ def _add_estimates(ax: Any, result: Result, row: int) -> None:
 
 
 def _pooled(own: History, sigma: float, known: float) -> tuple[Array, Array, Array, Array]:
-    """Evaluations, squared residuals, their standard errors, and whether they stand out of them.
+    """Evaluations, squared residuals, their standard errors, and whether a square is clearly larger than its error.
 
-    Neighbours are pooled until the estimate stands out, over a twelfth of the run at most. `known` is the number of
-    samples by which sigma^2, which was subtracted, is known.
+    Neighbouring estimates are pooled until that is so, over at most a twelfth of the run. `known` is the number of
+    samples from which sigma^2, which was subtracted, is known.
     """
     usable = (own.samples > 0) & np.isfinite(own.residual)
     evals, squares, variance = own.evals[usable], own.residual[usable] ** 2, sigma**2 / own.samples[usable]
-    # of one square at most, if noise is normal; then of sigma^2
+    # An upper bound of the error of one square, for normal noise; then that of sigma^2 is added.
     error = (np.sqrt(2) * variance + 2 * np.sqrt(squares * variance)) / np.sqrt(own.rounds[usable])
     error = np.hypot(error, variance * np.sqrt(2 / known))
     precision, pools, begin = (own.rounds * own.samples**2)[usable], [], 0
     for end in range(1, evals.size + 1):
         weight = precision[begin:end] / precision[begin:end].sum()
         square, spread = weight @ squares[begin:end], np.linalg.norm(weight * error[begin:end])
-        clipped = 0.4 * weight @ error[begin:end] if end - begin > 1 else 0.0  # squares below 0 count as 0
+        clipped = 0.4 * weight @ error[begin:end] if end - begin > 1 else 0.0  # the bias of estimates cut off at 0
         seen = square > 2 * spread + clipped
         if seen or end == evals.size or evals[end] - evals[begin] > evals[-1] / 12:
             pools.append((weight @ evals[begin:end], square, spread, seen))
@@ -193,11 +194,12 @@ def _pooled(own: History, sigma: float, known: float) -> tuple[Array, Array, Arr
 
 
 def _noise(result: Result) -> float | None:
-    """The largest sigma that was seen."""
-    seen = result.calibration
-    known = [] if result.certificate is None else [float(np.max(result.certificate.sigma))]
-    known += [] if seen is None else [seen["sigma"] if isinstance(seen, dict) else seen.sigma]
-    return max((one for one in known if one is not None and np.isfinite(one)), default=None)
+    """The largest sigma in the certificate and the calibration; None if there is none."""
+    calibration = result.calibration
+    sigmas = [] if result.certificate is None else [float(np.max(result.certificate.sigma))]
+    if calibration is not None:
+        sigmas.append(calibration["sigma"] if isinstance(calibration, dict) else calibration.sigma)
+    return max((sigma for sigma in sigmas if sigma is not None and np.isfinite(sigma)), default=None)
 
 
 def _add_certificate(ax: Any, result: Result) -> None:
@@ -216,7 +218,7 @@ def _add_certificate(ax: Any, result: Result) -> None:
 
 
 def plot_plan(plan: Plan, ax: Any = None) -> Any:
-    """Plot batch sizes against rounds and, on an axis at the right, the bound at the end of each stage."""
+    """Plot batch sizes against rounds and, on an axis on the right, the bound at the end of each stage."""
     ax = _axes(ax, "Plan.plot")
     ends = np.cumsum([run.horizon - 1 for run in plan.stages])
     for number, (rounds, sizes) in enumerate(plan.sizes() if plan.rounds else ()):

@@ -1,4 +1,4 @@
-"""Numbers and parameters as a reader wants to see them; the templates use these functions as filters."""
+"""Numbers and parameters as text; the templates use these functions as filters."""
 
 import re
 from inspect import isfunction
@@ -16,7 +16,7 @@ def residual(value: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """Two residuals and what lies between."""
+    """An interval of residuals; None is an end that is not finite."""
     if low is None and high is None:
         return NOTHING
     return " to ".join("∞" if end is None else residual(end) for end in (low, high))
@@ -28,28 +28,28 @@ def ratio(value: float | None, best: float | None) -> str:
 
 
 def count(value: int) -> str:
-    """A whole number with thousands marked."""
+    """A whole number with commas between thousands."""
     return f"{value:,}"
 
 
 def plural(number: int, noun: str) -> str:
-    """A number of things."""
+    """A number with its noun: "1 seed", "2 seeds"."""
     return f"{count(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def diverged(per_seed: list[float | None]) -> str:
-    """How many seeds diverged, or nothing if none did."""
+    """How many seeds diverged; empty if none did."""
     count = sum(value is None for value in per_seed)
     return f"{count} of {len(per_seed)} seeds diverged" if count else ""
 
 
 def parameters(values: dict[str, Any]) -> str:
-    """Names and values of parameters in a line."""
+    """Names and values of parameters in one line."""
     return ", ".join(f"{name} = {anything(value)}" for name, value in values.items()) or "none"
 
 
 def anything(value: Any) -> str:
-    """A value of any kind, numbers short."""
+    """A value of any type; numbers with four digits."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -66,19 +66,19 @@ def anything(value: Any) -> str:
 
 
 def integers(values: list[int]) -> str:
-    """Whole numbers in a line, a run of them by its ends."""
+    """Whole numbers in one line; consecutive ones as "0 to 9"."""
     groups = groupby(enumerate(values), lambda pair: pair[1] - pair[0])
     runs = [[value for _, value in group] for _, group in groups]
     return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs) or "none"
 
 
 def best_first(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Points of a grid by their mean; a diverged one last."""
+    """Points of a grid in the order of their means; diverged ones last."""
     return sorted(points, key=lambda point: (point["mean"] is None, point["mean"] or 0.0))
 
 
 def ranked(methods: dict[str, dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """Methods by their mean final residual; a diverged one last."""
+    """Methods in the order of their mean final residuals; diverged ones last."""
     return sorted(methods.items(), key=lambda item: (item[1]["final"]["mean"] is None, item[1]["final"]["mean"] or 0.0))
 
 

@@ -1,4 +1,4 @@
-"""Interactive figures, as plain data for plotly.js; its code comes with the plotly package."""
+"""Interactive figures as plain data for plotly.js, whose code comes with the plotly package."""
 
 from html import escape
 from math import isfinite
@@ -15,7 +15,7 @@ _HOVER = "%{y:.4~g}  [%{customdata[0]:.4~g}, %{customdata[1]:.4~g}]"
 
 
 def plotly_script() -> str:
-    """The source of plotly.js, for a page that works offline."""
+    """The source of plotly.js, included in the page so that it works offline."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -24,7 +24,7 @@ def plotly_script() -> str:
 
 
 def interactive_figure(panel: PanelData) -> dict[str, Any]:
-    """Traces and layout of a panel: bands below, lines above, each with its method as `meta`."""
+    """Traces and layout of a panel: bands first, then the lines above them; `meta` of a trace is its method."""
     order = panel.order()
     bands = [_area(name, panel.bands[name], panel.styles[name]) for name in order]
     lines = [_line(name, panel.label(name), panel.bands[name], panel.styles[name]) for name in order]
@@ -46,7 +46,7 @@ def _line(name: str, label: str, band: Band, style: Style) -> dict[str, Any]:
 
 
 def _area(name: str, band: Band, style: Style) -> dict[str, Any]:
-    """The band as closed outlines, one for each run of points without a gap."""
+    """The band as closed outlines, one for each stretch of points without a gap."""
     x: list[float | None] = []
     y: list[float | None] = []
     present = np.isfinite(band.low) & np.isfinite(band.high)

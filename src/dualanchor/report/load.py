@@ -1,4 +1,4 @@
-"""A study read back from the folder it was written to."""
+"""A study, read from the folder that it was written to."""
 
 import csv
 import io
@@ -27,8 +27,8 @@ _RESULTS: dict[str, Any] = {
     "claims": [_CLAIM],
 }
 _RESULTS["notes?"] = [str]
-_KINDS: dict[Any, Any] = {float: (int, float, type(None))}  # null stands for a number that is not finite
-_WORDS: dict[Any, str] = {
+_JSON_TYPES: dict[Any, Any] = {float: (int, float, type(None))}  # null stands for a number that is not finite
+_TYPE_NAMES: dict[Any, str] = {
     dict: "an object",
     list: "a list",
     str: "a text",
@@ -40,7 +40,7 @@ _COLUMNS = ("panel", "method", "seed", "k", "evals", "residual")
 
 
 def load_study(folder: str | Path) -> Study:
-    """Read results.json and curves.csv from the folder that `write_report` wrote to: all that a report shows."""
+    """Read results.json and curves.csv, as `write_report` wrote them: everything that a report shows."""
     folder = Path(folder)
     results = _read_results(folder / "results.json")
     notes = results.pop("notes", [])
@@ -48,10 +48,10 @@ def load_study(folder: str | Path) -> Study:
 
 
 def _read_results(path: Path) -> dict[str, Any]:
-    """The content of results.json, with everything that a report relies on."""
+    """The content of results.json; raises unless it has everything that a report needs."""
     try:
         results = json.loads(_text(path))
-        to_json(results).encode()  # half of a character in an escape cannot be written again
+        to_json(results).encode()  # raises for an escaped lone surrogate, which could not be written again
         _require(results, _RESULTS, "the file")
     except (ValueError, RecursionError) as error:
         _refuse(path, f"text that is not JSON ({error})" if isinstance(error, json.JSONDecodeError) else str(error))
@@ -59,11 +59,14 @@ def _read_results(path: Path) -> dict[str, Any]:
 
 
 def _require(value: Any, form: Any, where: str) -> None:
-    """Raise ValueError unless a JSON value has this form; "*" stands for every field, and "?" marks an optional one."""
-    kind = _KINDS.get(form, form) if isinstance(form, type) else type(form)
+    """Raise ValueError unless a JSON value has this form: a type, [form] or {name: form}.
+
+    A name "*" stands for every field; a name that ends in "?" is optional.
+    """
+    kind = _JSON_TYPES.get(form, form) if isinstance(form, type) else type(form)
     fits = isinstance(value, kind) and (form is bool or not isinstance(value, bool))
     if not fits or (form is int and not 0 <= value <= check.LARGEST_COUNT):
-        raise ValueError(f"{value!r:.60} instead of {_WORDS[form if isinstance(form, type) else kind]}: {where}")
+        raise ValueError(f"{value!r:.60} instead of {_TYPE_NAMES[form if isinstance(form, type) else kind]}: {where}")
     if isinstance(form, list):
         for item in value:
             _require(item, form[0], f"an entry of {where}")

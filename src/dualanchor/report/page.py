@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing but itself: the data for the templates."""
+"""The report as one self-contained page: the data for the templates."""
 
 import base64
 from collections import Counter
@@ -15,12 +15,12 @@ from dualanchor.report.panel_data import PanelData, anchor_comparison
 from dualanchor.report.styles import BLACK, MARKERS
 from dualanchor.studies.study import Study
 
-# Symbol and colour of each verdict.
 VERDICTS = {"reproduced": ("✓", "good"), "not reproduced": ("✗", "bad"), "depends": ("≈", "mixed")}
+"""Symbol and CSS class of each verdict."""
 
 
 def render_page(study: Study, panels: Sequence[PanelData], pictures: Mapping[str, bytes]) -> str:
-    """The whole page; `pictures` are SVG figures by name, shown where scripts do not run and on paper."""
+    """The whole page; `pictures` are SVG figures by name, shown in print and where scripts do not run."""
     results = jsonable(study.results)
     compared = anchor_comparison(panels)
     figures = {panel.name: interactive_figure(panel) for panel in panels}
@@ -47,7 +47,7 @@ def render_page(study: Study, panels: Sequence[PanelData], pictures: Mapping[str
 
 
 def _environment() -> Any:
-    """Templates with escaped expressions, where a misspelt name is an error."""
+    """Jinja's environment: expressions are escaped, and an undefined name is an error."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError:

@@ -1,4 +1,4 @@
-"""Panels as they are drawn: for each method the mean over seeds and the band around it, on one grid of samples."""
+"""Panels as they are drawn: for each method the mean over seeds and a band, on one grid of operator evaluations."""
 
 import re
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from dualanchor.core.types import Array
 from dualanchor.report.styles import Style, assign_styles
 from dualanchor.studies.study import Curve, Study
 
-GRID_POINTS = 200
-_HEADROOM = 100.0  # a curve leaves the figure where it exceeds the start by this factor
+GRID_POINTS = 200  # of a curve
+_HEADROOM = 100.0  # the figure ends at this multiple of the start; curves above it are cut off
 _ANCHORS = ("s-dual-ohm", "s-ohm", "s-ohm-tuned")
-_RESERVED = ("appendix",)
+_RESERVED = ("appendix",)  # file names that no panel may take
 
 
 class Band(NamedTuple):
@@ -32,9 +32,9 @@ class PanelData:
     """One panel, ready to be shown."""
 
     id: str
-    name: str  # the id as a part of file names and anchors
+    name: str  # the id in a form for file names and links
     title: str
-    panel: dict[str, Any]  # its part of results.json; a non-finite number is None
+    panel: dict[str, Any]  # its part of results.json; a number that is not finite is None
     bands: dict[str, Band]  # curves by method
     styles: dict[str, Style]
 
@@ -57,15 +57,18 @@ class PanelData:
         return sorted(self.bands, key=lambda name: self.styles[name].emphasised)
 
     def best(self) -> float | None:
+        """The smallest mean final residual."""
         means = [row["final"]["mean"] for row in self.methods.values()]
         return min((mean for mean in means if mean is not None), default=None)
 
     def winners(self) -> list[str]:
+        """The labels of the methods with the smallest mean final residual."""
         best = self.best()
-        found = (name for name, row in self.methods.items() if best is not None and row["final"]["mean"] == best)
-        return [self.styles[name].label for name in found]
+        rows = self.methods.items() if best is not None else ()
+        return [self.styles[name].label for name, row in rows if row["final"]["mean"] == best]
 
     def limits(self) -> tuple[float, float]:
+        """The ends of the vertical axis."""
         bands = [band for band in self.bands.values() if np.isfinite(band.mean).any()]
         if not bands:
             return 0.1, 1.0
@@ -77,6 +80,7 @@ class PanelData:
         return float(low / margin), float(high * margin)
 
     def end(self) -> float:
+        """The end of the horizontal axis, in operator evaluations."""
         return max((float(band.evals[-1]) for band in self.bands.values()), default=1.0)
 
 
@@ -85,23 +89,23 @@ def panels_of(study: Study) -> list[PanelData]:
     panels = jsonable(study.results)["panels"]
     styles = assign_styles(method for panel in panels.values() for method in panel["methods"])
     names = _file_names(list(panels))
-    found = []
+    drawn_panels = []
     for identity, panel in panels.items():
         curves = study.curves.get(identity, {})
         drawn = {name: curves[name] for name in panel["methods"] if name in curves and curves[name].evals.size}
         end = max([panel["budget"], *(int(curve.evals.max()) for curve in drawn.values())])
         bands = {method: band_of(curve, end) for method, curve in drawn.items()}
-        found.append(PanelData(identity, names[identity], panel.get("title") or identity, panel, bands, styles))
-    return found
+        drawn_panels.append(PanelData(identity, names[identity], panel.get("title") or identity, panel, bands, styles))
+    return drawn_panels
 
 
 def anchor_comparison(panels: Sequence[PanelData]) -> list[PanelData]:
-    """The panels in which S-OHM was also tuned on its own, with S-Dual-OHM and both S-OHM only."""
+    """The panels in which S-OHM was also tuned by itself, reduced to S-Dual-OHM and the two S-OHM."""
     return [panel.only(_ANCHORS) for panel in panels if "s-ohm-tuned" in panel.methods]
 
 
 def band_of(curve: Curve, end: int) -> Band:
-    """What the seeds did, at evenly spaced numbers of operator evaluations up to `end`."""
+    """Mean and percentiles over seeds at evenly spaced numbers of operator evaluations up to `end`."""
     first = max(curve.evals[curve.seed == seed].min() for seed in np.unique(curve.seed))
     grid = np.unique(np.linspace(0, end, GRID_POINTS + 1).round())
     grid = np.unique(np.append(grid[grid >= first], first))
@@ -109,11 +113,11 @@ def band_of(curve: Curve, end: int) -> Band:
     with np.errstate(invalid="ignore", over="ignore"):
         mean = values.mean(axis=0)
         low, high = np.percentile(values, [5, 95], axis=0)
-    return Band(grid, *(np.where(np.isfinite(one) & (one > 0), one, np.nan) for one in (mean, low, high)))
+    return Band(grid, *(np.where(np.isfinite(curve) & (curve > 0), curve, np.nan) for curve in (mean, low, high)))
 
 
 def _file_names(panels: Sequence[str]) -> dict[str, str]:
-    """A part of a file name for each panel: its id without characters that a file system or a link may refuse."""
+    """A name for each panel: its id without characters that a file system or a link may refuse; all are different."""
     names: dict[str, str] = {}
     taken = set(_RESERVED)
     for identity in panels:

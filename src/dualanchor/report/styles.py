@@ -1,4 +1,4 @@
-"""How each method is shown: its name, and a colour, a dash and a marker that also tell curves apart in grey."""
+"""How each method is shown: its name, colour, dash and marker; curves can be told apart in grey, too."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Marker(NamedTuple):
     glyph: str
 
 
-MARKERS = {
+MARKERS = {  # by matplotlib's code
     "o": Marker("circle", "●"),
     "s": Marker("square", "■"),
     "D": Marker("diamond", "◆"),
@@ -34,7 +34,6 @@ MARKERS = {
     "d": Marker("diamond-tall", "♦"),
     "*": Marker("star", "★"),
 }
-"""By matplotlib's code."""
 
 
 @dataclass(frozen=True)

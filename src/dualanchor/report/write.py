@@ -1,4 +1,4 @@
-"""A study written to a folder: numbers, figures and the page; all of it or nothing."""
+"""A study, written to a folder: numbers, figures and the page; all files or none."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The checkpoint of a call: a file that holds its run on the way, and what was found before and after it."""
+"""The checkpoint of a call: a file with its run as it stands, and what was computed before and after the run."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 _FORMAT = "dualanchor-checkpoint-4"
 _SAMPLE, _NOTE = "sample", "note/"
-_REPEATS = 8  # of a sample that is another than in the file, before that is put down to another function
+_REPEATS = 8  # evaluations of a sample that differs from the file's: one that does not repeat proves nothing
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """Where a run saves itself, and how often.
 
-    A run whose file exists is resumed from it; the file of another run is refused. It is written once a calibration is
-    made, then at most every `seconds`, and when the run ends, is interrupted or fails. When to stop may change from
-    call to call, as long as the method does not depend on it.
+    A run whose file exists is resumed from it; the file of another run is refused. It is written after a calibration,
+    then at most every `seconds`, and when the run ends, is interrupted or fails. When to stop may change from call to
+    call, as long as the method does not depend on it.
 
-    Whether a function has changed is seen by one sample at the start, free of charge (two of them where it is not known
-    whether samples repeat), and by its code, unless the run has failed. `check_code=False` leaves the code out.
+    A function that has changed is refused: by its code, unless the run has failed, and by one sample at the start, free
+    of charge (two where it is not known whether samples repeat). `check_code=False` does not compare the code.
 
     Examples
     --------
@@ -78,9 +78,10 @@ class Checkpoint:
 class Saver:
     """Reads and writes the checkpoint of one call, on rank 0 of an MPI job.
 
-    `identity` says which call it is: everything that its numbers depend on, as plain JSON values. `limits` say when to
-    stop; they may differ. One sample of the oracle at `x0` (d,) shows whether F has changed. Raises before
-    anything is spent if the file is of another call, or cannot be written.
+    `identity` is everything that the numbers of the call depend on, as plain JSON values; the file must have the same.
+    `limits` say when to stop and may differ. `x0` (d,) is the point of the sample that shows whether F has changed, and
+    `functions` are those of the user whose code is compared. Raises before anything is spent if the file is of another
+    call, or cannot be written.
     """
 
     def __init__(
@@ -93,31 +94,35 @@ class Saver:
         seed: int,
         *functions: Any,
     ) -> None:
-        self._place = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-        self._path, engine = destination(self._place.path), engine_of(oracle)
-        self._agree: Callable[..., Any] = engine.agree if isinstance(engine, MPI) else lambda function: function()
+        self._options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        self._path = destination(self._options.path)
+        engine = engine_of(oracle)
+        self._on_rank_0: Callable[..., Any] = engine.agree if isinstance(engine, MPI) else lambda function: function()
         described = {"oracle": jsonable(oracle.describe()), "seed": int(seed), "start": digest_of(x0)}
         self._identity = {**identity, **described}
-        self._code, self._limits = {VERSION: code_digest(oracle, *functions)}, limits
-        self._notes, self._note_arrays = dict[str, Any](), dict[str, Array]()
-        self._run: tuple[dict[str, Any], dict[str, Any]] | None = None
-        self._last, self._failed = time.monotonic(), False
+        self._run_identity: dict[str, Any] = {}
+        self._code = {VERSION: code_digest(oracle, *functions)}
+        self._limits = limits
+        self._saved_limits: Any = limits  # those in the file
+        self._notes: dict[str, Any] = {}  # what `once` has made, by name
+        self._note_arrays: dict[str, Array] = {}
+        self._run: tuple[dict[str, Any], dict[str, Any]] | None = None  # header and arrays of the run
+        self._failed = False
+        self._saved_at = time.monotonic()
         self.findings: list[Finding] = []
-        self._sample: Array | None = None
-        self._there: Any = limits  # the limits in the file
-        found = self._agree(self._read)
-        if found is None:
-            self._sample = _one_sample(oracle, x0, seed, 1 if oracle.replayable else 2)
-        else:
-            self._take_up(*found)
-            same = (self._is_sample(_one_sample(oracle, x0, seed, times)) for times in (1, _REPEATS))
-            if self._sample is not None and not any(same):
-                raise self._changed("that gives another sample at the start than when the file was written")
+        content = self._on_rank_0(self._read)
+        if content is None:
+            self._sample = _one_sample(oracle, x0, seed, times=1 if oracle.replayable else 2)
+            return
+        self._load(*content)
+        same = (self._is_sample(_one_sample(oracle, x0, seed, times)) for times in (1, _REPEATS))
+        if self._sample is not None and not any(same):
+            raise self._changed("that gives another sample at the start than when the file was written")
 
     @property
     def due(self) -> bool:
         """Whether it is time to save again."""
-        return time.monotonic() - self._last >= self._place.seconds
+        return time.monotonic() - self._saved_at >= self._options.seconds
 
     def identify(self, identity: dict[str, Any]) -> None:
         """Say what the run depends on, beyond what the call does; a saved run must depend on the same."""
@@ -134,7 +139,8 @@ class Saver:
     def save(self, run: Driver, failed: bool = False) -> None:
         """Write the run as it stands."""
         header, saved = saved_run(run)
-        self._run, self._failed = ({"identity": self._run_identity, **header}, saved), failed
+        self._run = {"identity": self._run_identity, **header}, saved
+        self._failed = failed
         self._write()
 
     def once(
@@ -145,13 +151,14 @@ class Saver:
         read: Callable[[Any], Any],
         key: Any = None,
     ) -> Any:
-        """What `make` returned in this call or, with the same key, in one that it resumes.
+        """What `make` returned in this call or, with the same key, in the call that is resumed.
 
         `facts` turns it into plain JSON values, or into one array, and `read` turns these back.
         """
-        if (kept := self._notes.get(name)) is not None and kept.get("key") == key:
+        note = self._notes.get(name)
+        if note is not None and note.get("key") == key:
             with self._decoding():
-                return read(self._note_arrays.get(name, kept.get("value")))
+                return read(self._note_arrays.get(name, note.get("value")))
         made = make()
         value = facts(made)
         self._note_arrays.pop(name, None)
@@ -162,14 +169,15 @@ class Saver:
         return made
 
     def _write(self) -> None:
-        """Write the file; where that fails, the run goes on."""
-        if (failure := self._agree(self._written)) is not None and not self.findings:
+        """Write the file; if that fails, the run continues, with a finding."""
+        if (failure := self._on_rank_0(self._try_to_write)) is not None and not self.findings:
             self.findings.append(Finding.of("checkpoint-not-written", error=failure))
             if not self._failed:  # the user's own error comes first
                 warnings.warn(str(self.findings[0]), RuntimeWarning, stacklevel=2)
-        self._last = time.monotonic()
+        self._saved_at = time.monotonic()
 
-    def _written(self) -> str | None:
+    def _try_to_write(self) -> str | None:
+        """Write the file; returns why that failed, if it did."""
         run, saved = self._run or (None, {})
         content = {name: arrays.to_host(value) for name, value in saved.items()}
         content |= {_NOTE + name: value for name, value in self._note_arrays.items()}
@@ -191,10 +199,10 @@ class Saver:
         return None
 
     def _read(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        """The file's content, if there is a file; tries whether one can be written."""
+        """The file's header and arrays, if there is a file; raises if the folder cannot be written to."""
         try:
-            for left in self._path.parent.glob(f".{glob.escape(self._path.name)}.*.part"):  # by a killed process
-                left.unlink(missing_ok=True)
+            for partial in self._path.parent.glob(f".{glob.escape(self._path.name)}.*.part"):  # of a killed process
+                partial.unlink(missing_ok=True)
             with tempfile.TemporaryFile(dir=self._path.parent) as file:
                 file.write(bytes(1 << 12))
         except OSError as error:
@@ -202,18 +210,19 @@ class Saver:
             raise ArgumentError(rule, error, "Choose another folder, or free some space") from error
         return read_arrays(self._path) if self._path.exists() else None
 
-    def _take_up(self, header: dict[str, Any], saved: dict[str, Array]) -> None:
+    def _load(self, header: dict[str, Any], saved: dict[str, Array]) -> None:
+        """Take over the content of the file; raises unless it was written by this call, and is complete."""
         if header.get("format") != _FORMAT:
             raise CheckpointError(
                 "A checkpoint must be a file written by a run of this version",
                 f"{self._path} with format {header.get('format')!r}",
                 "Give another path, or delete the file",
             )
-        self._there = header.get("limits")
+        self._saved_limits = header.get("limits")
         self._compare(header.get("identity"), self._identity)
         code = header.get("code")
-        comparable = self._place.check_code and not header.get("failed") and isinstance(code, dict) and VERSION in code
-        if comparable and code != self._code:
+        comparable = isinstance(code, dict) and VERSION in code and not header.get("failed")
+        if self._options.check_code and comparable and code != self._code:
             raise self._changed(
                 "whose code was another when the file was written", "; Checkpoint(path, check_code=False) takes it"
             )
@@ -222,7 +231,7 @@ class Saver:
                 raise ValueError("the content has been changed since")
             notes, run = header["notes"], header["run"]
             tables = [notes, *notes.values(), {} if run is None else run]
-            if not all(isinstance(one, dict) for one in tables):
+            if not all(isinstance(table, dict) for table in tables):
                 raise ValueError("notes and run must be tables")
             self._sample, self._notes = saved.pop(_SAMPLE, None), notes
             self._note_arrays = {name: saved.pop(_NOTE + name) for name in notes if _NOTE + name in saved}
@@ -232,26 +241,27 @@ class Saver:
         rule = "A checkpoint must hold everything that the run had written"
         return decoding(self._path, rule, "Delete it to start anew")
 
-    def _compare(self, theirs: Any, ours: dict[str, Any]) -> None:
-        theirs = theirs if isinstance(theirs, dict) else {}
-        differ = [line for key, value in ours.items() for line in _differences(key, theirs.get(key), value)]
-        if not differ:
+    def _compare(self, saved: Any, present: dict[str, Any]) -> None:
+        """Raise if the identity in the file differs from the present one."""
+        saved = saved if isinstance(saved, dict) else {}
+        differences = [line for key, value in present.items() for line in _differences(key, saved.get(key), value)]
+        if not differences:
             return
         remedy = "Give another path, or delete the file"
-        changed = ", ".join(_differences("", self._there, self._limits))
-        if changed and any(line.startswith("method") for line in differ):
+        changed = ", ".join(_differences("", self._saved_limits, self._limits))
+        if changed and any(line.startswith("method") for line in differences):
             remedy = f"The method depends on when to stop ({changed}): pass the same, or give another path"
         rule = f"A checkpoint must belong to the run that is resumed from it: {self._path}"
-        raise CheckpointError(rule, ", ".join(differ), remedy)
+        raise CheckpointError(rule, ", ".join(differences), remedy)
 
-    def _is_sample(self, here: Array | None) -> bool:
-        """Whether this may be the sample in the file; so it may if there is none, as where samples do not repeat."""
-        there = self._sample
-        if here is None or there is None:
+    def _is_sample(self, sample: Array | None) -> bool:
+        """Whether this may be the sample in the file; None, where samples do not repeat, may be any."""
+        saved = self._sample
+        if sample is None or saved is None:
             return True
-        tolerance = float(np.sqrt(np.finfo(here.dtype).eps))  # another engine or library may round otherwise
-        alike = (here.shape, here.dtype) == (there.shape, there.dtype)
-        return alike and np.allclose(here, there, tolerance, tolerance, equal_nan=True)
+        tolerance = float(np.sqrt(np.finfo(sample.dtype).eps))  # another engine or library may round otherwise
+        alike = (sample.shape, sample.dtype) == (saved.shape, saved.dtype)
+        return alike and np.allclose(sample, saved, tolerance, tolerance, equal_nan=True)
 
     def _changed(self, received: str, more: str = "") -> CheckpointError:
         rule = f"A checkpoint must be resumed with the functions that it was made with: {self._path}"
@@ -259,21 +269,21 @@ class Saver:
 
 
 def digest(header: dict[str, Any], content: dict[str, Array]) -> str:
-    """What tells a file as it was written from one that was changed by hand."""
-    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    """A hash of header and arrays, which shows whether a file was changed by hand."""
+    sha = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name, value in sorted(content.items()):
-        found.update(f"{name} {value.dtype.str} {value.shape}".encode() + value.tobytes())
-    return found.hexdigest()
+        sha.update(f"{name} {value.dtype.str} {value.shape}".encode() + value.tobytes())
+    return sha.hexdigest()
 
 
 def digest_of(x: Array) -> str:
-    """What tells an array from another: its numbers and its dtype."""
+    """A short hash of an array's numbers, and its dtype."""
     host = arrays.to_host(x)
     return f"{hashlib.sha256(host.tobytes()).hexdigest()[:16]} ({host.dtype})"
 
 
 def _one_sample(oracle: Oracle, x0: Array, seed: int, times: int) -> Array | None:
-    """One sample at x0, shape (d,), from a fixed stream; None if it is not the same each time, or fails."""
+    """One sample at x0, (d,), from a fixed stream, evaluated several times; None if the values differ, or it fails."""
     if oracle.replayable is False:
         return None
     F = Session(oracle.take(np.arange(1)), Streams(seed, np.zeros(1, int), Purpose.PILOT, x0.shape[0], x0.dtype))
@@ -281,21 +291,21 @@ def _one_sample(oracle: Oracle, x0: Array, seed: int, times: int) -> Array | Non
         with arrays.quiet():
             batch = F.draw(1)
             values = [arrays.to_host(F(x0[None], batch))[0] for _ in range(times)]
-    except Exception:  # the run will meet it, and say where
+    except Exception:  # the run will fail in the same way, and say where
         return None
-    return values[0] if all(np.array_equal(values[0], one, equal_nan=True) for one in values) else None
+    return values[0] if all(np.array_equal(values[0], value, equal_nan=True) for value in values) else None
 
 
-def _differences(name: str, there: Any, here: Any) -> Iterator[str]:
-    """What differs, as deep down as it can be named; of two methods, or two problems, their names."""
-    if there == here:
+def _differences(name: str, saved: Any, present: Any) -> Iterator[str]:
+    """Sentences about the innermost values that differ; of two methods, or two problems, about their names only."""
+    if saved == present:
         return
-    if isinstance(there, list) and isinstance(here, list) and len(there) == len(here):
-        there, here = (dict(enumerate(values)) for values in (there, here))
-    if not (isinstance(there, dict) and isinstance(here, dict) and there.keys() == here.keys()):
-        yield f"{name} = {there!r} there and {here!r} here"
+    if isinstance(saved, list) and isinstance(present, list) and len(saved) == len(present):
+        saved, present = (dict(enumerate(values)) for values in (saved, present))
+    if not (isinstance(saved, dict) and isinstance(present, dict) and saved.keys() == present.keys()):
+        yield f"{name} = {saved!r} there and {present!r} here"
         return
-    named = next((key for key in ("id", "name") if there.get(key) != here.get(key)), None)
-    for key in here if named is None else [named]:
+    differing_name = next((key for key in ("id", "name") if saved.get(key) != present.get(key)), None)
+    for key in present if differing_name is None else [differing_name]:
         path = f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}".lstrip(".")
-        yield from _differences(path, there[key], here[key])
+        yield from _differences(path, saved[key], present[key])

@@ -1,9 +1,9 @@
 """Steps of any method on a sampler written in JAX, compiled: many of them in one call. Imported on demand.
 
-`Method.step` is traced as it stands. The number of the step and the hyper-parameters are objects that compute like
-numbers; where the method asks about one (`if n % 16 == 0`), the step is traced once for each answer and
-`lax.cond` chooses. So what is compiled serves every step, and every method that differs in numbers only. A method that
-needs more than that of its numbers (an index, a shape, the value of an array) is not compiled.
+`Method.step` is traced as it is written. The number of the step and the hyper-parameters are `Number`s, which compute
+like numbers; where the method branches on one (`if n % 16 == 0`), the step is traced once for each answer and
+`lax.cond` chooses. So one program serves every step, and every method that differs in numbers only. A hyper-parameter
+that the method needs as a Python number (an index, a shape) is compiled in.
 """
 
 from __future__ import annotations
@@ -25,14 +25,12 @@ from dualanchor.core.streams import per_row
 from dualanchor.core.types import Array
 from dualanchor.oracles.jax_function import Varying, hashed
 from dualanchor.oracles.jax_sampler import OracleTemplate, TracedStreams, key_of, sampler_of
-from dualanchor.run.traced import Number, OpenError, each_answer
-
-INTERVAL = 1024  # steps that are taken at once, at most
-WINDOW = 4  # of the last of them it is returned what they have seen of samples
+from dualanchor.run.rows import COMPILED_INTERVAL, WINDOW
+from dualanchor.run.traced import Number, NumberNeededError, trace_branches
 
 
 class _Sizes(Schedule):
-    """Batch sizes that compiled code gets as an array, one for each step."""
+    """The schedule of a traced step: its batch size is an argument of the compiled code."""
 
     def __init__(self, size: Any) -> None:
         self._size = size
@@ -42,9 +40,9 @@ class _Sizes(Schedule):
 
 
 class _Session(Session):
-    """A session within compiled code, for one step: it notes what it draws, and what it sees of the largest value.
+    """The session of one traced step: it keeps the sizes drawn, and the largest value and the first NaN of each row.
 
-    `values` has those of its first calls, where the step is traced once more with other answers. `always` is true, but
+    `values` has the values of the first calls, if the step is traced again for another branch. `always` is true, but
     the compiler does not know: what depends on it is computed once, and not again in every place that uses it.
     """
 
@@ -55,15 +53,16 @@ class _Session(Session):
         super().__init__(oracle, streams)
         self._values, self._called, self._always = values, 0, always
         self.drawn: list[Any] = []
-        self.largest, self.failed = jnp.full((len(x), 2), -1.0, x.dtype), jnp.zeros(len(x), bool)
-        self.norm = jnp.zeros(len(x), x.dtype)
+        self.largest = jnp.full((len(x), 2), -1.0, x.dtype)  # squared norm and batch size
+        self.failed = jnp.zeros(len(x), bool)
+        self.norm = jnp.zeros(len(x), x.dtype)  # of the point at which a row failed
 
     def draw(self, size: Any) -> Batch:
-        if isinstance(size, _Sizes):  # a method that draws its batch itself
+        if isinstance(size, _Sizes):  # by a method that draws its batch itself
             size = size.size(None, None)
         if isinstance(size, Number):
             if not sampler_of(self.oracle).function.any_size:
-                raise OpenError(size.name)
+                raise NumberNeededError(size.name)
             size = Varying(size.value, 0)
         self.drawn.append(size)
         return self.oracle.draw(self.streams, size)
@@ -79,7 +78,7 @@ class _Session(Session):
         self.largest = jnp.where(squares[:, None] > self.largest[:, :1], seen, self.largest)
         before = self.failed, self.norm
         self.failed, self.norm = jax.lax.cond(
-            jnp.isnan(squares).any(), lambda: _failed(x, value, *before), lambda: before
+            jnp.isnan(squares).any(), lambda: _failures(x, value, *before), lambda: before
         )
         return value
 
@@ -89,238 +88,233 @@ class _Session(Session):
     def at(self, rows: Any) -> Session:
         if rows.all():
             return self
-        raise OpenError("rows")
+        raise NumberNeededError("rows")
 
 
-def _failed(x: Array, value: Array, failed: Array, norm: Array) -> tuple[Array, Array]:
+def _failures(x: Array, value: Array, failed: Array, norm: Array) -> tuple[Array, Array]:
     """Which rows have seen NaN at a moderate point, and the norm of that point; farther out they diverged."""
     now = jnp.isnan(value).any(axis=1) & (jnp.abs(x).max(axis=1) < moderate(x.dtype))
     return failed | now, jnp.where(now & ~failed, jnp.linalg.norm(x, axis=1), norm)
 
 
 class Form(NamedTuple):
-    """A method without its numbers: its class, and for each parameter a value, or what is left open."""
+    """A method without its numbers: its class, and each parameter as a value or as one of the placeholders below."""
 
     cls: type[Method]
     parameters: tuple[tuple[str, Any], ...]
 
 
-_NUMBER, _ARRAY, _BATCHES = "a number", "an array", "batch sizes"
+_NUMBER, _ARRAY, _BATCHES = ("a number",), ("an array",), ("batch sizes",)
+_EVERYTHING = ""  # among the names of parameters that are compiled in: all of them are
 
 
-def _form(method: Method, any_size: bool, known: frozenset[str], numbers: list[Any]) -> Form:
-    """The form of a method; the numbers that are left open are added to `numbers`."""
+def _form(method: Method, any_size: bool, compiled_in: frozenset[str], numbers: list[Any]) -> Form:
+    """The form of a method; the numbers that it leaves out are added to `numbers`."""
+    is_open = _EVERYTHING not in compiled_in
     parameters = []
     for field in dataclasses.fields(method):  # type: ignore[arg-type]
         name, value = field.name, getattr(method, field.name)
-        sizes = isinstance(value, (list, tuple, Schedule)) and not isinstance(value, (Constant, Paired))
+        varies = isinstance(value, (list, tuple, Schedule)) and not isinstance(value, (Constant, Paired))
         if isinstance(value, Method):
-            value = _form(value, any_size, known, numbers)
-        elif isinstance(value, (np.ndarray, jax.Array)) and "" not in known:
+            value = _form(value, any_size, compiled_in, numbers)
+        elif isinstance(value, (np.ndarray, jax.Array)) and is_open:
             numbers.append(value)
-            value = (_ARRAY,)
-        elif name == "batch_size" and (sizes or (any_size and isinstance(value, int) and "" not in known)):
-            value = (_BATCHES,)
-        elif type(value) in (int, float) and name not in known and "" not in known and name != "batch_size":
+            value = _ARRAY
+        elif name == "batch_size" and (varies or (any_size and isinstance(value, int) and is_open)):
+            value = _BATCHES
+        elif type(value) in (int, float) and is_open and name not in (*compiled_in, "batch_size"):
             numbers.append(value)
-            value = (_NUMBER,)
+            value = _NUMBER
         parameters.append((name, hashed(value)))
     return Form(type(method), tuple(parameters))
 
 
-def _method(form: Form, numbers: Iterator[Any], sizes: Any, answers: Iterator[bool]) -> Method:
-    """The method of a form with traced numbers."""
+def _method(form: Form, numbers: Iterator[Any], size: Any, answers: Iterator[bool]) -> Method:
+    """The method of a form, with traced numbers in it."""
     method = object.__new__(form.cls)
     for name, value in form.parameters:
         if isinstance(value, Form):
-            value = _method(value, numbers, sizes, answers)
-        elif value == (_NUMBER,):
+            value = _method(value, numbers, size, answers)
+        elif value == _NUMBER:
             value = Number(next(numbers), answers, name)
-        elif value == (_ARRAY,):
+        elif value == _ARRAY:
             value = next(numbers)
-        elif value == (_BATCHES,):
-            value = _Sizes(sizes)
+        elif value == _BATCHES:
+            value = _Sizes(size)
         object.__setattr__(method, name, value)
     vars(method)["steps"] = None  # the driver knows how many there are
     return method
 
 
-class Numbers(NamedTuple):
-    """What compiled steps depend on besides the state: all of it may change without compiling anew."""
+class Arguments(NamedTuple):
+    """What compiled steps depend on besides the state: all of it may change without compiling again."""
 
-    first: Any  # the steps: first, .., last - 1
+    first: Any  # the steps are first, .., last - 1
     last: Any
     source: Any  # where the samples of each row come from
     position: Any  # (rows,), of the first step
     data: Any  # arguments of the sampler
     numbers: list[Any]  # hyper-parameters
-    sizes: Any  # batch sizes of the steps; empty if none is asked for
+    sizes: Any  # batch sizes of the steps; empty if they are compiled in
 
 
 class Program:
     """Steps of the methods of one form on the oracles of one kind, compiled.
 
-    `coin` is that of every step, for all rows. `draws` is the number of batches in a step, of which `open_draws` have
-    sizes that are given from outside.
+    `coin` is the coin of every step and row (None: without coins). `draws` is the number of batches in a step; with
+    `open_sizes` their sizes are arguments, all of one size, with at most `bits` binary digits.
     """
 
     def __init__(self, form: Form, template: OracleTemplate, coin: bool | None, bits: int) -> None:
         self._form, self._template, self._coin, self._bits = form, template, coin, bits
-        self.draws, self.open_draws = 0, 0
+        self.draws, self.open_sizes = 0, False
         self.run = jax.jit(self._run)
 
-    def probe(self, state: dict[str, Any], given: Numbers) -> None:
-        """Trace a step, to see whether it can be compiled and how many batches it draws."""
-        found = set[tuple[int, int]]()
-        jax.eval_shape(lambda state, given: self._step(given.first, state, given, found), state, given)
-        (self.draws, self.open_draws), *others = found
-        if others or self.open_draws not in (0, self.draws):
-            raise OpenError("")
+    def probe(self, state: dict[str, Any], arguments: Arguments) -> None:
+        """Trace a step, to see whether it can be compiled and how many batches it draws; raises if it cannot."""
+        counts = set[tuple[int, int]]()
+        jax.eval_shape(lambda state, arguments: self._step(arguments.first, state, arguments, counts), state, arguments)
+        (self.draws, open_draws), *others = counts
+        if others or open_draws not in (0, self.draws):
+            raise NumberNeededError(_EVERYTHING)
+        self.open_sizes = open_draws > 0
 
-    def _step(self, k: Any, state: dict[str, Any], given: Numbers, found: Any = None) -> Any:
-        oracle = self._template.with_data(given.data)
-        sizes = given.sizes[k - given.first] if len(given.sizes) else 0
-        position = given.position + (k - given.first) * self.draws
+    def _step(self, k: Any, state: dict[str, Any], arguments: Arguments, counts: Any = None) -> Any:
+        """The state after step k, and for each row its largest sample, whether it failed and at which norm.
 
-        def one(answers: Iterator[bool], values: list[Array]) -> Any:
+        The numbers of batches drawn, and of those whose size is an argument, are added to `counts`.
+        """
+        oracle = self._template.with_data(arguments.data)
+        sizes = arguments.sizes[k - arguments.first] if len(arguments.sizes) else 0
+        position = arguments.position + (k - arguments.first) * self.draws
+
+        def branch(answers: Iterator[bool], values: list[Array]) -> Any:
             size = Varying(sizes, self._bits)
-            method = _method(self._form, iter(given.numbers), size, answers)
+            method = _method(self._form, iter(arguments.numbers), size, answers)
             s, x = State(**state), state["x"]
-            F = _Session(oracle, TracedStreams(given.source, position), x, values, k >= 0)
+            F = _Session(oracle, TracedStreams(arguments.source, position), x, values, k >= 0)
             coin = None if self._coin is None else np.full(len(x), self._coin)
             method.step(Number(k, answers), s, F, coin)  # type: ignore[arg-type]
-            if found is not None:
-                found.add((len(F.drawn), sum(drawn is size for drawn in F.drawn)))
+            if counts is not None:
+                counts.add((len(F.drawn), sum(drawn is size for drawn in F.drawn)))
             after = {name: jnp.asarray(value, state[name].dtype) for name, value in vars(s).items()}
             return after, F.largest, F.failed, F.norm
 
-        return each_answer(one)
+        return trace_branches(branch)
 
-    def _run(self, state: dict[str, Any], given: Numbers) -> Any:
+    def _run(self, state: dict[str, Any], arguments: Arguments) -> Any:
         x = state["x"]
 
         def step(k: Any, now: Any) -> Any:
-            state, largest, failed, norm = self._step(k, now[0], given)
+            state, largest, failed, norm = self._step(k, now[0], arguments)
             return state, jnp.concatenate([now[1][1:], largest[None]]), failed, norm
 
-        seen = jnp.zeros((WINDOW, len(x), 2), x.dtype), jnp.zeros(len(x), bool), jnp.zeros(len(x), x.dtype)
-        state, *seen = jax.lax.fori_loop(given.first, given.last, step, (state, *seen))
-        bounded = jnp.isfinite(jnp.vecdot(state["x"], state["x"]))
-        for name, value in state.items():
-            if name != "x":
-                bounded &= ~jnp.isnan(value.reshape(len(bounded), -1)).any(axis=1)
-        return state, bounded, seen
+        seen = jnp.zeros((WINDOW, len(x), 2), x.dtype)
+        start = state, seen, jnp.zeros(len(x), bool), jnp.zeros(len(x), x.dtype)
+        return jax.lax.fori_loop(arguments.first, arguments.last, step, start)
 
 
 _PROGRAMS: dict[Any, Program] = {}
-_KNOWN: dict[Any, frozenset[str] | None] = {}
-_MOST_PROGRAMS = 256
+_COMPILED_IN: dict[Any, frozenset[str] | None] = {}  # parameters, by kind of method; None: it cannot be compiled
+_MAX_PROGRAMS = 256
 
 
-class Taken(NamedTuple):
-    """What is known after compiled steps: `bounded` as in `ActiveRows`, None if that is not known; and `seen`.
+def can_compile(method: Method, s: State, F: Session) -> bool:
+    """Whether steps of a method can be compiled, whatever its coins are."""
+    on_host = isinstance(s.x, np.ndarray)
+    if any(isinstance(value, np.ndarray) is not on_host for value in vars(s).values()):
+        return False
+    if jax.dtypes.canonicalize_dtype(s.x.dtype) != s.x.dtype:  # doubles of NumPy, which JAX would make singles
+        return False
+    coins = (None,) if method.probability(np.arange(1)) is None else (True, False)
+    return all(_program(method, s, F, 0, 1, coin) is not None for coin in coins)
 
-    `seen` (steps, rows, 2) has squared norm and batch size of the largest sample in each of the last steps, or NaN.
+
+def advance(method: Method, s: State, F: Session, first: int, count: int, coins: Array | None) -> Array:
+    """Take steps first, .., first + count - 1 in place; steps with different coins in different rows are not compiled.
+
+    Returns squared norm and batch size of the largest sample in each of the last steps, (steps, rows, 2), or NaN.
     """
-
-    bounded: Array | None
-    seen: Array
-
-
-def advance(method: Method, s: State, F: Session, first: int, count: int, coins: Array | None) -> Taken | None:
-    """Take steps first, .., first + count - 1 in compiled code, in place; None if that cannot be done."""
     ends = [count] if coins is None else [*(1 + np.flatnonzero(np.diff(coins[:, :count]).any(axis=0))), count]
-    bounded, seen, begin = None, list[Array](), 0
+    seen: list[Array] = []
+    begin = 0
     for end in ends:  # of steps with the same coins
         coin = None if coins is None else coins[:, begin]
         if coin is None or coin.all() or not coin.any():
-            taken = _advance(method, s, F, first + begin, end - begin, None if coin is None else bool(coin[0]))
-            if taken is None:
-                return None
-            bounded, latest = taken
-            seen.extend(latest)
+            seen += _advance(method, s, F, first + begin, end - begin, None if coin is None else bool(coin[0]))
         else:
             F.checking = True
             for k in range(first + begin, first + end):
                 F.largest = None
                 method.step(k, s, F, coin)
                 seen.append(np.full((len(s.x), 2), np.nan) if F.largest is None else F.largest)
-            bounded = None
         begin = end
-    return Taken(bounded, np.array(seen[-WINDOW:]))
+    return np.array(seen[-WINDOW:])
 
 
-def _advance(method: Method, s: State, F: Session, first: int, count: int, coin: bool | None) -> Taken | None:
-    state, rows, sampler, on_host = vars(s), len(s.x), sampler_of(F.oracle), isinstance(s.x, np.ndarray)
-    if any(isinstance(value, np.ndarray) is not on_host for value in state.values()):
-        return None
-    if jax.dtypes.canonicalize_dtype(s.x.dtype) != s.x.dtype:  # doubles of NumPy, which JAX would make singles
-        return None
+def _advance(method: Method, s: State, F: Session, first: int, count: int, coin: bool | None) -> list[Array]:
+    program, arguments = _program(method, s, F, first, count, coin)
     cost = method.cost(np.arange(first, first + count), s, None if coin is None else np.full(count, coin))
-    draws, evals = (np.broadcast_to(np.asarray(one), (count,)) for one in cost)
-    given = Numbers(
-        first, first + count, sampler.source(F.streams), np.asarray(per_row(F.streams.position, rows), np.int32),
-        sampler.data, [], np.zeros(INTERVAL, np.int32),
-    )  # fmt: skip
-    found = _program(method, F.oracle, coin, state, given)
-    if found is None:
-        return None
-    program, numbers = found
-    sizes = np.zeros(0, np.int32)
-    if program.open_draws:
-        sizes = np.zeros(INTERVAL, np.int32)
+    draws, evals = (np.broadcast_to(np.asarray(counts), (count,)) for counts in cost)
+    sizes = np.zeros(COMPILED_INTERVAL if program.open_sizes else 0, np.int32)
+    if program.open_sizes:
         sizes[:count] = draws // program.draws
-    after, bounded, (seen, failed, norms) = program.run(state, given._replace(numbers=numbers, sizes=sizes))
+    after, seen, failed, norms = program.run(vars(s), arguments._replace(sizes=sizes))
     if F.checking:
         require_numbers(np.asarray(failed), np.asarray(norms), F.oracle)
-    if on_host:
-        after = {name: np.array(value, state[name].dtype) for name, value in after.items()}
+    if isinstance(s.x, np.ndarray):
+        after = {name: np.array(value, vars(s)[name].dtype) for name, value in after.items()}
     vars(s).update(after)
     F.draws, F.evals = F.draws + int(draws.sum()), F.evals + int(evals.sum())
     F.streams.position = F.streams.position + count * program.draws
-    return Taken(np.asarray(bounded), np.asarray(seen[-count:] if count < WINDOW else seen, float))
+    return list(np.asarray(seen, float)[-count:])
 
 
-def _program(method: Method, oracle: Oracle, coin: bool | None, state: dict[str, Any], given: Numbers) -> Any:
-    """The program for a method, and its numbers; None if it cannot be compiled."""
-    key, function = key_of(oracle), sampler_of(oracle).function
+def _program(method: Method, s: State, F: Session, first: int, count: int, coin: bool | None) -> Any:
+    """The program for steps of a method, and its arguments without sizes; None if it cannot be compiled."""
+    sampler = sampler_of(F.oracle)
+    position = np.asarray(per_row(F.streams.position, len(s.x)), np.int32)
+    sizes = np.zeros(COMPILED_INTERVAL, np.int32)
+    source = sampler.source(F.streams)
+    key = key_of(F.oracle)
     kind = _kind(method), key, coin
-    known: frozenset[str] | None = _KNOWN.get(kind, frozenset())
-    while known is not None:
-        numbers = list[Any]()
-        form = _form(method, function.any_size, known, numbers)
-        bits = 0 if function.any_size else _bits(method, given)
+    bits = 0 if sampler.function.any_size else _bits(method, first + count)
+    compiled_in = _COMPILED_IN.get(kind, frozenset())
+    while compiled_in is not None:
+        numbers: list[Any] = []
+        form = _form(method, sampler.function.any_size, compiled_in, numbers)
+        arguments = Arguments(first, first + count, source, position, sampler.data, numbers, sizes)
         if (program := _PROGRAMS.get((form, key, coin, bits))) is not None:
-            return program, numbers
-        program = Program(form, OracleTemplate(key, oracle), coin, bits)
+            return program, arguments
+        program = Program(form, OracleTemplate(key, F.oracle), coin, bits)
         try:
-            program.probe(state, given._replace(numbers=numbers))
+            program.probe(vars(s), arguments)
         except OracleError as error:
-            if not function.is_outside(error):
+            if not sampler.function.is_outside(error):
                 raise
-            known = None
-        except OpenError as unknown:
-            name = str(unknown.args[0])
-            known = None if "" in known or name in known else known | {name}
-        except Exception:  # it looks at its numbers in another way
-            known = None if "" in known else known | {""}
+            compiled_in = None
+        except NumberNeededError as needed:
+            name = str(needed.args[0])
+            compiled_in = None if {_EVERYTHING, name} & compiled_in else compiled_in | {name}
+        except Exception:  # it uses its numbers in another way
+            compiled_in = None if _EVERYTHING in compiled_in else compiled_in | {_EVERYTHING}
         else:
-            _KNOWN[kind] = known
-            while len(_PROGRAMS) >= _MOST_PROGRAMS:
+            _COMPILED_IN[kind] = compiled_in
+            while len(_PROGRAMS) >= _MAX_PROGRAMS:
                 _PROGRAMS.pop(next(iter(_PROGRAMS)))
             _PROGRAMS[form, key, coin, bits] = program
-            return program, numbers
-    _KNOWN[kind] = None
+            return program, arguments
+    _COMPILED_IN[kind] = None
     return None
 
 
 def _kind(method: Method) -> Any:
-    """The class of a method, and of a method within it."""
+    """The class of a method, and of the methods within it."""
     inner = [value for value in vars(method).values() if isinstance(value, Method)]
     return type(method), tuple(map(_kind, inner))
 
 
-def _bits(method: Method, given: Numbers) -> int:
+def _bits(method: Method, last: int) -> int:
     """Binary digits of the largest batch, of all steps where they are known, rounded up: each number is compiled."""
-    last = given.last if method.steps is None else max(given.last, method.steps)
-    return -(-int(np.max(method.cost(np.arange(last)).draws)).bit_length() // 6) * 6
+    steps = last if method.steps is None else max(last, method.steps)
+    return -(-int(np.max(method.cost(np.arange(steps)).draws)).bit_length() // 6) * 6

@@ -1,4 +1,4 @@
-"""Between a run and the world: progress, callbacks, interrupts, and decisions that several ranks take together."""
+"""What a run is connected to: progress, callback, interrupts, checkpoint; under MPI, decisions of all ranks."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from dualanchor.run.checkpoint import Saver
     from dualanchor.run.driver import Driver
 
-_PROGRESS_SECONDS = 0.1
+_PROGRESS_SECONDS = 0.1  # between two calls of the progress function
 
 
 class NestedInterruptError(KeyboardInterrupt):
-    """Ctrl-C has ended a run inside a sampler or callback of another run, which ends at its last complete step."""
+    """Ctrl-C has ended a run inside a sampler or callback of another run, which then ends at its last complete step."""
 
 
 class Observer:
-    """Shows a run to progress and callback, and tells it of interrupts and of the time; a context around the run.
+    """Calls progress and callback, saves checkpoints, and tells the run of interrupts; a context around the run.
 
     Ctrl-C ends the run after the present chunk of steps, and then the runs that it is nested in; a second one ends them
     at once.
     """
 
     signals: tuple[int, ...] = (signal.SIGINT,)
-    _outer: Observer | None = None  # of the run around this one
+    _outer: Observer | None = None  # the observer of the run that this one is nested in
 
     def __init__(
         self,
@@ -44,7 +44,9 @@ class Observer:
         progress: Callable[[Progress], Any] | None,
         saver: Saver | None = None,
     ) -> None:
-        self._callback, self._progress, self._saver = callback, progress, saver
+        self._callback = callback
+        self._progress = progress
+        self._saver = saver
         self._signalled = False
         self._began = self._shown = time.perf_counter()
 
@@ -54,8 +56,8 @@ class Observer:
         if threading.current_thread() is threading.main_thread():
             outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
             self._outer = outer if isinstance(outer, Observer) else None
-            for number in () if isinstance(outer, CollectiveObserver) else self.signals:  # ranks stay in their round
-                self._exit.callback(signal.signal, number, signal.signal(number, self._note))
+            for number in () if isinstance(outer, CollectiveObserver) else self.signals:  # there ranks end together
+                self._exit.callback(signal.signal, number, signal.signal(number, self._on_signal))
         if (close := getattr(self._progress, "close", None)) is not None:
             self._exit.callback(close)
         return self
@@ -65,34 +67,34 @@ class Observer:
         if kind is None and self._outer is not None and self._signalled:
             raise NestedInterruptError
 
-    def _note(self, signum: int, frame: Any) -> None:
+    def _on_signal(self, signum: int, frame: Any) -> None:
         if self._signalled:
             raise KeyboardInterrupt
         self._signalled = True
         if self._outer is not None:
-            self._outer._note(signum, frame)
+            self._outer._on_signal(signum, frame)
 
     @property
     def stepwise(self) -> bool:
-        """Whether the run has to stop after every step."""
+        """Whether every step is reported, so that chunks are one step."""
         return self._callback is not None
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the run began, or went on."""
+        """Seconds since the run began, or was resumed."""
         return time.perf_counter() - self._began
 
     @property
     def interrupted(self) -> bool:
-        """Whether the run is to end here."""
+        """Whether Ctrl-C has asked the run to end."""
         return self._signalled
 
     def callback(self, result: Callable[[], Result]) -> bool:
-        """Call the callback, if there is one, with the run as it stands; whether that is to end the run."""
+        """Call the callback, if there is one, with the run as it stands; returns whether it ends the run."""
         return self._callback is not None and self._callback(result())
 
     def progress(self, now: Callable[[], Progress]) -> None:
-        """Show where the run stands, if it is time to."""
+        """Call the progress function, if there is one and it is time to."""
         if self._progress is not None and time.perf_counter() - self._shown > _PROGRESS_SECONDS:
             self._shown = time.perf_counter()
             self._progress(now())
@@ -103,7 +105,7 @@ class Observer:
         return self._saver is not None and self._saver.due
 
     def save(self, run: Driver, failed: bool = False) -> None:
-        """Save a checkpoint, if one is wanted."""
+        """Save a checkpoint, if the run has one."""
         if self._saver is not None:
             self._saver.save(run, failed)
 
@@ -114,15 +116,15 @@ class Observer:
 
     @property
     def findings(self) -> list[Finding]:
-        """What is to be said about the checkpoint."""
+        """Findings about the checkpoint."""
         return [] if self._saver is None else self._saver.findings
 
 
 class CollectiveObserver(Observer):
-    """An observer on every rank of an MPI job: what a clock, a signal or a file decides is decided for all of them.
+    """The observer on each rank of an MPI job: what depends on a clock, a signal or a file is decided for all ranks.
 
-    Each rank goes through the same steps one by one. Ctrl-C on any rank and the clock of rank 0 travel with the sums of
-    a round. Rank 0 alone writes checkpoints and calls callback and progress. A launcher makes SIGTERM of Ctrl-C.
+    All ranks take the same steps, one by one. Ctrl-C on any rank and the clock of rank 0 are sent along with the sums
+    of a round. Rank 0 alone writes checkpoints and calls callback and progress. Launchers turn Ctrl-C into SIGTERM.
     """
 
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -136,8 +138,9 @@ class CollectiveObserver(Observer):
     ) -> None:
         super().__init__(callback, progress if engine.rank == 0 else None, saver)
         self._engine = engine
-        self._agreed = self._due = False
-        self._clock = 0.0
+        self._any_signalled = False  # on some rank
+        self._save_is_due = False  # on rank 0
+        self._elapsed = 0.0  # on rank 0
 
     def __enter__(self) -> Observer:
         super().__enter__()
@@ -145,34 +148,35 @@ class CollectiveObserver(Observer):
         return self
 
     def _votes(self) -> tuple[float, ...]:
-        """What this rank has to say: that it was interrupted; and on rank 0 whether to save, and the time."""
+        """Whether this rank was interrupted; on rank 0 also whether to save, and the time. Ranks add them up."""
         if self._engine.rank:
             return float(self._signalled), 0.0, 0.0
         return float(self._signalled), float(super().save_is_due), super().elapsed
 
     def _receive(self, votes: Array) -> None:
-        self._agreed = bool(votes[0]) or self._agreed
-        self._due, self._clock = bool(votes[1]), float(votes[2])
+        self._any_signalled = bool(votes[0]) or self._any_signalled
+        self._save_is_due = bool(votes[1])
+        self._elapsed = float(votes[2])
 
     stepwise = True
 
     @property
     def elapsed(self) -> float:
-        return self._clock
+        return self._elapsed
 
     @property
     def interrupted(self) -> bool:
-        return self._agreed
+        return self._any_signalled
 
     def callback(self, result: Callable[[], Result]) -> bool:
         if self._callback is None:
             return False
-        present = result()  # every rank takes part in it
+        present = result()  # computed by all ranks together
         return bool(self._engine.agree(lambda: super(CollectiveObserver, self).callback(lambda: present)))
 
     @property
     def save_is_due(self) -> bool:
-        return self._due
+        return self._save_is_due
 
 
 def observer_of(

@@ -1,4 +1,4 @@
-"""The Result made of rows that have ended."""
+"""The Result of a run, from its rows that have ended."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from dualanchor.core.result import History, Result, Status
 from dualanchor.core.types import Array
 from dualanchor.run.rows import Ended
 
-GROWN = 10.0  # times as large as at the start, where only samples are seen: the run has made it worse
+GROWN = 10.0  # factor by which samples must have grown, where F is not known, to say that the run made things worse
 
 
 def assemble(
@@ -21,7 +21,7 @@ def assemble(
     describe: dict[str, Any],
     target: float | None,
 ) -> Result:
-    """One Result from the rows that have ended, each in its place; `start` are the true residuals at the start."""
+    """One Result from all rows, in the order of their numbers; `start` (rows,) are the true residuals at the start."""
     order = np.argsort(np.concatenate([piece.rows for piece in ended]))
 
     def gather(values: list[Array]) -> Array:
@@ -37,11 +37,11 @@ def assemble(
     state = {name: gather([getattr(piece.state, name) for piece in ended]) for name in names}
     statuses = gather([np.array(piece.status, dtype=object) for piece in ended])
     k = gather([piece.k for piece in ended])
-    success = np.array([one.ended_as_asked for one in statuses])
+    success = np.array([status.ended_as_asked for status in statuses])
     residual = growth = None
     if ended[0].residual is not None:
         residual = gather([piece.residual for piece in ended if piece.residual is not None])
-        reached = np.array([one is Status.TARGET for one in statuses])
+        reached = statuses == Status.TARGET
         if target is not None:
             success &= (residual <= target) | reached
         if start is not None:
@@ -69,16 +69,17 @@ def assemble(
 
 
 def _about_the_end(statuses: Array, k: Array, method: dict[str, Any], target: float | None) -> list[Finding]:
-    """Whether the last-iterate theorem speaks of another iterate than the one returned."""
+    """Findings about rows that diverged, or that return another iterate than the last-iterate theorem is about."""
     findings = []
-    if (diverged := np.flatnonzero(statuses == Status.DIVERGED)).size:  # as objects
+    if (diverged := np.flatnonzero(statuses == Status.DIVERGED)).size:
         findings.append(Finding.of("diverged", step=k[diverged].min(), runs=diverged.size, of=statuses.size))
-    if Status.TARGET in statuses and target is not None:  # by a rule, not by a method that certifies its end
+    if Status.TARGET in statuses and target is not None:  # stopped by a rule, not by a method that certifies
         findings.append(Finding.of("target-not-last-iterate"))
     early = np.array([status in (Status.BUDGET, Status.STEPS, Status.WALL_TIME) for status in statuses])
     parameters = method["parameters"]
-    each = parameters if isinstance(parameters, list) else [parameters]
-    horizons = np.repeat([one.get("horizon") or 0 for one in each], statuses.size // len(each))
+    configurations = parameters if isinstance(parameters, list) else [parameters]
+    known = [configuration.get("horizon") or 0 for configuration in configurations]
+    horizons = np.repeat(known, statuses.size // len(known))
     early &= (k < horizons - 1) & (not method["anytime"])
     if early.any():
         first = int(np.flatnonzero(early)[0])
@@ -88,12 +89,22 @@ def _about_the_end(statuses: Array, k: Array, method: dict[str, Any], target: fl
 
 
 def _about_growth(statuses: Array, start: Array | None, residual: Array | None, growth: Array | None) -> list[Finding]:
-    """A warning where a run ended above its start, by true residuals or by the samples of its first and last steps."""
-    sound = np.array([one is not Status.DIVERGED for one in statuses])
+    """A warning if a row ended above its start, by true residuals or by the samples of its first and last steps."""
+    not_diverged = statuses != Status.DIVERGED
     if residual is not None and start is not None:
         with np.errstate(invalid="ignore"):
-            grown = np.flatnonzero(sound & (residual > start))
+            grown = np.flatnonzero(not_diverged & (residual > start))
         return [Finding.of("residual-grew", start=start[grown[0]], end=residual[grown[0]])] if grown.size else []
-    if growth is not None and (grown := np.flatnonzero(sound & (growth > GROWN**2))).size:
+    if growth is not None and (grown := np.flatnonzero(not_diverged & (growth > GROWN**2))).size:
         return [Finding.of("samples-grew", factor=float(growth[grown[0]]) ** 0.5)]
     return []
+
+
+def row_name(row: int | None, shape: tuple[int, ...]) -> str:
+    """A row, or all rows (None), of a result of this shape in an error message."""
+    if row is None:
+        return "all rows" if np.prod(shape) > 1 else "row 0"
+    if len(shape) == 2:
+        configuration, replication = divmod(row, shape[1])
+        return f"row {row} (configuration {configuration}, replication {replication})"
+    return f"row {row}"

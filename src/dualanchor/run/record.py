@@ -1,4 +1,4 @@
-"""What a run writes down on its way, and at which steps."""
+"""What a run records, and at which steps."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from dualanchor.core.result import History
 from dualanchor.core.types import Array, IntArray
 
 DEFAULT_POINTS = 64
-WAY_POINTS = 24  # of estimates by the run's own samples
+SAMPLE_POINTS = 24  # of estimates from the run's own samples
 _COLUMNS = ("row", "k", "draws", "evals", "residual", "samples", "rounds", "stage")
 
 
@@ -21,17 +21,18 @@ class Recorder:
     Parameters
     ----------
     record : None, bool, int, "all", "samples" or iterable of int
-        How many points per row (None or True: 64; False or 0: none but the end), every step, or these steps; "samples":
-        where F is not known, estimates by the run's own samples.
+        How many points per row (None or True: 64; False or 0: the end only), every step, or these steps; "samples":
+        where F is not known, estimates from the run's own samples.
     lengths : iterable of int
-        The numbers of steps that rows are going to take, where they are known.
+        The numbers of steps that rows are expected to take, where they are known.
     """
 
     def __init__(self, record: Any, lengths: Iterable[int]) -> None:
+        self.lengths = list(lengths)
         self._all = isinstance(record, str) and record == "all"
         self.from_samples = isinstance(record, str) and record == "samples"
-        record = WAY_POINTS if self.from_samples else record
-        self._steps, self._growing = _chosen_steps(record, lengths)
+        record = SAMPLE_POINTS if self.from_samples else record
+        self._steps, self._growing = _chosen_steps(record, self.lengths)
         planned = isinstance(record, (int, np.integer, type(None))) and len(self._steps) > 1 and not self._growing
         self._stride = max(1, self._steps[-1] - self._steps[-2]) if planned else None
         self._lines: dict[str, list[Array]] = {name: [] for name in _COLUMNS}
@@ -47,10 +48,10 @@ class Recorder:
             return self._steps[i]
         if self._stride is None:
             return 1 << 62
-        return k + self._stride - (k - self._steps[-1]) % self._stride  # a row that lives longer than expected
+        return k + self._stride - (k - self._steps[-1]) % self._stride  # a row that takes more steps than expected
 
     def wants(self, k: int) -> bool:
-        """Whether step k is one of those."""
+        """Whether something is recorded at step k."""
         return self.next_after(k - 1) == k
 
     def add(
@@ -63,7 +64,7 @@ class Recorder:
         seen: tuple[float, int] = (0.0, 0),
         stage: int = 0,
     ) -> None:
-        """Write one line for each of the rows."""
+        """Add one line for each of the rows; `seen` are samples and rounds behind estimated residuals."""
         residual = np.full(rows.shape, np.nan) if residual is None else residual
         for name, value in zip(_COLUMNS, (rows, k, draws, evals, residual, *seen, stage), strict=True):
             self._lines[name].append(np.full(rows.shape, value))
@@ -83,18 +84,15 @@ class Recorder:
         return History(**{name: value[order] if value.size else value for name, value in columns.items()})
 
     def restore(self, history: History) -> None:
-        """Go on from lines written before."""
-        columns = vars(history) | {
-            "residual": history.residual if history.residual.size else np.full(len(history), np.nan)
-        }
-        whole = {
-            name: column if column.size else np.zeros(len(history), column.dtype) for name, column in columns.items()
-        }
-        self._lines = {name: [whole[name]] for name in _COLUMNS}
+        """Continue from the lines of a saved history; a column that it leaves empty is NaN or 0."""
+        for name in _COLUMNS:
+            column = getattr(history, name)
+            missing = np.nan if name == "residual" else 0
+            self._lines[name] = [column if column.size else np.full(len(history), missing, column.dtype)]
 
 
 def _chosen_steps(record: Any, lengths: Iterable[int]) -> tuple[list[int], bool]:
-    """Steps known in advance, and whether more follow at growing distances because no end is known."""
+    """The steps known in advance, and whether more follow at growing distances because no end is known."""
     rule = "record must be a number of points, steps, 'all' or 'samples'"
     if isinstance(record, str):
         if record != "all":

@@ -27,7 +27,6 @@ from dualanchor.methods import make
 from dualanchor.run.checkpoint import Checkpoint, Saver, digest_of
 from dualanchor.run.driver import Driver
 from dualanchor.run.observe import observer_of
-from dualanchor.run.outcome import assemble
 from dualanchor.run.record import DEFAULT_POINTS, Recorder
 from dualanchor.run.rows import ActiveRows
 from dualanchor.run.stop import NEVER, Budget, Rule, Steps, Target
@@ -70,34 +69,34 @@ def solve(
     seed : int
         Everything random follows from it.
     rng : numpy.random.Generator, optional
-        Or: where the seed comes from, one number of it per call.
+        Instead of a seed: one number is drawn from it in each call.
     reps : int or list of int
-        Independent replications, each with an instance, start and noise of its own; a list names them by number.
+        Independent replications, each with its own instance, start and noise; a list gives their numbers.
     x0 : array or Result, optional
         Another start, of shape (d,) or (reps, d). The run works with its library, dtype and device.
     record : int, "all", "samples" or list of int, optional
         At how many points, or at which steps, true residuals are recorded; default 64 points, 0 for none. "samples":
-        where F is not known, 24 estimates on the way, by the run's own samples and with their noise.
+        where F is not known, 24 estimates from the run's own samples, which include their noise.
     check : bool
         Whether to insist on the step sizes that the method's theorem admits.
     callback : callable, optional
         Called after every step with x, or with a Result if its parameter is called `intermediate_result`; stops
         the run by returning True or raising StopIteration.
     progress : bool or callable, optional
-        True for a progress bar on standard error, or a function called now and then with a `Progress`.
+        True for a progress bar on standard error, or a function called with a `Progress` at most ten times a second.
     fast : bool, optional
         Deprecated and without effect.
     checkpoint : path or Checkpoint, optional
-        Where the run saves itself; if the file exists and is of this run, the run is resumed from it. When to stop may
-        have changed, unless the method depends on it.
+        Where the run saves itself; if the file exists, the run is resumed from it. When to stop may have changed,
+        unless the method depends on it.
     engine : {"local", "mpi", "ray"} or Engine, optional
-        Where batches are computed, by several workers; their number does not change the result.
+        Computes batches with several workers; their number does not change the result.
 
     Returns
     -------
     Result
         Single values for one replication, arrays over replications, or over (configurations, replications). Ctrl-C ends
-        the run after the present step with status INTERRUPTED; a second one raises KeyboardInterrupt at once.
+        the run after the present chunk of steps with status INTERRUPTED; a second one raises KeyboardInterrupt at once.
 
     Examples
     --------
@@ -119,19 +118,13 @@ def solve(
     stacked.check_rounds(None)
     if checks.switch(check, "solve: check"):
         stacked.check(problem.constants)
-    shown = as_progress(progress, "solve", "step")
-    called = None if callback is None else as_callback(callback)
+    on_progress = as_progress(progress, "solve", "step")
+    on_step = None if callback is None else as_callback(callback)
 
     instance = problem.instance(Streams(seed, replications, Purpose.INSTANCE))
     with opened(engine) as engine:
         oracle = attach(instance.oracle, engine) if isinstance(engine, Engine) else instance.oracle
-        start = _start(x0, instance.x0, problem.dimension, replications.size)
-        if problem.numpy_only and arrays.is_foreign(start):
-            raise CapabilityError(
-                f"{problem.name} computes with NumPy",
-                f"a start of type {type(start).__name__}",
-                "Start from a NumPy array, or write an oracle that computes with that library",
-            )
+        start = _start(x0, instance.x0, problem, replications.size)
         active = _active_rows(stacked, oracle, start, seed, replications, len(configurations))
         _check_ends(rule, stacked, active)
 
@@ -140,53 +133,34 @@ def solve(
         shape = (len(configurations), replications.size) if several else () if single else (replications.size,)
         described = jsonable(stacked.describe())
         if several:
-            described["parameters"] = jsonable([one.parameters() for one in configurations])
+            described["parameters"] = jsonable([configuration.parameters() for configuration in configurations])
         identity = {"problem": jsonable(problem.describe()), "method": described, "reps": replications.tolist()}
         collective = engine_of(oracle)
-        if checkpoint is not None or isinstance(collective, MPI):  # else nothing leaves its device
+        if checkpoint is not None or isinstance(collective, MPI):  # else the start stays on its device
             identity["x0"] = digest_of(start)
         if isinstance(collective, MPI):
             collective.compare({name: repr(value) for name, value in {**identity, "stop": rule, "seed": seed}.items()})
-        saver = checkpoint if isinstance(checkpoint, Saver) else None
         if checkpoint is not None and not isinstance(checkpoint, Saver):
-            limits, constants = {"budget": budget, "stop": repr(stop)}, jsonable(asdict(problem.constants))
-            saver = Saver(checkpoint, {"constants": constants}, limits, oracle, start[0], seed)
-        if saver is not None:
-            saver.identify({**identity, "oracle": jsonable(oracle.describe())})
-        points, lengths = _recording(record, active, rule, oracle)
-        stacked.check_rounds(max(lengths, default=None))
-        recorder = Recorder(points, lengths)
-        observer = observer_of(oracle, called, shown, saver)
+            constants = {"constants": jsonable(asdict(problem.constants))}
+            checkpoint = Saver(checkpoint, constants, {"budget": budget, "stop": repr(stop)}, oracle, start[0], seed)
+        if checkpoint is not None:
+            checkpoint.identify({**identity, "oracle": jsonable(oracle.describe())})
+
+        recorder = _recorder(record, active, rule, oracle)
+        stacked.check_rounds(max(recorder.lengths, default=None))
         about = {"problem": identity["problem"], "method": described, "seed": int(seed)}
-        target = min((one.eps for one in rule.of(Target)), default=None)
-        result = Driver(
-            active,
-            start,
-            rule,
-            recorder,
-            observer,
-            lambda ended, at_start: assemble(ended, at_start, recorder.history(), shape, about, target),
-            lambda row: _place(row, shape),
-        ).run()
-        findings = []
-        if result.residual is None:
-            findings.append(Finding.of("not-checked"))
-        if method is None and result.residual is None and problem.constants.sigma != 0:
+        observer = observer_of(oracle, on_step, on_progress, checkpoint)
+        result = Driver(active, start, rule, recorder, observer, shape, about).run()
+
+    findings = []
+    if result.residual is None:
+        findings.append(Finding.of("not-checked"))
+        if method is None and problem.constants.sigma != 0:
             findings.append(Finding.of("batches-of-one", sigma=problem.constants.sigma))
-        alone = all(one.parameters().get("batch_size") == 1 for one in configurations)
-        if isinstance(engine, Engine) and engine.workers > 1 and alone:
-            findings.append(Finding.of("idle-workers", workers=engine.workers))
-        return replace(result, findings=(*findings, *result.findings)) if findings else result
-
-
-def _place(row: int | None, shape: tuple[int, ...]) -> str:
-    """A row in words, for an error message."""
-    if row is None:
-        return "all rows" if np.prod(shape) > 1 else "row 0"
-    if len(shape) == 2:
-        configuration, replication = divmod(row, shape[1])
-        return f"row {row} (configuration {configuration}, replication {replication})"
-    return f"row {row}"
+    batches_of_one = all(configuration.parameters().get("batch_size") == 1 for configuration in configurations)
+    if isinstance(engine, Engine) and engine.workers > 1 and batches_of_one:
+        findings.append(Finding.of("idle-workers", workers=engine.workers))
+    return replace(result, findings=(*findings, *result.findings)) if findings else result
 
 
 def _combine(budget: int | None, stop: Rule | None) -> Rule:
@@ -204,7 +178,7 @@ def _configurations(problem: Problem, method: Any, budget: int | None) -> list[M
     if isinstance(method, Method):
         return [method]
     configurations = list(method) if isinstance(method, Sequence) else []
-    if not configurations or not all(isinstance(one, Method) for one in configurations):
+    if not configurations or not all(isinstance(configuration, Method) for configuration in configurations):
         raise ArgumentTypeError(
             "solve: method must be a Method, a name, or a list of Methods of one class",
             repr(method),
@@ -213,11 +187,19 @@ def _configurations(problem: Problem, method: Any, budget: int | None) -> list[M
     return configurations
 
 
-def _start(x0: Any, default: Array, dimension: int, reps: int) -> Array:
-    if x0 is None:
-        return default
-    given = x0.x if isinstance(x0, Result) else x0
-    return arrays.tile(as_point(given, "solve: x0", dimension, reps), reps)
+def _start(x0: Any, default: Array, problem: Problem, reps: int) -> Array:
+    """The start of each replication, (reps, d)."""
+    start = default
+    if x0 is not None:
+        point = x0.x if isinstance(x0, Result) else x0
+        start = arrays.tile(as_point(point, "solve: x0", problem.dimension, reps), reps)
+    if problem.numpy_only and arrays.is_foreign(start):
+        raise CapabilityError(
+            f"{problem.name} computes with NumPy",
+            f"a start of type {type(start).__name__}",
+            "Start from a NumPy array, or write an oracle that computes with that library",
+        )
+    return start
 
 
 def _replications(reps: Any) -> IntArray:
@@ -235,7 +217,7 @@ def _active_rows(
 ) -> list[ActiveRows]:
     """All rows, configuration by configuration, each with its replication's oracle, start and streams.
 
-    One group; of a method in stages, one group for each configuration.
+    They are one group or, of a staged method, one group for each configuration.
     """
     pilot = Streams(seed, replications[:1], Purpose.PILOT, start.shape[1], start.dtype)
     replayable = "replay" not in method.needs or oracle.take(np.arange(1)).is_replayable(start[:1], pilot)
@@ -254,20 +236,22 @@ def _active_rows(
             method = method.in_full_precision()
         oracle, start, replications = oracle.take(rows), start[rows], replications[rows]
     streams = Streams(seed, replications, Purpose.NOISE, start.shape[1], start.dtype)
-    session, coins, rows = Session(oracle, streams), streams.of(Purpose.COIN), np.arange(replications.size)
+    session, coins = Session(oracle, streams), streams.of(Purpose.COIN)
+    rows = np.arange(replications.size)
     if not isinstance(method, Staged):
         return [ActiveRows(method, method.init(start), session, coins, rows)]
     groups = []
     for first in range(0, rows.size, count):
-        some = rows[first : first + count]
-        own = method.take(some).collapsed()
-        plain = ActiveRows(own, own.begin(start[some]), session.take(some), coins.take(some), some)
-        groups.append(plain.enter(own, 0, plain.state))
+        chosen = rows[first : first + count]
+        staged = method.take(chosen).collapsed()
+        memory = staged.begin(start[chosen])
+        group = ActiveRows(staged, memory, session.take(chosen), coins.take(chosen), chosen)
+        groups.append(group.enter(staged, 0, memory))
     return groups[::-1]  # the driver takes the last one first
 
 
 def _check_ends(rule: Rule, method: Method, active: list[ActiveRows]) -> None:
-    """Raise if the run would never end, could not take a first step, or has a target it cannot see."""
+    """Raise if the run would never end, cannot pay for a first step, or has a target that needs an unknown F."""
     name = type(method).__name__
     if rule is NEVER and _steps_to_horizon(active[0]) is None:
         raise ArgumentError(
@@ -281,7 +265,7 @@ def _check_ends(rule: Rule, method: Method, active: list[ActiveRows]) -> None:
             "an oracle that can only be sampled",
             "Use Budget, Steps or WallTime, and look at the residual of the result with fresh samples",
         )
-    budgets = [one.evals for one in rule.of(Budget)]
+    budgets = [limit.evals for limit in rule.of(Budget)]
     largest = max(_first_cost(rows) for rows in active)
     if budgets and largest > min(budgets):
         raise ArgumentError(
@@ -292,26 +276,26 @@ def _check_ends(rule: Rule, method: Method, active: list[ActiveRows]) -> None:
 
 
 def _first_cost(rows: ActiveRows) -> int:
-    """Evaluations of the first step, at most; 0 where there is none."""
-    first, remaining = per_row(rows.costs(1, rows.tosses(1)).evals[..., 0], rows.rows.size), rows.remaining()
-    return int(np.max(first if remaining is None else np.where(per_row(remaining, rows.rows.size) > 0, first, 0)))
+    """Evaluations of the first step, at most; 0 if no row takes one."""
+    cost = per_row(rows.costs(1, rows.tosses(1)).evals[..., 0], rows.count)
+    return int(np.max(np.where(rows.at_end(), 0, cost)))
 
 
-def _recording(record: Any, active: list[ActiveRows], rule: Rule, oracle: Oracle) -> tuple[Any, list[int]]:
-    """What to record, and how many steps rows are expected to take."""
-    budgets = [one.evals for one in rule.of(Budget)]
+def _recorder(record: Any, active: list[ActiveRows], rule: Rule, oracle: Oracle) -> Recorder:
+    """What records the run, for the numbers of steps that rows are expected to take."""
+    budgets = [limit.evals for limit in rule.of(Budget)]
     lengths = set[int]()
     for rows in active:
-        limits = [*(one.count for one in rule.of(Steps)), _steps_to_horizon(rows)]
+        limits = [*(limit.count for limit in rule.of(Steps)), _steps_to_horizon(rows)]
         limits += [_expected_steps(rows, budget) for budget in budgets]
         known = [np.ravel(limit) for limit in limits if limit is not None]
         if known:
             lengths |= set(np.minimum.reduce(np.broadcast_arrays(*known)).tolist())
     if isinstance(record, str) and record == "samples" and oracle.knows_operator:
         record = None
-    if budgets and record is None:  # true residuals that cost more than the run are not recorded unasked
+    if budgets and record is None:  # by default, recording true residuals must not cost more than the run
         record = int(np.clip(min(budgets) / oracle.operator_price, 2, DEFAULT_POINTS))
-    return record, sorted(lengths)
+    return Recorder(record, sorted(lengths))
 
 
 def _steps_to_horizon(rows: ActiveRows) -> Any:
@@ -323,21 +307,24 @@ def _steps_to_horizon(rows: ActiveRows) -> Any:
 
 
 def _expected_steps(rows: ActiveRows, budget: int) -> Any:
-    """Steps that a budget is expected to pay for, per row or for all; None if that is not known."""
+    """Steps that a budget is expected to pay for, per row or for all; None if that is not known.
+
+    After the first 65,536 steps, or where costs do not change, all steps are taken to cost as much as the last one.
+    """
     if rows.levels:
         return rows.levels[0].method.steps_within(budget)
-    method, count = rows.method, 1024
+    method = rows.method
+    count = 1024
     while True:
         ks = np.arange(count)
-        if (heads := method.probability(ks)) is None:
+        if (probability := method.probability(ks)) is None:
             costs = np.asarray(method.cost(ks, rows.state, None).evals, dtype=float)
         else:
-            big, small = (method.cost(ks, rows.state, np.full(count, coin)).evals for coin in (True, False))
-            costs = heads * big + (1 - heads) * small
+            heads, tails = (method.cost(ks, rows.state, np.full(count, coin)).evals for coin in (True, False))
+            costs = probability * heads + (1 - probability) * tails
         costs = np.broadcast_to(costs, (*costs.shape[:-1], count))
         total, last = np.cumsum(costs, axis=-1), costs[..., -1]
-        enough = (total[..., -1] > budget).all() or (costs == last[..., None]).all() or count >= 1 << 16
-        if enough:  # beyond, steps are taken to cost as much as the last
+        if (total[..., -1] > budget).all() or (costs == last[..., None]).all() or count >= 1 << 16:
             more = np.maximum(0, budget - total[..., -1]) // last
             return (np.count_nonzero(total <= budget, axis=-1) + more).astype(int)
         count *= 4

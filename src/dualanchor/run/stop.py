@@ -1,7 +1,7 @@
 """When to stop: rules that are values and combine with | (whichever comes first) and & (when all agree).
 
-A rule gives the number of steps that each row may still take; a row with none left stops. So a run takes many steps
-between two evaluations of the rule, and no row ever starts a step that it cannot pay for.
+A rule says how many more steps each row may take, and a row that may take none stops. So a run takes many steps between
+two evaluations of the rule, and no row ever starts a step that it cannot pay for.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from dualanchor.core import check
 from dualanchor.core.errors import ArgumentTypeError
+from dualanchor.core.method import Cost
 from dualanchor.core.result import Status
 from dualanchor.core.types import Array, IntArray
 
@@ -27,44 +28,40 @@ R = TypeVar("R", bound="Rule")
 class Outlook:
     """What a rule decides by: where the rows stand and what their next steps cost."""
 
-    k: int
-    rows: int
-    evals: Any
+    k: int  # steps taken
+    rows: int  # how many rows there are
+    evals: Any  # so far, for all rows or per row
     draws: Any
-    ahead: Any
-    """Draws and evaluations of the next 1, 2, .. steps: increasing, over steps or over (rows, steps)."""
-    elapsed: float
-    residual: Callable[[], Array | None]
+    ahead: Cost  # total draws and evaluations of the next 1, 2, .. steps: over steps or over (rows, steps)
+    elapsed: float  # seconds
+    residual: Callable[[], Array | None]  # the true residuals, (rows,)
 
 
 class Rule(ABC):
     """A stopping rule."""
 
-    every: int | None = None
-    """The rule is evaluated at every multiple of this number of steps."""
-    status: Status
-    """What a row is given that this rule stopped."""
+    every: int | None = None  # the rule is evaluated at every multiple of this number of steps
+    status: Status  # of the rows that it stops
 
     @abstractmethod
     def allowance(self, outlook: Outlook) -> int | IntArray:
-        """How many more steps each row may take, as far as the outlook reaches; 0 stops it now."""
+        """How many more steps each row may take, as far as the outlook reaches.
+
+        0 stops it now. Less than 0: it has taken more than it may, as a run that is resumed with a smaller limit has.
+        """
 
     def reasons(self, outlook: Outlook) -> list[Status | None]:
         """For each row the status that the rule gives it, or None for a row that goes on."""
         stopped = np.broadcast_to(np.asarray(self.allowance(outlook)) <= 0, (outlook.rows,))
         return [self.status if stop else None for stop in stopped]
 
-    def exceeded(self, k: Any, draws: Any, evals: Any) -> Any:
-        """Whether rows have gone further than they may; never within one run, but one may be resumed with less."""
-        return False
-
     def leaves(self) -> list[Rule]:
-        """The simple rules it consists of."""
+        """The simple rules that it consists of."""
         return [self]
 
     def of(self, kind: type[R]) -> list[R]:
-        """Those of one kind among the simple rules it consists of."""
-        return [one for one in self.leaves() if isinstance(one, kind)]
+        """The simple rules of one kind that it consists of."""
+        return [rule for rule in self.leaves() if isinstance(rule, kind)]
 
     def __or__(self, other: Rule) -> Rule:
         return _Any(self, other)
@@ -93,9 +90,6 @@ class Budget(Rule):
     def allowance(self, outlook: Outlook) -> int | IntArray:
         return _affordable(self.evals, outlook.evals, outlook.ahead.evals)
 
-    def exceeded(self, k: Any, draws: Any, evals: Any) -> Any:
-        return evals > self.evals
-
 
 @dataclass(frozen=True)
 class Draws(Rule):
@@ -116,9 +110,6 @@ class Draws(Rule):
 
     def allowance(self, outlook: Outlook) -> int | IntArray:
         return _affordable(self.samples, outlook.draws, outlook.ahead.draws)
-
-    def exceeded(self, k: Any, draws: Any, evals: Any) -> Any:
-        return draws > self.samples
 
 
 @dataclass(frozen=True)
@@ -141,20 +132,17 @@ class Steps(Rule):
     def allowance(self, outlook: Outlook) -> int | IntArray:
         return self.count - outlook.k
 
-    def exceeded(self, k: Any, draws: Any, evals: Any) -> Any:
-        return k > self.count
-
 
 NEVER = Steps(UNLIMITED)
-"""Leaves the end of a run to the method's horizon."""
+"""No rule: the run ends at the method's horizon."""
 
 
 @dataclass(frozen=True)
 class Target(Rule):
     """Stop a row when its true residual is at most `eps`, evaluated at every `every`-th step.
 
-    Needs a problem whose operator is known. That costs no budget, but a row that is stopped when its residual is small
-    is not the iterate that a last-iterate theorem speaks of.
+    Needs a problem whose operator is known, and costs no budget. A row that is stopped because its residual is small
+    does not return the iterate that a last-iterate theorem is about.
 
     Examples
     --------
@@ -176,7 +164,7 @@ class Target(Rule):
         if outlook.k % self.every:
             return UNLIMITED
         residual = outlook.residual()
-        assert residual is not None  # the run has made sure that F is known
+        assert residual is not None  # `solve` has checked that F is known
         return np.where(residual <= self.eps, 0, UNLIMITED)
 
 
@@ -227,9 +215,6 @@ class _Any(_Pair):
     def reasons(self, outlook: Outlook) -> list[Status | None]:
         return [a or b for a, b in zip(self.first.reasons(outlook), self.second.reasons(outlook), strict=True)]
 
-    def exceeded(self, *spent: Any) -> Any:
-        return np.logical_or(*(rule.exceeded(*spent) for rule in (self.first, self.second)))
-
 
 class _All(_Pair):
     def allowance(self, outlook: Outlook) -> int | IntArray:
@@ -238,10 +223,8 @@ class _All(_Pair):
     def reasons(self, outlook: Outlook) -> list[Status | None]:
         return [a and b for a, b in zip(self.first.reasons(outlook), self.second.reasons(outlook), strict=True)]
 
-    def exceeded(self, *spent: Any) -> Any:
-        return np.logical_and(*(rule.exceeded(*spent) for rule in (self.first, self.second)))
-
 
 def _affordable(limit: int, spent: Any, ahead: Array) -> IntArray:
-    """How many of the next steps fit into what is left."""
-    return np.asarray(np.count_nonzero(ahead <= (limit - np.asarray(spent))[..., None], axis=-1))
+    """How many of the next steps the rest of a limit pays for; -1 if more than the limit is spent."""
+    rest = limit - np.asarray(spent)
+    return np.asarray(np.count_nonzero(ahead <= rest[..., None], axis=-1) - (rest < 0))

@@ -1,4 +1,4 @@
-"""Numbers that are known only when compiled code runs, for methods traced as they stand. Imported on demand."""
+"""Numbers whose value is known only when compiled code runs, for methods that are traced. Imported on demand."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import jax
 import jax.numpy as jnp
 
 
-class _NotKnown(BaseException):
-    """The method asks for something that is known only when the compiled code runs."""
+class NumberNeededError(Exception):
+    """The method needs a hyper-parameter, given by its name, as a Python number."""
+
+
+class _UnansweredError(BaseException):
+    """The method branches on a predicate for which no answer is given."""
 
     def __init__(self, predicate: Any) -> None:
         self.predicate = predicate
-
-
-class OpenError(Exception):
-    """A hyper-parameter, by its name, cannot be left open."""
 
 
 def _value(number: Any) -> Any:
     return number.value if isinstance(number, Number) else number
 
 
-def _computed(operation: Callable[[Any, Any], Any], reflected: bool = False, real: bool = False) -> Any:
+def _arithmetic(operation: Callable[[Any, Any], Any], reflected: bool = False, real: bool = False) -> Any:
     def compute(self: Number, other: Any) -> Any:
         value = 1.0 * self.value if real else self.value
         return self.like(operation(_value(other), value) if reflected else operation(value, _value(other)))
@@ -34,12 +34,12 @@ def _computed(operation: Callable[[Any, Any], Any], reflected: bool = False, rea
     return compute
 
 
-def _asked(question: Callable[[Any, Any], Any]) -> Any:
-    return lambda self, other: _Answer(question(self.value, _value(other)), self.answers)
+def _comparison(operation: Callable[[Any, Any], Any]) -> Any:
+    return lambda self, other: _Condition(operation(self.value, _value(other)), self.answers)
 
 
 class Number:
-    """A number that is known only when the compiled code runs: that of the step, or a hyper-parameter."""
+    """The number of the step, or a hyper-parameter, as a traced value that computes like a number."""
 
     def __init__(self, value: Any, answers: Iterator[bool], name: str = "") -> None:
         self.value, self.answers, self.name = value, answers, name
@@ -48,7 +48,7 @@ class Number:
         return self.value
 
     def like(self, value: Any) -> Any:
-        """What was computed with it: a number again, or an array."""
+        """What was computed with it: a Number again, or an array."""
         return Number(value, self.answers) if jnp.ndim(value) == 0 else value
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -56,14 +56,15 @@ class Number:
             return NotImplemented
         return self.like(getattr(jnp, ufunc.__name__)(*map(_value, inputs)))
 
-    __add__ = __radd__ = _computed(operator.add)
-    __sub__, __rsub__ = _computed(operator.sub), _computed(operator.sub, reflected=True)
-    __mod__, __floordiv__ = _computed(operator.mod), _computed(operator.floordiv)
-    __mul__ = __rmul__ = _computed(operator.mul, real=True)  # whole numbers of 32 bits might overflow
-    __truediv__, __rtruediv__ = _computed(operator.truediv), _computed(operator.truediv, reflected=True)
-    __pow__, __rpow__ = _computed(operator.pow, real=True), _computed(operator.pow, reflected=True, real=True)
-    __lt__, __le__, __gt__, __ge__ = map(_asked, (operator.lt, operator.le, operator.gt, operator.ge))
-    __eq__, __ne__ = _asked(operator.eq), _asked(operator.ne)
+    __add__ = __radd__ = _arithmetic(operator.add)
+    __sub__, __rsub__ = _arithmetic(operator.sub), _arithmetic(operator.sub, reflected=True)
+    __mod__, __floordiv__ = _arithmetic(operator.mod), _arithmetic(operator.floordiv)
+    __and__ = __rand__ = _arithmetic(operator.and_)
+    __mul__ = __rmul__ = _arithmetic(operator.mul, real=True)  # whole numbers of 32 bits might overflow
+    __truediv__, __rtruediv__ = _arithmetic(operator.truediv), _arithmetic(operator.truediv, reflected=True)
+    __pow__, __rpow__ = _arithmetic(operator.pow, real=True), _arithmetic(operator.pow, reflected=True, real=True)
+    __lt__, __le__, __gt__, __ge__ = map(_comparison, (operator.lt, operator.le, operator.gt, operator.ge))
+    __eq__, __ne__ = _comparison(operator.eq), _comparison(operator.ne)
     __hash__ = None  # type: ignore[assignment]
 
     def __neg__(self) -> Any:
@@ -73,13 +74,13 @@ class Number:
         return bool(self != 0)
 
     def __index__(self) -> int:
-        raise OpenError(self.name)
+        raise NumberNeededError(self.name)
 
     __int__ = __float__ = __index__
 
 
-class _Answer:
-    """Whether something holds for a Number: decided in advance, or the question that must be."""
+class _Condition:
+    """A comparison of Numbers; as a bool it takes the next of the given answers."""
 
     def __init__(self, predicate: Any, answers: Iterator[bool]) -> None:
         self._predicate, self._answers = predicate, answers
@@ -90,20 +91,20 @@ class _Answer:
     def __bool__(self) -> bool:
         for answer in self._answers:
             return answer
-        raise _NotKnown(self._predicate)
+        raise _UnansweredError(self._predicate)
 
 
-def each_answer(
+def trace_branches(
     run: Callable[[Iterator[bool], list[Any]], Any], answers: tuple[bool, ...] = (), values: Sequence[Any] = ()
 ) -> Any:
-    """`run(answers, values)` with all answers that it asks for; compiled code chooses among them.
+    """`run(answers, values)`, traced for all answers that it asks for; compiled code chooses among them.
 
-    It adds to `values` what it has computed before a question, and finds it there when it is run with the answer.
+    It adds to `values` what it has computed before a branch, and finds it there when it is run again with the answer.
     """
     known = list(values)
     try:
         return run(iter(answers), known)
-    except _NotKnown as question:
+    except _UnansweredError as question:
         predicate = question.predicate
-    branches = (partial(each_answer, run, (*answers, answer), known) for answer in (True, False))
+    branches = (partial(trace_branches, run, (*answers, answer), known) for answer in (True, False))
     return jax.lax.cond(predicate, *branches)

@@ -1,4 +1,4 @@
-"""A fair comparison on a user's own problem: equal budget, tuned grids, other seeds for tuning than for reporting."""
+"""A fair comparison on a user's own problem: equal budgets, tuned grids, different seeds for tuning and reporting."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -21,7 +21,7 @@ from dualanchor.studies.study import Event, Study, run_study
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison found; prints as a table, best method first. Reports are made from its `study`."""
+    """The outcome of a comparison; prints as a table, best method first. Reports are made from its `study`."""
 
     study: Study
 
@@ -67,7 +67,7 @@ class Comparison:
         return f"{self.panel['title']}: budget {self.panel['budget']:,}, {len(self.study.results['seeds'])} seeds"
 
     def _rows(self) -> Iterator[tuple[str, str, str, str]]:
-        """Method, mean final residual, its spread and the selected parameters."""
+        """Texts for each method: name, mean final residual, its spread and the selected parameters."""
         for name, row in self.methods.items():
             final, selected = row["final"], ", ".join(f"{key}={value}" for key, value in row["selected"].items())
             spread = f"{final['p5']:.4g} to {final['p95']:.4g}" if np.isfinite(final["mean"]) else "diverged"
@@ -88,8 +88,8 @@ def compare(
 ) -> Comparison:
     """Compare methods on a problem under one budget of operator evaluations.
 
-    Every method is tuned over its grid by the mean final residual. Parameters are selected on other seeds than
-    those that are reported, unless `tune_seeds="same"`.
+    Every method is tuned over its grid by the mean final residual. Parameters are selected on other seeds than those
+    that are reported, unless `tune_seeds="same"`.
 
     Parameters
     ----------
@@ -102,10 +102,10 @@ def compare(
     budget : int, operator evaluations of each run
     seeds : int or list of int, how many seeds are reported, or which
     jobs : int, processes; by default one per core
-    fresh : bool, whether what is stored is ignored
+    fresh : bool, whether stored pieces are ignored
     progress : callable, called with an Event after each finished piece
     folder : path, optional
-        Where finished pieces are stored, if the problem is a `NamedProblem`: data of functions have no fingerprint.
+        Where finished pieces are stored, if the problem is a `NamedProblem`; functions have no fingerprint.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def compare(
 
 
 def _require_numpy(problem: Problem, entries: Sequence[Entry]) -> None:
-    """Raise if a grid would run from a start that is no NumPy array."""
+    """Raise if a grid would start from something else than a NumPy array."""
     tuned = [entry.id for entry in entries if len(entry.points()) > 1]
     if problem.numpy_only or not tuned:
         return
@@ -148,11 +148,11 @@ def _entries(problem: Problem, methods: Any, budget: int) -> list[Entry]:
     if not methods:
         rule = "compare: a method must be able to run on the problem"
         raise ArgumentError(rule, repr(problem), "Declare Constants(L=...); calibrate estimates L")
-    entries = [_entry(problem, one, budget) for one in methods]
-    seen = [entry.id for entry in entries]
-    if repeated := next((name for name in seen if seen.count(name) > 1), None):
+    entries = [_entry(problem, method, budget) for method in methods]
+    ids = [entry.id for entry in entries]
+    if repeated := next((name for name in ids if ids.count(name) > 1), None):
         rule, remedy = "compare: each method may stand once", "Use dualanchor.studies.panel.Entry with ids of your own"
-        raise ArgumentError(rule, f"{repeated} {seen.count(repeated)} times", remedy)
+        raise ArgumentError(rule, f"{repeated} {ids.count(repeated)} times", remedy)
     return entries
 
 
@@ -167,7 +167,7 @@ def _entry(problem: Problem, method: Any, budget: int) -> Entry:
 
 
 def _can_run(problem: Problem, cls: type[Method], budget: int) -> bool:
-    """Whether constants are declared and the oracle does what the method needs, and a step fits into the budget."""
+    """Whether constants, oracle and budget are enough for a method to take a step on the problem."""
     try:
         method = cls.for_problem(problem, budget)
         streams = Streams(0, np.arange(1), Purpose.PILOT, problem.dimension)

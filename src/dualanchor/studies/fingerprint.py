@@ -1,4 +1,4 @@
-"""A hash of all source code that a result depends on, found by following imports without running them."""
+"""A hash of all source code that a result depends on, found by following import statements in the files."""
 
 import ast
 import hashlib
@@ -17,7 +17,7 @@ _INSTALLED = {Path(sysconfig.get_paths()[kind]) for kind in ("stdlib", "platstdl
 
 
 def code_fingerprint(modules: Iterable[str], classes: Iterable[type]) -> str | None:
-    """A hash of all `source_files`, and of NumPy's version; None if there is a class whose source is not in a file."""
+    """A hash of all `source_files` and of NumPy's version; None if the source of a class is not in a file."""
     if (files := source_files(modules, classes)) is None:
         return None
     digest = hashlib.sha256(np.__version__.encode())
@@ -27,23 +27,23 @@ def code_fingerprint(modules: Iterable[str], classes: Iterable[type]) -> str | N
 
 
 def source_files(modules: Iterable[str], classes: Iterable[type]) -> frozenset[Path] | None:
-    """The files of modules of this library and of classes with their bases, and all that these import."""
+    """The files of these modules of the library, of classes and their bases, and of everything that they import."""
     bases = {base for cls in classes for base in cls.__mro__}
     own = {_file_of(cls) for cls in bases if cls.__module__.partition(".")[0] not in sys.stdlib_module_names}
     starts = {_file(_LIBRARY.parent, name) for name in modules} | own
-    waiting = found = {path for path in starts if path is not None}
-    if found != starts:
+    waiting = files = {path for path in starts if path is not None}
+    if files != starts:
         return None
     while waiting:
-        waiting = {file for path in waiting for file in imported(path)} - found
-        found |= waiting
-    return frozenset(found)
+        waiting = {file for path in waiting for file in imported(path)} - files
+        files |= waiting
+    return frozenset(files)
 
 
 @cache
 def imported(path: Path) -> frozenset[Path]:
-    """The files whose code runs when a file is imported or its functions import something, as far as they are ours."""
-    if path.suffix != ".py":  # compiled code imports nothing that could be seen
+    """The files that a file or its functions import: of this library, and beside the file or in its own package."""
+    if path.suffix != ".py":  # the imports of compiled code cannot be seen
         return frozenset()
     packages = list(takewhile(lambda folder: (folder / "__init__.py").exists(), path.parents))
     root = packages[-1].parent if packages else path.parent
@@ -53,7 +53,7 @@ def imported(path: Path) -> frozenset[Path]:
     for name, level in _imports(ast.parse(_read(path))):
         base = prefix[: len(prefix) - level + 1] if level else []
         names.add(".".join([*base, name] if name else base))
-    if _LIBRARY.name in names and not path.is_relative_to(_LIBRARY):  # it can use every public name
+    if _LIBRARY.name in names and not path.is_relative_to(_LIBRARY):  # it may use every public name
         names |= {name for name, _ in _imports(ast.parse(_read(_LIBRARY / "__init__.py")), declared=True)}
     files = set()
     for parts in (name.split(".") for name in names):
@@ -65,7 +65,7 @@ def imported(path: Path) -> frozenset[Path]:
 
 
 def _imports(tree: ast.AST, declared: bool = False) -> Iterator[tuple[str, int]]:
-    """Dotted names that may be modules, with their levels; under TYPE_CHECKING only those `declared` for loading."""
+    """Dotted names that may be modules, with their levels; those under TYPE_CHECKING only if `declared`."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, 0) for alias in node.names)
@@ -78,8 +78,8 @@ def _imports(tree: ast.AST, declared: bool = False) -> Iterator[tuple[str, int]]
 
 
 def _file_of(cls: type) -> Path | None:
-    """The file that a class was read from, or None if it was typed into a console."""
-    module = sys.modules.get(cls.__module__)  # a file that is run by its path need not be there
+    """The file with the source of a class; None if it was typed into a console."""
+    module = sys.modules.get(cls.__module__)  # None if the file was run by its path
     codes = [value.__code__ for value in vars(cls).values() if inspect.isfunction(value)]
     names = (getattr(module, "__file__", None), *(code.co_filename for code in codes))
     return next((Path(name).resolve() for name in names if name and Path(name).is_file()), None)

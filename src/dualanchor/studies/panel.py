@@ -17,16 +17,16 @@ from dualanchor.methods import registry
 
 @dataclass(frozen=True)
 class Entry:
-    """One curve of a panel: a method, what is fixed, and the grid that is searched for the rest."""
+    """One curve of a panel: a method, its fixed parameters, and the grid over which the others are tuned."""
 
     id: str
     method: str | type[Method]  # a registered name, or a class of your own
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values to try, by parameter
     fixed: dict[str, Any] = field(default_factory=dict)  # parameters that are not tuned
-    like: str | None = None  # another entry whose selected parameters it uses
+    like: str | None = None  # the id of another entry, whose selected parameters it uses instead of a grid
     unit: str = "evals"  # what the budget counts: operator evaluations, or "draws", fresh samples
-    budget_factor: int = 1  # 2 reads a method that evaluates twice per step as charged once
-    ours: bool = False  # whether it is marked as this library's own next to the paper's methods
+    budget_factor: int = 1  # multiplies the budget: 2 charges a method that evaluates twice per step only once
+    ours: bool = False  # whether it is marked as this library's own, not in the paper
 
     def __post_init__(self) -> None:
         if not self.id or not self.id.isprintable():
@@ -41,8 +41,9 @@ class Entry:
         return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
 
     def runs_like(self, other: Self) -> bool:
-        mine, theirs = ((one.method, one.fixed, one.unit, one.budget_factor) for one in (self, other))
-        return mine == theirs
+        """Whether runs of both entries at the same parameters have the same numbers."""
+        names = ("method", "fixed", "unit", "budget_factor")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Panel:
     problem: Problem
     budget: int
     entries: tuple[Entry, ...]
-    seeds_per_block: int | None = None  # how many seeds run as one array at most; None for as many as fit the cache
+    seeds_per_block: int | None = None  # at most this number of seeds in one array; None: as many as fit the cache
 
     def entry(self, name: str) -> Entry:
         return next(entry for entry in self.entries if entry.id == name)
@@ -76,7 +77,7 @@ def load_panel(path: str | Path) -> Panel:
 
 
 def parse_panel(text: str, name: str, check: bool = True) -> Panel:
-    """A panel from TOML, if `check` with every point of its grids checked; an error names line and field."""
+    """A panel from TOML; with `check`, every point of its grids is tried. An error names line and field."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -89,7 +90,7 @@ def parse_panel(text: str, name: str, check: bool = True) -> Panel:
 
 
 class _Field(NamedTuple):
-    """A field of a file's table: its type, the rule in plain language, its default (None: it must be given)."""
+    """A field of a table in the file: its type, the rule for messages, its default (None: required), and a check."""
 
     kind: type
     rule: str
@@ -120,7 +121,7 @@ _ENTRY = {
 
 
 class _Reader:
-    """Turns the tables of a panel file into a Panel, and knows where each field stands."""
+    """Turns the tables of a panel file into a Panel; errors name the line of a field."""
 
     def __init__(self, text: str, name: str) -> None:
         self._text, self._name = text, name
@@ -145,7 +146,7 @@ class _Reader:
         return Entry(key, **{**given, "method": given["method"] or key, "like": given["like"] or None})
 
     def _table(self, table: dict[str, Any], fields: dict[str, _Field], what: str, of: str = "") -> dict[str, Any]:
-        """The values of all fields, or an error about the first that does not fit."""
+        """The values of all fields; raises for the first that does not fit."""
         for key in table:
             if key not in fields:
                 self._fail(key, f"is not a field of {what}", repr(key), f"Use {', '.join(fields)}")
@@ -157,14 +158,14 @@ class _Reader:
         return {key: table.get(key, field.default) for key, field in fields.items()}
 
     def check_entries(self, panel: Panel) -> None:
-        """Raise if an entry names no method, uses the parameters of none, or has a point that makes no valid method."""
-        leaders = {entry.id: entry for entry in panel.entries if entry.like is None}
+        """Raise if an entry names an unknown method or entry, or has a point that does not make a valid method."""
+        tuned = {entry.id: entry for entry in panel.entries if entry.like is None}
         for entry in panel.entries:
             try:
                 registry.get(str(entry.method))
             except DualAnchorError as error:
                 self._fail(entry.id, "must name a registered method", error, 'Add method = "s-dual-ohm"')
-            if (source := leaders.get(entry.like or entry.id)) is None:
+            if (source := tuned.get(entry.like or entry.id)) is None:
                 rule = f"of methods.{entry.id} must name another method of the panel"
                 self._fail("like", rule, repr(entry.like), "Name one with a grid of its own")
             for point in source.points():

@@ -1,4 +1,4 @@
-"""The unit of work: one method of one panel at all points of its grid, for a block of seeds, as one array.
+"""The unit of work of a study, a piece: one method at points of its grid, for a block of seeds, run as one array.
 
 Finished pieces are stored under a hash of everything that can change their numbers.
 """
@@ -31,21 +31,20 @@ from dualanchor.run import Draws, solve
 from dualanchor.studies.fingerprint import code_fingerprint
 from dualanchor.studies.panel import Entry, Panel
 
-CURVE_POINTS = 100
-EVALUATION_SAMPLES = 4096
-CACHED_NUMBERS = 65_536
-"""Numbers in an array of iterates (rows times dimension) that fit the cache together with what is computed from it."""
+CURVE_POINTS = 100  # recorded steps of a run with curves
+EVALUATION_SAMPLES = 4096  # for estimating a final residual, at least; more if the budget is larger
+CACHED_NUMBERS = 65_536  # in the iterates of a piece (rows times dimension): with what is computed, they fit the cache
 
 Arrays = dict[str, Array]
 
-_SAFE_PATH = "PYTHONSAFEPATH"
-_is_worker = False  # whether this process was started by joblib for studies
-_writing = threading.Lock()
+_SAFE_PATH = "PYTHONSAFEPATH"  # environment variable: Python does not import from the working directory
+_is_worker = False  # whether this process is one of joblib's workers
+_writing = threading.Lock()  # held while a piece is written
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Points of an entry's grid for a block of seeds; with `curves`, residuals are recorded on the way."""
+    """Points of an entry's grid for a block of seeds; with `curves`, residuals are recorded during the runs."""
 
     panel: Panel
     entry: Entry
@@ -72,19 +71,20 @@ class Piece:
 
     @property
     def code(self) -> str | None:
-        """The fingerprint of the code; None if the problem is not made of its options alone, but may hold functions."""
+        """The fingerprint of the code; None if the problem may hold functions, which have no fingerprint."""
         if not isinstance(self.panel.problem, NamedProblem):
             return None
-        values = (value for given in (self.entry.fixed, *self.points) for value in given.values())
+        values = (value for parameters in (self.entry.fixed, *self.points) for value in parameters.values())
         objects = {type(value) for value in values if not isinstance(value, (np.ndarray, np.generic))}
         return code_fingerprint([__name__], [type(self.panel.problem), self.entry.cls, *objects])
 
     @property
     def size(self) -> int:
+        """About proportional to the time that it takes."""
         return len(self.points) * len(self.seeds) * self.panel.problem.dimension * self.panel.budget
 
     def run(self) -> Arrays:
-        """Residuals and evaluations (points, seeds), and the recorded lines if there are any."""
+        """Final residuals and counts, (points, seeds), and with `curves` the recorded lines as columns."""
         panel, entry = self.panel, self.entry
         methods = [panel.make(entry, point) for point in self.points]
         limit = panel.budget * entry.budget_factor
@@ -98,16 +98,16 @@ class Piece:
         arrays = {"residual": residual, "evals": result.nfev, "draws": result.draws, "nit": result.nit}
         if self.curves:
             curve = result.history.columns()
-            if not result.history.residual.size:  # F is not known: the end alone
+            if not result.history.residual.size:  # F is not known: only the end is estimated
                 ends = {"k": result.nit, "draws": result.draws, "evals": result.nfev, "residual": residual}
                 curve = {"row": np.arange(residual.size), **{name: np.ravel(value) for name, value in ends.items()}}
             arrays |= {f"curve/{name}": value for name, value in curve.items()}
         return arrays
 
     def _estimated(self, x: Array) -> Array:
-        """Final residuals where F is not known, estimated outside of the budget.
+        """Final residuals where F is not known, (points, seeds), estimated outside the budget.
 
-        Where noise hides a residual its standard error stands in for it, so that nothing is ranked by a lucky 0.
+        Where noise hides a residual its standard error is returned, so that nothing is ranked by an estimate of 0.
         """
         shape, d = x.shape[:-1], x.shape[-1]
         seeds = np.array(self.seeds)
@@ -119,8 +119,8 @@ class Piece:
         F = Session(oracle.take(rows[finite]), streams.take(finite))
         residual = np.full(rows.size, np.inf)
         with np.errstate(over="ignore", invalid="ignore"):
-            made = certificate_from_session(F, flat[finite], max(EVALUATION_SAMPLES, self.panel.budget))
-            visible = np.maximum(made.residual, (made.upper - made.residual) / 3)
+            certificate = certificate_from_session(F, flat[finite], max(EVALUATION_SAMPLES, self.panel.budget))
+            visible = np.maximum(certificate.residual, (certificate.upper - certificate.residual) / 3)
         residual[finite] = np.where(np.isfinite(visible), visible, np.inf)
         return residual.reshape(shape)
 
@@ -129,20 +129,22 @@ def pieces_of(
     panel: Panel, entry: Entry, points: Sequence[dict[str, Any]], seeds: Sequence[int], curves: bool
 ) -> list[Piece]:
     """An entry's runs in blocks of seeds that fit the cache; points stay together, since they share a seed's noise."""
-    most = max(1, CACHED_NUMBERS // (len(points) * panel.problem.dimension))
-    most = min(most, panel.seeds_per_block or most)
-    blocks = np.array_split(np.array(seeds), ceil(len(seeds) / most))
+    block_size = max(1, CACHED_NUMBERS // (len(points) * panel.problem.dimension))
+    block_size = min(block_size, panel.seeds_per_block or block_size)
+    blocks = np.array_split(np.array(seeds), ceil(len(seeds) / block_size))
     return [Piece(panel, entry, tuple(points), tuple(block.tolist()), curves) for block in blocks]
 
 
 class Store:
-    """A folder of finished pieces, made if it is not there. Writing is atomic: a piece is there or it is not.
+    """A folder of finished pieces, created if it does not exist. Pieces are written atomically.
 
-    `fresh` ignores what is stored; `replaced` counts pieces that other code had computed, which are removed.
+    `fresh` ignores what is stored; `replaced` counts the pieces of other versions of the code, which are removed.
     """
 
     def __init__(self, folder: Path, fresh: bool = False) -> None:
-        self._folder, self._fresh, self.replaced = folder.absolute(), fresh, 0  # workers may be in other folders
+        self._folder = folder.absolute()  # workers may have other working directories
+        self._fresh = fresh
+        self.replaced = 0
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -150,6 +152,7 @@ class Store:
             raise ArgumentError(rule, f"{folder}: {error}", "Give another") from None
 
     def path(self, key: dict[str, Any], code: str) -> Path:
+        """The file of a piece; files of the same piece with other code are removed."""
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
         path = self._folder / f"{name}-{code}.npz"
         for other in self._folder.glob(f"{name}-*.npz"):
@@ -159,7 +162,7 @@ class Store:
         return path
 
     def load(self, path: Path) -> Arrays | None:
-        """The arrays of a finished piece, or None. A file that cannot be read counts as not there."""
+        """The arrays of a finished piece; None if there are none, or they cannot be read."""
         if self._fresh or not path.exists():
             return None
         try:
@@ -169,16 +172,16 @@ class Store:
 
 
 def run_pieces(pieces: Sequence[Piece], store: Store | None, jobs: int) -> Iterator[tuple[Piece, Arrays]]:
-    """Each piece with its numbers, as they come: stored ones first; others are stored by the process that computes."""
+    """Each piece with its arrays, as they finish: stored ones first; the others are stored by whoever computes them."""
     waiting: list[tuple[Piece, Path | None]] = []
     for piece in pieces:
         path = store.path(piece.key, code) if store is not None and (code := piece.code) is not None else None
-        found = store.load(path) if store is not None and path is not None else None
-        if found is None:
+        stored = store.load(path) if store is not None and path is not None else None
+        if stored is None:
             waiting.append((piece, path))
         else:
-            yield piece, found
-    waiting.sort(key=lambda one: one[0].size, reverse=True)  # a large one at the end would keep one process busy
+            yield piece, stored
+    waiting.sort(key=lambda pair: pair[0].size, reverse=True)  # a large piece at the end would run alone
     calls = [(number, piece, path) for number, (piece, path) in enumerate(waiting)]
     for number, arrays in in_parallel(_computed, calls, jobs):
         yield waiting[number][0], arrays
@@ -186,7 +189,7 @@ def run_pieces(pieces: Sequence[Piece], store: Store | None, jobs: int) -> Itera
 
 def _computed(number: int, piece: Piece, path: Path | None) -> tuple[int, Arrays]:
     if _is_worker and not isinstance(piece.panel.problem, NamedProblem):
-        reseed_generators()  # those that its functions hold came with it, in the same state for all pieces
+        reseed_generators()  # those held by its functions were sent with each piece, in the same state
     arrays = piece.run()
     if path is not None:
         with _writing:
@@ -195,7 +198,7 @@ def _computed(number: int, piece: Piece, path: Path | None) -> tuple[int, Arrays
 
 
 def _start_worker(parent: int) -> None:
-    """What a process of joblib's does first: it ends with its parent, which decides what an interrupt ends."""
+    """The initializer of joblib's processes: they end with their parent, and leave Ctrl-C to it."""
     global _is_worker
     _is_worker = True
     end_with_parent(parent, _writing)
@@ -205,7 +208,7 @@ def _start_worker(parent: int) -> None:
 
 @contextmanager
 def _guarded() -> Iterator[None]:
-    """While workers may start, no file of the working directory is imported by them; SIGTERM is like Ctrl-C."""
+    """While workers may start: they do not import from the working directory, and SIGTERM acts like Ctrl-C."""
 
     def interrupt(signum: int, frame: Any) -> None:
         raise KeyboardInterrupt
@@ -221,9 +224,9 @@ def _guarded() -> Iterator[None]:
 
 
 def in_parallel(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
-    """The values of calls of a function in other processes, as they come, by joblib's backend or one chosen for it.
+    """The values of calls of a function, as they finish, computed by joblib with the backend that is active.
 
-    They are made in this process if there is one job or one call, or if joblib is not installed.
+    They are computed in this process if there is one job or one call, or if joblib is not installed.
     """
     try:
         import joblib
@@ -249,19 +252,19 @@ def in_parallel(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], 
         finally:
             if order != "list":
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # that some values have been computed and are not used
+                    warnings.simplefilter("ignore")  # about values that were computed and not used
                     values.close()
 
 
 def _on_dask(backend: Any, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    """Calls by dask's own client: joblib waits forever where a worker died or a value cannot be sent."""
+    """As `in_parallel`, by dask's own client: joblib waits forever if a worker dies or a value cannot be sent."""
     from distributed import as_completed
 
     futures = [backend.client.submit(function, *call, pure=False, **backend.submit_kwargs) for call in calls]
     try:
         for future in as_completed(futures):
             value = future.result()
-            future.release()  # or it would be computed again if its worker is lost
+            future.release()  # else it would be computed again if its worker is lost
             yield value
     finally:
         backend.client.cancel(futures)

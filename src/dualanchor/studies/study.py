@@ -19,8 +19,8 @@ from dualanchor.core.types import Array
 from dualanchor.studies.panel import Entry, Panel
 from dualanchor.studies.pieces import CURVE_POINTS, Arrays, Piece, Store, pieces_of, run_pieces
 
-RECORDED_GRID = 20  # points; larger grids are recorded where F costs next to nothing
-RECORDED_SHARE = 0.05  # of the evaluations of a run
+RECORDED_GRID = 20  # points; larger grids record curves only if evaluating F for them is cheap:
+RECORDED_SHARE = 0.05  # at most this share of the evaluations of a run
 
 
 class Event(NamedTuple):
@@ -36,7 +36,7 @@ class Event(NamedTuple):
 
 @dataclass
 class Curve:
-    """Residuals on the way of the selected configuration: one line per seed and recorded step."""
+    """Residuals during the runs of the selected configuration: one line per seed and recorded step."""
 
     seed: Array
     k: Array
@@ -55,7 +55,7 @@ class Curve:
 
 @dataclass
 class Study:
-    """What a study found: `results` in the published schema, and the curves behind the figures."""
+    """The outcome of a study: `results` in the schema of results.json, and curves by panel and method."""
 
     results: dict[str, Any]
     curves: dict[str, dict[str, Curve]]
@@ -73,8 +73,9 @@ class Study:
         return text.getvalue()
 
 
-_At = tuple[str, str]  # ids of panel and entry
-_Runs = dict[_At, list[tuple[Piece, Arrays]]]  # pieces with their numbers, in the order of their seeds
+_Ids = tuple[str, str]  # of a panel and of an entry
+_Parts = list[tuple[Piece, Arrays]]  # pieces of an entry with their arrays, in the order of their seeds
+_Runs = dict[_Ids, _Parts]
 
 
 def run_study(
@@ -89,13 +90,13 @@ def run_study(
 ) -> Study:
     """Tune and run every method of the panels.
 
-    `seeds` says how many independent seeds are reported, or which; parameters are selected on the same, as in the
-    paper, or on as many others ("disjoint"). Finished pieces are stored in `folder`; `fresh` ignores what is there.
+    `seeds` is how many independent seeds are reported, or which. Parameters are selected on the same seeds, as in the
+    paper, or on as many others ("disjoint"). Finished pieces are stored in `folder`; `fresh` ignores stored ones.
     `jobs` is the number of processes, by default one per core; `progress` is called with an Event after each piece.
     """
     if not isinstance(seeds, Sequence) or isinstance(seeds, str):
         seeds = range(check.count(seeds, "A study: seeds", most=10**6))
-    reported = tuple(check.count(one, "A study: each of seeds", 0) for one in seeds)
+    reported = tuple(check.count(seed, "A study: each of seeds", 0) for seed in seeds)
     if len(set(reported)) != len(reported) or not reported:
         raise ArgumentError("A study: seeds must be numbers, each once", list(seeds), "Use seeds=10 or seeds=[0, 1, 2]")
     jobs = (os.cpu_count() or 1) if jobs is None else check.count(jobs, "A study: jobs")
@@ -106,30 +107,30 @@ def run_study(
 
     pairs = {(panel.id, entry.id): (panel, entry) for panel in panels for entry in panel.entries}
     grids = {
-        at: pieces_of(panel, entry, entry.points(), tuned_on, _records_while_tuning(panel, entry))
-        for at, (panel, entry) in pairs.items()
+        ids: pieces_of(panel, entry, entry.points(), tuned_on, _records_while_tuning(panel, entry))
+        for ids, (panel, entry) in pairs.items()
         if entry.like is None
     }
     tuned = run("tuning", grids)
-    selected = {at: _best_point(panel, entry, tuned) for at, (panel, entry) in pairs.items()}
+    selected = {ids: _best_point(panel, entry, tuned) for ids, (panel, entry) in pairs.items()}
     final: _Runs = {}
     if tuned_on == reported:
-        recorded = ((at, _recorded(panel, entry, selected[at], tuned)) for at, (panel, entry) in pairs.items())
-        final = {at: parts for at, parts in recorded if parts}
+        recorded = ((ids, _recorded(panel, entry, selected[ids], tuned)) for ids, (panel, entry) in pairs.items())
+        final = {ids: parts for ids, parts in recorded if parts}
     missing = {
-        at: pieces_of(panel, entry, [selected[at]], reported, curves=True)
-        for at, (panel, entry) in pairs.items()
-        if at not in final
+        ids: pieces_of(panel, entry, [selected[ids]], reported, curves=True)
+        for ids, (panel, entry) in pairs.items()
+        if ids not in final
     }
     final |= run("curves", missing)
     study = Study({}, {panel.id: {} for panel in panels}, {panel.id: panel for panel in panels})
     methods: dict[str, dict[str, Any]] = {panel.id: {} for panel in panels}
-    for at, (panel, entry) in pairs.items():
-        study.curves[panel.id][entry.id], ends = _at_point(final[at], selected[at])
-        tuning = zip(entry.points(), _joined(tuned[at], "residual"), strict=True) if entry.grid else ()
+    for ids, (panel, entry) in pairs.items():
+        study.curves[panel.id][entry.id], ends = _at_point(final[ids], selected[ids])
+        tuning = zip(entry.points(), _joined(tuned[ids], "residual"), strict=True) if entry.grid else ()
         methods[panel.id][entry.id] = {
             "method": entry.cls.id,
-            "selected": selected[at],
+            "selected": selected[ids],
             "final": final_statistics(ends["residual"]),
             "evals": int(ends["evals"].max()),
             "ours": entry.ours,
@@ -143,44 +144,45 @@ def run_study(
         "claims": [],
     }
     if store is not None and store.replaced:
-        anew = "were of another version of the code and have been computed anew"
-        study.notes.append(f"{store.replaced} finished pieces {anew}.")
+        reason = "were of another version of the code and have been computed anew"
+        study.notes.append(f"{store.replaced} finished pieces {reason}.")
     return study
 
 
 def _run(
     phase: str,
-    groups: dict[_At, list[Piece]],
+    groups: dict[_Ids, list[Piece]],
     store: Store | None,
     jobs: int,
     progress: Callable[[Event], None] | None,
 ) -> _Runs:
-    found: dict[int, Arrays] = {}
+    """The arrays of all pieces of a phase, "tuning" or "curves"."""
+    arrays_of: dict[int, Arrays] = {}  # by id(piece)
     pieces = [piece for group in groups.values() for piece in group]
     for piece, arrays in run_pieces(pieces, store, jobs):
-        found[id(piece)] = arrays
+        arrays_of[id(piece)] = arrays
         if progress is not None:
             best = float(np.min(arrays["residual"].mean(axis=1)))
-            progress(Event(phase, piece.panel.id, piece.entry.id, len(found), len(pieces), best))
-    return {at: [(piece, found[id(piece)]) for piece in group] for at, group in groups.items()}
+            progress(Event(phase, piece.panel.id, piece.entry.id, len(arrays_of), len(pieces), best))
+    return {ids: [(piece, arrays_of[id(piece)]) for piece in group] for ids, group in groups.items()}
 
 
 def _records_while_tuning(panel: Panel, entry: Entry) -> bool:
-    """Whether a grid records all its runs: not where F costs many passes, nor where coins make all lengths differ."""
+    """Whether tuning records the curves of all runs: not if evaluating F is costly, nor if coins make steps differ."""
     points = entry.points()
     cheap = CURVE_POINTS * (panel.problem.components or 1) <= RECORDED_SHARE * panel.budget
     return (cheap or len(points) <= RECORDED_GRID) and panel.make(entry, points[0]).probability(0) is None
 
 
 def _best_point(panel: Panel, entry: Entry, tuned: _Runs) -> dict[str, Any]:
-    """The point of the grid with the smallest mean final residual; a diverged seed ranks a point last."""
+    """The point of the grid with the smallest mean final residual; a point with a diverged seed comes last."""
     source = entry if entry.like is None else panel.entry(entry.like)
     means = _joined(tuned[panel.id, source.id], "residual").mean(axis=1)
     return source.points()[int(np.argmin(np.where(np.isnan(means), np.inf, means)))]
 
 
-def _recorded(panel: Panel, entry: Entry, point: dict[str, Any], tuned: _Runs) -> list[tuple[Piece, Arrays]] | None:
-    """The runs of a point that tuning has recorded, be it for another entry that runs the same method."""
+def _recorded(panel: Panel, entry: Entry, point: dict[str, Any], tuned: _Runs) -> _Parts | None:
+    """The runs of a point, if tuning has recorded them, for this entry or for another with the same runs."""
     for other in (entry, *panel.entries):
         parts = tuned.get((panel.id, other.id))
         if parts and parts[0][0].curves and other.runs_like(entry) and point in parts[0][0].points:
@@ -188,12 +190,13 @@ def _recorded(panel: Panel, entry: Entry, point: dict[str, Any], tuned: _Runs) -
     return None
 
 
-def _joined(parts: list[tuple[Piece, Arrays]], name: str) -> Array:
+def _joined(parts: _Parts, name: str) -> Array:
+    """An array of all pieces, (points, seeds)."""
     return np.concatenate([arrays[name] for _, arrays in parts], axis=1)
 
 
-def _at_point(parts: list[tuple[Piece, Arrays]], point: dict[str, Any]) -> tuple[Curve, Arrays]:
-    """The curve at one point of a grid, and residuals and evaluations at its end."""
+def _at_point(parts: _Parts, point: dict[str, Any]) -> tuple[Curve, Arrays]:
+    """The curve at one point of a grid, and the final residuals and evaluations of its seeds."""
     i, columns = parts[0][0].points.index(point), []
     for piece, arrays in parts:
         number, seed = np.divmod(arrays["curve/row"], len(piece.seeds))
@@ -217,7 +220,7 @@ def _summary(panel: Panel, seeds: tuple[int, ...], methods: dict[str, Any]) -> d
 
 
 def final_statistics(values: Array) -> dict[str, Any]:
-    """Mean and 5th and 95th percentile over seeds (NumPy's linear rule); not finite if a seed diverged."""
+    """Mean, 5th and 95th percentile over seeds (NumPy's linear rule), which are not finite if a seed diverged."""
     with np.errstate(invalid="ignore"):
         low, high = np.percentile(values, [5, 95])
     return {"mean": values.mean(), "p5": low, "p95": high, "per_seed": values}

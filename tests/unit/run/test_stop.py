@@ -109,5 +109,7 @@ def test_a_rule_combines_with_rules_only(combine):
     ids=str,
 )
 def test_a_rule_says_which_rows_have_gone_further_than_it_allows(rule, expected):
-    exceeded = rule.exceeded(np.array([3, 4]), np.array([5, 6]), np.array([7, 8]))
-    assert np.broadcast_to(exceeded, (2,)).tolist() == expected
+    """By an allowance below 0: at a limit, and beyond it."""
+    spent = [{"k": 3, "draws": 5, "evals": 7}, {"k": 4, "draws": 6, "evals": 8}]
+    allowances = [rule.allowance(outlook(rows=1, residual=(np.inf,), **counts)) for counts in spent]
+    assert [bool(np.all(allowance < 0)) for allowance in allowances] == expected

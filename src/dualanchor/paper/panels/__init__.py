@@ -17,7 +17,7 @@ def paper_panel(name: str) -> Panel:
     if name not in PAPER:
         raise unknown_name("panel", name, (*PAPER, "appendix"))
     text = resources.files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
-    return parse_panel(text, f"{name}.toml", check=False)  # these are known to be right
+    return parse_panel(text, f"{name}.toml", check=False)  # tests check these
 
 
 def panels_for(names: Sequence[str], coarse: bool) -> list[Panel]:
@@ -36,13 +36,16 @@ def panels_for(names: Sequence[str], coarse: bool) -> list[Panel]:
 
 
 def quick(panel: Panel) -> Panel:
-    """The paper's methods only, of each parameter the first, middle and last value (no last one in large grids)."""
+    """The panel with the paper's methods only, and of each grid the first, middle and last value.
+
+    In grids of three or more parameters the last value is kept for the first parameter only.
+    """
     entries = []
     for entry in panel.entries:
         coarse: dict[str, Sequence[Any]] = {}
         for name, values in entry.grid.items():
-            few = list(dict.fromkeys((0, len(values) // 2, len(values) - 1)))
-            coarse[name] = [values[i] for i in (few[:2] if coarse and len(entry.grid) > 2 else few)]
+            indices = list(dict.fromkeys((0, len(values) // 2, len(values) - 1)))
+            coarse[name] = [values[i] for i in (indices[:2] if coarse and len(entry.grid) > 2 else indices)]
         if not entry.ours:
             entries.append(replace(entry, grid=coarse))
     return replace(panel, entries=tuple(entries))

@@ -31,7 +31,7 @@ def verify(
     Parameters
     ----------
     only : list of str, ids (or names) of the statements; all of them if left out
-    quick : bool, whether fewer replications are made, and no worst cases computed
+    quick : bool, whether there are fewer replications and no worst cases
     seed : int, everything random follows from it
     pep : bool, optional
         Whether worst cases over all operators are computed, which needs the extra `pep`; by default if it is installed
@@ -46,12 +46,12 @@ def verify(
     ['holds', 'holds']
     """
     statements = selected(only, quick, pep)
-    found: list[Check] = []
+    checks: list[Check] = []
     for done, statement in enumerate(statements):
         if progress is not None:
             progress(done, len(statements), statement)
-        found += statement.run(seed, quick, dual, anchor)
-    return found
+        checks += statement.run(seed, quick, dual, anchor)
+    return checks
 
 
 def selected(only: Iterable[str] | None = None, quick: bool = False, pep: bool | None = None) -> list[Statement]:

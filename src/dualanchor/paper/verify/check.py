@@ -1,8 +1,8 @@
-"""How a statement is judged: what was measured, what it may be at most, and whether that is chance or rounding.
+"""How a statement is judged: a measured value against its bound, up to chance or rounding.
 
-An inequality in expectation is judged from independent replications: it fails when its mean minus 4.75 standard errors
-is above the bound, which a statement that holds with equality does once in a million times. Identities and
-inequalities along one path are judged to rounding.
+An inequality in expectation is judged from independent replications: it fails if their mean minus 4.75 standard errors
+is above the bound. For a statement that holds with equality that happens once in a million times. Identities, and
+inequalities along one path, must hold up to rounding.
 """
 
 import re
@@ -20,11 +20,11 @@ from dualanchor.core.types import Array
 from dualanchor.paper.verify.operators import SIGMA, Case, Evaluation, follow, noisy
 from dualanchor.run import solve
 
-Z = 4.75  # standard errors above a bound that are taken for chance
+Z = 4.75  # a mean may be above its bound by this number of standard errors
 Verdict = Literal["holds", "fails"]
 HOLDS: Final = "holds"
 FAILS: Final = "fails"
-_ROUNDING = 1e-11  # of the bound, for inequalities along one path
+_ROUNDING = 1e-11  # relative to the bound, for inequalities along one path
 _TINY = np.finfo(float).tiny
 
 
@@ -32,8 +32,8 @@ _TINY = np.finfo(float).tiny
 class Check:
     """One statement, checked on one operator.
 
-    `measured` is what came out and `bound` what may come out, where the ratio of the two is largest. For an identity
-    they are its largest error, relative to the terms in it, and what rounding may make of them.
+    `measured` and `bound` are a value and its bound, where their ratio is largest. For an identity they are its largest
+    error, relative to its terms, and the rounding error that is allowed.
     """
 
     id: str  # the statement's name in lower case with dashes
@@ -52,7 +52,7 @@ class Check:
 
 
 class Finding(NamedTuple):
-    """What a statement's check says about one operator."""
+    """The outcome of a check on one operator; `error` is a standard error."""
 
     operator: str
     measured: float
@@ -62,31 +62,31 @@ class Finding(NamedTuple):
 
 
 def at_most(operator: str, value: Any, bound: Any, error: Any = 0.0) -> Finding:
-    """No value is above its bound by more than chance; shown where it comes nearest."""
+    """No value is above its bound by more than chance; reports the value that comes nearest."""
     value, bound, error = _arrays(value, bound, error)
     return _shown(operator, value, bound, error, _ratio(value, bound), value - Z * error <= bound * (1 + _ROUNDING))
 
 
 def zero(operator: str, relative: Any) -> Finding:
-    """Nothing but rounding: all of the relative errors are that small."""
+    """All relative errors are rounding errors."""
     return at_most(operator, np.max(np.abs(relative)), 1e-12)
 
 
 def equal(operator: str, value: Any, expected: Any, allowed: float = _ROUNDING) -> Finding:
-    """`value` is what is expected, up to a relative error `allowed`; reported where the error is largest."""
+    """Values are as expected, up to a relative error `allowed`; reports the value with the largest error."""
     value, expected, error = _arrays(value, expected, 0.0)
     away = np.abs(value - expected) / np.maximum(np.abs(expected), _TINY)
     return _shown(operator, value, expected, error, away, away <= allowed)
 
 
 def mean_at_most(operator: str, values: Any, bound: Any) -> Finding:
-    """The means over the first axis are not above their bounds by more than chance; shown where they come nearest."""
+    """Means over the first axis are not above their bounds by more than chance; reports the one that comes nearest."""
     mean, error = _mean(values)
     return at_most(operator, mean, bound, error)
 
 
 def mean_equal(operator: str, values: Any, expected: Any) -> Finding:
-    """The means over the first axis are what is expected, up to chance; reported where they are farthest off."""
+    """Means over the first axis are as expected, up to chance; reports the one that is farthest off."""
     mean, error = _mean(values)
     expected = np.broadcast_to(np.asarray(expected, float), mean.shape)
     away = np.abs(mean - expected) / np.maximum(error, _TINY)
@@ -94,8 +94,9 @@ def mean_equal(operator: str, values: Any, expected: Any) -> Finding:
 
 
 def _shown(operator: str, value: Array, bound: Array, error: Array, order: Array, holds: Any) -> Finding:
+    """The finding with the numbers where `order` is largest."""
     at = int(np.argmax(order))
-    measured, allowed, chance = (float(one.flat[at]) for one in (value, bound, error))
+    measured, allowed, chance = (float(values.flat[at]) for values in (value, bound, error))
     return Finding(operator, measured, allowed, chance, bool(np.all(holds)))
 
 
@@ -109,7 +110,7 @@ def _mean(values: Any) -> tuple[Array, Array]:
 
 
 def _ratio(value: Array, bound: Array) -> Array:
-    """value/bound, with 0/0 as 0; a value that is not a number counts as the largest."""
+    """value/bound, with 0/0 = 0, and infinity in place of NaN."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(value == 0, 0.0, value / bound)
     return np.where(np.isnan(ratio), np.inf, ratio)
@@ -117,12 +118,12 @@ def _ratio(value: Array, bound: Array) -> Array:
 
 @dataclass(frozen=True)
 class Lab:
-    """What a check works with; `dual` and `anchor` are checked as Dual-OHM and as OHM."""
+    """What the check of a statement works with; `dual` and `anchor` are checked as Dual-OHM and as OHM."""
 
-    rng: np.random.Generator  # of one statement: what it draws does not depend on which others are checked
-    seed: int  # of runs through `solve`
-    reps: int  # replications of a run that is written down step by step
-    runs: int  # and of one through `solve`
+    rng: np.random.Generator  # for this statement alone: which others are checked does not matter
+    seed: int  # of runs by `solve`
+    reps: int  # replications of a run whose steps are recorded
+    runs: int  # replications of a run by `solve`
     dual: Callable[..., Method]
     anchor: Callable[..., Method]
 
@@ -139,7 +140,7 @@ class Lab:
         return follow(self.dual(step_size=case.step_size, horizon=N), evaluate, case.start(self.reps)).x[-1]
 
     def squares(self, problem: Problem, method: Method, x0: Any = None) -> Array:
-        """|F(x)|^2 at the end of runs through `solve`, one for each replication."""
+        """|F(x)|^2 at the end of runs by `solve`, one for each replication."""
         return np.asarray(solve(problem, method, reps=self.runs, seed=self.seed, x0=x0, record=0).residual ** 2)
 
     def dual_squares(self, case: Case, batch_sizes: Array, x0: Any = None) -> Array:
@@ -169,18 +170,22 @@ class Statement:
     def run(self, seed: int, quick: bool, dual: Callable[..., Method], anchor: Callable[..., Method]) -> list[Check]:
         rng = np.random.default_rng([seed, crc32(self.id.encode())])
         lab = Lab(rng, seed, *((400, 100) if quick else (4000, 400)), dual, anchor)
-        about, found = (self.id, self.name, self.source, self.kind), []
+        about = (self.id, self.name, self.source, self.kind)
+        checks = []
         for operator, measured, bound, error, holds in self.check(lab):
             ratio = float(_ratio(*_arrays(measured, bound))) if bound else np.nan
-            found.append(Check(*about, operator, measured, bound, ratio, error, HOLDS if holds else FAILS))
-        return found
+            checks.append(Check(*about, operator, measured, bound, ratio, error, HOLDS if holds else FAILS))
+        return checks
 
 
 STATEMENTS: dict[str, Statement] = {}  # every statement that is checked, by id, in the order in which they are shown
 
 
 def _checks(kind: str, *bounds: Any, name: str = "", source: str = "", formula: str = "") -> Callable[[Maker], Maker]:
-    """Register the check of a statement; by default its first bound has name and source, its docstring the formula."""
+    """Register the check of a statement.
+
+    Name and source are by default those of its first bound, the formula is the docstring of the function.
+    """
     if bounds:
         name, source = name or bounds[0].statement.name, source or bounds[0].statement.source
 

@@ -1,7 +1,7 @@
-"""How many samples an accuracy costs, measured: each method runs with the plan that its theorem makes for it.
+"""How many samples an accuracy costs: each method runs with the plan that its theorem makes, and costs are measured.
 
-The logarithm of samples is fitted by a line in log 1/eps, with the accuracy eps that was planned for and with the root
-mean square residual that was reached. Logarithms that a theorem names are divided out before its claim is judged.
+The logarithm of the samples is fitted by a line in log 1/eps, where eps is the accuracy planned for or the root mean
+square residual reached. Logarithms in the bound of a theorem are divided out before its exponent is judged.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,9 +24,9 @@ from dualanchor.run import Steps, solve
 from dualanchor.theory import bounds, schedules
 from dualanchor.theory.weights import root_sum
 
-BOOTSTRAPS = 400
-# How far a fitted exponent may be from the one that is claimed; five points over a factor of seven say less. The
-# exponent is judged and not its interval: the worse the fit, the more an interval would let pass.
+BOOTSTRAPS = 400  # resamples for the interval of an exponent
+# How far a fitted exponent may be from the claimed one; a quick fit has fewer points over a smaller range. The exponent
+# is judged and not its interval, which would accept more the worse the fit is.
 TOLERANCE, QUICK_TOLERANCE = 0.1, 0.25
 
 
@@ -147,9 +147,9 @@ STRONG = (
 
 
 class Ground(NamedTuple):
-    """An operator with sigma = D = 1, the methods that run on it, and the accuracies from which to which.
+    """An operator with sigma = D = 1, the methods that run on it, and the first and last accuracy.
 
-    With `odd` accuracies are lowered until the plan's horizon is odd: at even ones T = -I forgets its start exactly.
+    With `odd`, accuracies are lowered until the horizon is odd: with an even one T = -I forgets its start exactly.
     """
 
     case: Case
@@ -179,7 +179,7 @@ def grounds() -> list[Ground]:
 def measure(
     *, quick: bool = False, seed: int = 0, progress: Callable[[int, int, str], None] | None = None
 ) -> list[Curve]:
-    """Run every method with its plans (`quick`: not for the smallest accuracies), and fit the exponents.
+    """Run every method with its plans (if `quick`, not for the smallest accuracies), and fit the exponents.
 
     `progress` is called with (done, total, what) before each curve.
     """
@@ -193,7 +193,7 @@ def measure(
 
 
 def curve(study: Study, ground: Ground, quick: bool = False, seed: int = 0) -> Curve:
-    """One method on one operator: its plan for each accuracy run, and the exponents fitted."""
+    """Run the plans of one method on one operator for all accuracies, and fit the exponents."""
     count, part, tolerance = (5, 0.5, QUICK_TOLERANCE) if quick else (9, 1.0, TOLERANCE)
     accuracies = ground.first * (ground.last / ground.first) ** np.linspace(0.0, part, count)
     plans = [ground.plan(study, float(eps)) for eps in accuracies]

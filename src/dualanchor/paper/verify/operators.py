@@ -1,4 +1,4 @@
-"""The operators on which statements are checked, and runs on them with every iterate and evaluation written down."""
+"""The operators on which statements are checked, and runs on them that record every iterate and evaluation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def norm(a: Array) -> Array:
 
 
 class Recorded(Oracle):
-    """An oracle that evaluates draw number k by `evaluate(k, x)`, and writes down every evaluation."""
+    """An oracle that evaluates draw number k by `evaluate(k, x)`, and records every evaluation."""
 
     def __init__(self, evaluate: Evaluation) -> None:
         self._evaluate = evaluate
@@ -62,9 +62,9 @@ class Path(NamedTuple):
 def follow(
     method: Method, evaluate: Evaluation, x0: Array, steps: int | None = None, coins: Sequence[bool] | None = None
 ) -> Path:
-    """Let a method take its steps from x0, (rows, d), all that the horizon admits by default, and record them.
+    """Record the steps of a method from x0, (rows, d): by default all up to its horizon.
 
-    `evaluate(k, x)` is the evaluation of draw number k at x; `coins` are what the coin of each step shows.
+    `evaluate(k, x)` is the evaluation of draw number k at x; `coins` has the coin of each step.
     """
     oracle = Recorded(evaluate)
     F = Session(oracle, Streams(0, np.arange(x0.shape[0]), dimension=x0.shape[1]))
