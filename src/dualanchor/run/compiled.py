@@ -277,7 +277,7 @@ def _advance(method: Method, s: State, F: Session, first: int, count: int, coin:
     vars(s).update(after)
     F.draws, F.evals = F.draws + int(draws.sum()), F.evals + int(evals.sum())
     F.streams.position = F.streams.position + count * program.draws
-    return Taken(np.asarray(bounded), np.asarray(seen[-count:] if count < WINDOW else seen, float))
+    return Taken(np.asarray(bounded), np.asarray(seen, float)[-count:])
 
 
 def _program(method: Method, oracle: Oracle, coin: bool | None, state: dict[str, Any], given: Numbers) -> Any:

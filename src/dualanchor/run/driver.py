@@ -126,8 +126,9 @@ class Driver:
         count = min(steps, chunk, self.recorder.next_after(rows.steps) - rows.steps)
         if self._rule.every is not None:
             count = min(count, self._rule.every - rows.steps % self._rule.every)
-        if self._seconds_per_eval * _per_row(outlook.ahead.evals, count) > _CHUNK_SECONDS:
-            count = 1
+        seconds = self._seconds_per_eval * _per_row(outlook.ahead.evals, count)
+        if seconds > _CHUNK_SECONDS:  # one compiled step takes as long as hundreds: it is mostly the call
+            count = max(1, int(count * _CHUNK_SECONDS / seconds)) if compiled else 1
         began = time.perf_counter()
         if not (compiled and self._advance(rows, count, coins, compiled)):
             noted |= sampled and steps <= WINDOW
