@@ -127,7 +127,7 @@ def _active(starts: list[ActiveRows], prefix: str, group: dict[str, Any], saved:
             fine = fine and noted.dtype.kind == "f" and bool((noted >= 0).all())
             _require(fine, f"{name} samples that are none")
             setattr(rows, name, noted)
-    if rows.trail is not None:
+    if rows.trail is not None and f"{prefix}trail" in saved:  # tensors had none at first
         trail, shape = saved[f"{prefix}trail"], rows.trail.packed().shape
         _require(trail.shape == shape and trail.dtype == float, "sums of samples of another shape")
         sums = trail[:, -4:]
