@@ -151,6 +151,10 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
             raise ArgumentError(rule, f"groups {seen}, as of another optimiser", remedy)
         super().load_state_dict(state_dict)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.defaults.pop("differentiable", None)  # PyTorch adds it for its own optimisers
+
     def _saved_settings(self) -> Iterable[str]:
         return self.defaults
 
