@@ -43,9 +43,10 @@ def tapered_batches(
     total: int, steps: int, *, rows: int | None = None, least: int = 1, most: int | None = None, seed: int = 0,
     start: int = 0,
 ) -> TaperedBatches:  # fmt: skip
-    r"""Batches for `DataLoader(data, batch_sampler=...)` that grow towards the end, where noise harms `DualAnchor` most.
+    r"""Batches for `DataLoader(data, batch_sampler=...)` that grow towards the end of a run.
 
-    Their sizes follow `dualanchor.Tapered` within `least` and `most`. One pass over the loader is the whole run.
+    There noise harms `DualAnchor` most. Sizes follow `dualanchor.Tapered` within `least` and `most`. One pass over the
+    loader is the whole run.
 
     Parameters
     ----------
