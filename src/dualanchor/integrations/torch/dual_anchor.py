@@ -196,9 +196,6 @@ class DualAnchor(FieldOptimizer):
         super().__setstate__(state)
         self._watch()
 
-    def _saved_settings(self) -> Iterable[str]:
-        return self.defaults.keys() - {"prox"}
-
     def _settings(self, group: Group) -> Group:
         name = type(self).__name__
         horizon = check.count(group["horizon"], f"{name}: horizon", remedy="Use one more than the number of steps")

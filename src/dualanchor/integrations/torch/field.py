@@ -143,7 +143,8 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         """Go on from a state that an optimiser of the same kind saved."""
         name = type(self).__name__
         groups, states = state_dict["param_groups"], state_dict["state"].values()
-        missing = {setting for group in groups for setting in self._saved_settings() if setting not in group}
+        saved = self.defaults.keys() - {"prox"}
+        missing = {setting for group in groups for setting in saved if setting not in group}
         foreign = {setting for group in groups for setting in group if setting in _OF_OTHERS - self.defaults.keys()}
         foreign |= {buffer for state in states for buffer in state if buffer not in self._buffer_names}
         if missing or foreign:
@@ -157,19 +158,11 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         super().__setstate__(state)
         self.defaults.pop("differentiable", None)  # PyTorch adds it for its own optimisers
 
-    def _saved_settings(self) -> Iterable[str]:
-        """The settings that every saved group has."""
-        return self.defaults
-
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step along the gradients; a closure that computes them is called first, its value returned."""
-        self._before_step()
         loss = None if closure is None else self._evaluate(closure)
         self._apply(self._update)
         return loss
-
-    def _before_step(self) -> None:
-        """Raise if no step can be taken now, before anything is computed."""
 
     def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
         """Move the parameters x of a group in place along the field G."""

@@ -86,6 +86,7 @@ class ExtraGradient(FieldOptimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a whole step, calling the closure twice; or, without one, end the step that `extrapolate` began."""
         if closure is None:
+            self._require_ahead()
             return super().step()
         self._require_at_iterate()
         loss = self._evaluate(closure)
@@ -106,7 +107,7 @@ class ExtraGradient(FieldOptimizer):
             remedy = "End the step that was begun: zero_grad(), backward(), step()"
             raise ArgumentError(rule, "parameters that are at the point ahead already", remedy)
 
-    def _before_step(self) -> None:
+    def _require_ahead(self) -> None:
         if not any(group["ahead"] for group in self.param_groups):
             rule = "ExtraGradient: step() without a closure ends a step that extrapolate() began"
             remedy = "Call extrapolate() first and compute the gradients again, or pass a closure"
