@@ -59,6 +59,7 @@ class Number:
     __add__ = __radd__ = _computed(operator.add)
     __sub__, __rsub__ = _computed(operator.sub), _computed(operator.sub, reflected=True)
     __mod__, __floordiv__ = _computed(operator.mod), _computed(operator.floordiv)
+    __and__ = __rand__ = _computed(operator.and_)
     __mul__ = __rmul__ = _computed(operator.mul, real=True)  # whole numbers of 32 bits might overflow
     __truediv__, __rtruediv__ = _computed(operator.truediv), _computed(operator.truediv, reflected=True)
     __pow__, __rpow__ = _computed(operator.pow, real=True), _computed(operator.pow, reflected=True, real=True)
