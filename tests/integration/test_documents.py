@@ -24,7 +24,6 @@ PAGES = [
     "docs/certificates.md",
     "docs/reproduction.md",
     "docs/arrays.md",
-    "docs/training_loop.md",
     "docs/engines.md",
     "docs/findings.md",
     "docs/explainer.md",

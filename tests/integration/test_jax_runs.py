@@ -1,5 +1,8 @@
 """Runs on samplers written in JAX: compiled, and the same as in NumPy."""
 
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -137,27 +140,47 @@ def test_steps_are_compiled_once_for_all_calls():
     assert [program.run._cache_size() for program in compiled._PROGRAMS.values()][: len(sizes)] == sizes
 
 
-def test_a_stage_is_one_call_of_compiled_code(monkeypatch):
+@pytest.fixture
+def calls(monkeypatch):
+    """The calls of compiled code: the class of the method and the number of steps."""
+    found, advance = [], compiled.advance
+
+    def counted(method, s, F, first, count, coins):
+        found.append((type(method).__name__, count))
+        return advance(method, s, F, first, count, coins)
+
+    monkeypatch.setattr(compiled, "advance", counted)
+    return found
+
+
+def most_calls(result):
+    stages = len(Auto(1.0, result.nit).lengths) + 8  # and a few behind them
+    return 2 * stages
+
+
+def test_a_stage_is_one_call_of_compiled_code(monkeypatch, calls):
     """Not one for each of its first and last steps; and the sampler is traced a few times, not for every branch."""
-    calls, traced = [], []
+    traced = []
 
     def sample(x, n, key):
         traced.append(n)
         return x - 1 + jax.random.normal(key, x.shape) / jnp.sqrt(n)
 
-    def counted(method, s, F, first, count, coins):
-        calls.append((type(method).__name__, count))
-        return advance(method, s, F, first, count, coins)
-
-    advance = compiled.advance
-    monkeypatch.setattr(compiled, "advance", counted)
     monkeypatch.setattr(driver, "_CHUNK_SECONDS", np.inf)
     result = da.root(sample, jnp.zeros(3), budget=6_000, L=1.0)
     assert sum(count for _, count in calls) == result.nit
-    stages = len(Auto(1.0, result.nit).lengths) + 8  # and a few behind them
-    assert len(calls) < 2 * stages, calls
+    assert len(calls) < most_calls(result), calls
     assert isinstance(result.x, jax.Array)
     assert len(traced) < 20, traced
+
+
+def test_a_short_call_that_is_slow_does_not_make_later_ones_short(monkeypatch, calls):
+    """On a busy machine, where by the clock every call takes 10 ms, however many steps it has."""
+    readings = itertools.count()
+    monkeypatch.setattr(driver, "time", SimpleNamespace(perf_counter=lambda: 0.01 * next(readings)))
+    result = da.root(gaussian, jnp.zeros(2), budget=20_000, L=1.25)
+    assert sum(count for _, count in calls) == result.nit
+    assert len(calls) < most_calls(result), calls
 
 
 def test_dual_ohm_with_a_list_of_batches_and_a_step_for_each_row_is_compiled():

@@ -7,7 +7,10 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import dualanchor as da
 
 torch = pytest.importorskip("torch")
 
@@ -101,6 +104,33 @@ def test_adversarial_example_serves_the_worst_group_better(capsys):
     ordinary, adversarial = ([float(number) for number in re.findall(r"\d+\.\d+", line)] for line in lines)
     assert max(adversarial) < 0.6 * max(ordinary)
     assert min(adversarial) > min(ordinary)
+
+
+def test_histories_of_tensors_are_those_of_numpy(tmp_path):
+    """Residuals along the way, from the run's own samples; also in callbacks, and after a checkpoint."""
+    seen, stopped = [], []
+
+    def sample(x, n, rng):
+        noise = rng.normal(size=x.shape) / n**0.5
+        return x - 1 + (torch.as_tensor(noise) if isinstance(x, torch.Tensor) else noise)
+
+    def look(intermediate_result):
+        seen.append(intermediate_result.history.residual.tolist())
+        if intermediate_result.nit == 700 and not stopped:
+            stopped.append(True)
+            raise StopIteration
+
+    expected = da.root(sample, np.zeros(5), budget=2000, L=1.0).history
+    for options in ({}, {"callback": look, "checkpoint": tmp_path / "run.npz"}, {"checkpoint": tmp_path / "run.npz"}):
+        result = da.root(sample, torch.zeros(5, dtype=torch.float64), budget=2000, L=1.0, **options)
+        if stopped == [True]:
+            stopped.append(True)
+            continue
+        assert len(result.history.residual) > 20
+        for name in ("k", "draws", "residual", "samples", "rounds"):
+            np.testing.assert_allclose(getattr(result.history, name), getattr(expected, name), rtol=1e-12)
+    assert len(seen) == 700
+    assert len(seen[-1]) > 10
 
 
 @pytest.mark.slow

@@ -29,6 +29,11 @@ def is_foreign(value: Any) -> bool:
     return hasattr(value, "__array_namespace__") or _is_torch(value)
 
 
+def is_on_host(x: Array) -> bool:
+    """Whether `to_host` gives a view of the array: one of NumPy, or a tensor of PyTorch in main memory."""
+    return isinstance(x, np.ndarray) or (_is_torch(x) and x.device.type == "cpu")
+
+
 def alike(value: Any, x: Array) -> bool:
     """Whether a value is an array of the same library as x."""
     if isinstance(x, np.ndarray):

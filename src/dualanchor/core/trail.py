@@ -50,13 +50,15 @@ class Trail:
 
     @classmethod
     def along(cls, x: Array) -> Trail | None:
-        """An empty trail for points x (rows, d); None where it would slow the run down."""
-        slow = arrays.is_foreign(x) or x.size > LARGEST
+        """An empty trail for points x (rows, d); None where it would be slow: many numbers, or not in main memory."""
+        slow = not arrays.is_on_host(x) or x.shape[0] * x.shape[1] > LARGEST
         return None if slow else cls(np.zeros(x.shape), np.zeros(x.shape), [0.0, 0.0, 0.0, 0.0])
 
     def add(self, x: Array, value: Array, size: int) -> None:
         """Add the means (rows, d) of `size` samples at x."""
         counts = self.counts
+        if not isinstance(value, np.ndarray):
+            value = arrays.to_host(value)
         if self.state is not None and x is self.state.x:
             self.squares += value * value
             counts[0] += 1 / size

@@ -61,22 +61,22 @@ def root(
     (True, True)
     """
     check.function(fun, "scipy.root: fun", "fun(x, *args)")
-    given = dict(options or {})
-    maxfev = given.pop("maxfev", DEFAULT_MAXFEV)
-    if given:
+    others = dict(options or {})
+    maxfev = others.pop("maxfev", DEFAULT_MAXFEV)
+    if others:
         remedy = "Pass constants, bounds and seeds as keywords, as in dualanchor.root"
-        raise ArgumentError("scipy.root: options may have maxfev alone", ", ".join(map(str, given)), remedy)
-    seeded = _has_rng(fun)
+        raise ArgumentError("scipy.root: options may have maxfev alone", ", ".join(map(str, others)), remedy)
+    takes_rng = _has_rng(fun)
 
     def sample(x: Array, rng: np.random.Generator) -> Any:
-        return fun(x, *args, rng=rng) if seeded else fun(x, *args)
+        return fun(x, *args, rng=rng) if takes_rng else fun(x, *args)
 
     limit = {"budget": maxfev} if tol is None else {"eps": tol, "max_samples": maxfev}
-    found = sampled_root(each(sample), x0, callback=callback, **limit, **keywords)
-    upper = None if found.certificate is None else found.certificate.upper
+    result = sampled_root(each(sample), x0, callback=callback, **limit, **keywords)
+    upper = None if result.certificate is None else result.certificate.upper
     solution = OptimizeResult()  # a dict whose keys are attributes
-    solution.update({name: found[name] for name in ("x", "success", "status", "message", "nfev", "nit", "fun")})
-    solution.update(upper=upper, result=found)
+    solution.update({name: result[name] for name in ("x", "success", "status", "message", "nfev", "nit", "fun")})
+    solution.update(upper=upper, result=result)
     return solution
 
 

@@ -135,8 +135,9 @@ class Driver:
         if self._rule.every is not None:
             count = min(count, self._rule.every - rows.steps % self._rule.every)
         evals = outlook.ahead.evals if outlook.ahead.evals.ndim == 1 else outlook.ahead.evals.mean(axis=0)
-        if self._seconds_per_eval * evals[count - 1] > _CHUNK_SECONDS:
-            count = 1
+        seconds = self._seconds_per_eval * evals[count - 1]
+        if seconds > _CHUNK_SECONDS:  # one compiled step takes as long as hundreds: it is mostly the call
+            count = max(1, int(count * _CHUNK_SECONDS / seconds)) if compiled else 1
         noted |= samples_only and steps_left <= WINDOW
         began = time.perf_counter()
         if compiled:

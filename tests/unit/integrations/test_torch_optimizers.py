@@ -258,6 +258,19 @@ def test_states_of_other_optimisers_are_refused_when_they_are_loaded(name):
         assert optimizer.param_groups[0]["lr"] == LR
 
 
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_state_is_loaded_again_and_again(name):
+    """Also by an optimiser that has loaded one before, as in accelerate, and with a group added in between."""
+    first, second = (MAKERS[name]([torch.ones(2, requires_grad=True)]) for _ in range(2))
+    saved = first.state_dict()
+    second.load_state_dict(saved)
+    second.load_state_dict(saved)
+    for optimizer in (first, second):
+        optimizer.add_param_group({"params": torch.ones(3, requires_grad=True)})
+    first.load_state_dict(second.state_dict())
+    assert first.param_groups[1].keys() == first.param_groups[0].keys()
+
+
 def test_a_buffer_of_an_earlier_version_is_refused():
     first, second = (DualAnchor([torch.ones(2, requires_grad=True)], lr=LR, horizon=9) for _ in range(2))
     saved = first.state_dict()

@@ -13,7 +13,7 @@ from dualanchor.core.errors import ArgumentError
 from dualanchor.core.result import Result
 
 _gmres: Any = gmres
-_SOLVED = 1e-4  # relative residual of the linear system behind a gradient, at most
+_MAX_RESIDUAL = 1e-4  # relative, of the linear system behind a gradient; larger ones are errors
 
 
 def implicit_root(
@@ -22,20 +22,19 @@ def implicit_root(
     r"""The root x of F(x, theta) = 0 as a function of theta that JAX differentiates.
 
     By the implicit function theorem :math:`dx/d\theta = -(\partial F/\partial x)^{-1}\,\partial F/\partial\theta`, at
-    the root: nothing is kept of the way to it. One linear system with the transposed derivative for each gradient, by
-    GMRES. The error of x passes on to the gradient.
+    the root, however it was found. Each gradient takes one linear system with the transposed derivative, solved by
+    GMRES. An error in x causes one in the gradient.
 
     Parameters
     ----------
     operator : callable
-        F(x, theta), differentiable: the true operator, or samples with a fixed key, many enough that their mean is
-        near it.
+        F(x, theta), differentiable: the true operator, or the mean of many samples with a fixed key.
     solve : callable
         The root for a theta, as a `Result` or as it is: `lambda theta: da.root(sample, x0, args=(theta,), budget=...)`.
-        It gets numbers, not traced values, unless the function returned is called under `jit`; it then must be
-        traceable, which the front doors are not.
+        It gets numbers, unless the returned function is called under `jit`: then `solve` must be traceable, which the
+        front doors are not.
     tolerance : float
-        The norm of F(x, theta) must be at most this, otherwise an error is raised. Under `jit`, where none can be,
+        The largest norm of F(x, theta) at a root; above it an error is raised. Under `jit`, where none can be raised,
         gradients are NaN instead.
 
     Returns
@@ -52,32 +51,32 @@ def implicit_root(
     """
     check.function(operator, "implicit_root: operator", "F(x, theta)", 2)
     check.function(solve, "implicit_root: solve", "solve(theta)", 1)
-    most = check.number(tolerance, "implicit_root: tolerance", positive=True)
+    tolerance = check.number(tolerance, "implicit_root: tolerance", positive=True)
 
     def plain(theta: Any) -> Any:
-        return _checked(operator, _solution(solve, theta), theta, most)[0]
+        return forward(theta)[0]
 
     def forward(theta: Any) -> tuple[Any, Any]:
-        x, good = _checked(operator, _solution(solve, theta), theta, most)
-        return x, (x, theta, good)
+        x = _solution(solve, theta)
+        return x, (x, theta, _is_root(operator, x, theta, tolerance))
 
     def backward(saved: Any, cotangent: Any) -> tuple[Any]:
-        x, theta, good = saved
+        x, theta, is_root = saved
         transposed: Any = jax.vjp(lambda x: operator(x, theta), x)[1]
-        wanted, unflat = ravel_pytree(cotangent)
+        target, unflatten = ravel_pytree(cotangent)
 
         def product(w: Any) -> Any:
-            return ravel_pytree(transposed(unflat(w))[0])[0]
+            return ravel_pytree(transposed(unflatten(w))[0])[0]
 
-        w, _ = _gmres(product, wanted, tol=_SOLVED / 100, atol=0.0, restart=min(50, wanted.size))
-        error = jnp.linalg.norm(product(w) - wanted)
-        if not _is_traced(error) and not error <= _SOLVED * jnp.linalg.norm(wanted):
+        w, _ = _gmres(product, target, tol=_MAX_RESIDUAL / 100, atol=0.0, restart=min(50, target.size))
+        residual, scale = jnp.linalg.norm(product(w) - target), jnp.linalg.norm(target)
+        is_solved = residual <= _MAX_RESIDUAL * scale
+        if not _is_traced(is_solved) and not is_solved:
             rule = "implicit_root: the derivative of F in x must be invertible at the root"
-            received = f"a linear system solved to a relative residual of {error / jnp.linalg.norm(wanted):.3g}"
+            received = f"a linear system solved to a relative residual of {residual / scale:.3g}"
             raise ArgumentError(rule, received, "Add a small multiple of x to F, or start from an isolated root")
-        _, pulled = jax.vjp(lambda theta: operator(x, theta), theta)
-        found = pulled(unflat(jnp.where(good & (error <= _SOLVED * jnp.linalg.norm(wanted)), -w, jnp.nan)))[0]
-        return (found,)
+        _, pull_back = jax.vjp(lambda theta: operator(x, theta), theta)
+        return pull_back(unflatten(jnp.where(is_root & is_solved, -w, jnp.nan)))
 
     root: Any = jax.custom_vjp(plain)
     root.defvjp(forward, backward)
@@ -101,13 +100,13 @@ def _solution(solve: Callable[[Any], Any], theta: Any) -> Any:
     return jax.tree.map(jnp.asarray, found.x if isinstance(found, Result) else found)
 
 
-def _checked(operator: Any, x: Any, theta: Any, most: float) -> tuple[Any, Any]:
-    """x, and whether it is near enough to a root; raises if not, where that is known."""
+def _is_root(operator: Any, x: Any, theta: Any, tolerance: float) -> Any:
+    """Whether the residual at x is small enough; where it is known and is not, an error is raised."""
     residual = jnp.linalg.norm(ravel_pytree(operator(x, theta))[0])
-    if not _is_traced(residual) and not residual <= most:
-        rule = f"implicit_root: the residual at the root must be at most {most:g}, or its derivative means nothing"
+    if not _is_traced(residual) and not residual <= tolerance:
+        rule = f"implicit_root: the residual at the root must be at most {tolerance:g}, or its derivative means nothing"
         raise ArgumentError(rule, f"a norm of {residual:.3g}", "Solve more accurately, or pass a larger tolerance")
-    return x, residual <= most
+    return residual <= tolerance
 
 
 def _is_traced(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A run of Dual-OHM that JAX compiles as a whole."""
+"""`solve` on a sampler written in JAX: Dual-OHM compiled as a whole run, other methods by many steps at a time."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,13 +20,14 @@ from dualanchor.core.session import moderate
 from dualanchor.front.layout import Layout
 from dualanchor.integrations.jax.transformations import updated
 from dualanchor.methods.dual_ohm import DualOHM
+from dualanchor.oracles.jax_function import wants_generator
 from dualanchor.oracles.jax_sampler import JaxSampler
 from dualanchor.run.outcome import assemble
 from dualanchor.run.record import DEFAULT_POINTS
 from dualanchor.run.rows import Ended
 from dualanchor.run.solve import solve
 
-_WORD = (1 << 32) - 1  # bits of a seed that JAX takes
+_WORD = (1 << 32) - 1  # the largest seed that JAX takes at once
 
 
 def solve_jit(
@@ -45,7 +46,7 @@ def solve_jit(
     operator: Callable[[Any], Any] | None = None,
     record: int = DEFAULT_POINTS,
 ) -> Result:
-    """Run a method on a sampler written in JAX, compiled: Dual-OHM as a whole, others by many steps at a time.
+    """Run a method on a sampler written in JAX, compiled.
 
     Parameters
     ----------
@@ -53,10 +54,11 @@ def solve_jit(
         `sample(x, n, key)`: the mean of n independent samples of F at x, a pure function of JAX arrays. With one batch
         size n is a Python int. With a schedule it is a traced number of x's dtype, which cannot be used as a shape:
         such a sampler draws means of n samples at once, like Gaussian noise divided by the root of n.
-    x0 : array or Result, the start, of any shape, or a run whose end it is, with one replication or as many
+    x0 : array or Result
+        The start, of any shape, or a run that is continued from its end, with one replication or `reps` of them.
     method : Method or str, optional
-        Any method, with a `budget` and `constants` if it needs them: its steps are compiled, stage by stage where it
-        has stages, and the run is that of `solve`. By default `DualOHM` with the next three.
+        Any method, with a `budget` and `constants` if it needs them: the run is that of `solve`, compiled by many steps
+        at a time. By default `DualOHM` with the next three, compiled as a whole run.
     step_size, horizon, batch_size : as in `DualOHM`
     budget, constants : as in `solve` and `Problem`, with a `method`
     seed : int, step k of replication r gets the key of (seed, r, k)
@@ -65,7 +67,7 @@ def solve_jit(
         What `sample` gets instead of keys: entry k of each array in step k. The leading axes are (horizon - 1,), or
         (reps, horizon - 1) with several replications.
     operator : callable, the true F(x) where it is known: residuals are then recorded
-    record : int, at how many points
+    record : int, the number of points at which they are recorded
 
     Returns
     -------
@@ -92,98 +94,108 @@ def solve_jit(
     if operator is not None:
         check.function(operator, "solve_jit: operator", "F(x)", 1)
     seed = check.count(seed, "solve_jit: seed", 0, most=inf)
-    reps, record = check.count(reps, "solve_jit: reps"), check.count(record, "solve_jit: record", 0)
+    reps = check.count(reps, "solve_jit: reps")
+    record = check.count(record, "solve_jit: record", 0)
     start = jnp.asarray(_starts(x0, reps))
-    if method is not None:
-        if step_size is not None or horizon is not None:
-            rule = "solve_jit: step_size and horizon belong to Dual-OHM, where no method is given"
-            raise ArgumentError(rule, "both and a method", "Pass them to the method, as SGDA(step_size=0.1)")
-        return _solved(sample, start, method, budget, constants, seed, reps, noise, operator, record)
-    dual = DualOHM(step_size, horizon, batch_size)
-    steps = dual.horizon - 1
-    point, shape = start.shape[1:], () if reps == 1 else (reps,)
+    if method is None:
+        dual = DualOHM(step_size, horizon, batch_size)
+        return _run_dual_ohm(sample, start, dual, seed, noise, operator, record)
+    if step_size is not None or horizon is not None:
+        rule = "solve_jit: step_size and horizon belong to Dual-OHM, where no method is given"
+        raise ArgumentError(rule, "both and a method", "Pass them to the method, as SGDA(step_size=0.1)")
+    layout, _ = Layout.of(start[0], "solve_jit")
+    flat = start.reshape(reps, -1)
+    noise = _by_replication(noise, reps)
+    oracle = JaxSampler(sample, flat[0], form=layout, noise=noise, operator=operator, name="solve_jit: sample")
+    problem = Problem(oracle, flat[0], constants=constants, name=_name(sample))
+    result = solve(problem, method, budget=budget, seed=seed, reps=reps, x0=flat, record=record)
+    return replace(result, x=layout.split(result.x))
+
+
+def _run_dual_ohm(sample: Any, start: Any, dual: DualOHM, seed: int, noise: Any, operator: Any, record: int) -> Result:
+    """The run from the points `start` (reps, *shape), one for each replication."""
+    reps, steps = len(start), dual.horizon - 1
+    shape = () if reps == 1 else (reps,)
     axes = (*shape, steps)
     for found in map(np.shape, jax.tree.leaves(noise)):
         if found[: len(axes)] != axes:
             rule = f"solve_jit: noise must have the leading axes {axes}, one entry for each step"
             raise ArgumentError(rule, f"shape {found}", "Pass reps and horizon to match")
-    schedule = as_schedule(batch_size, "solve_jit", dual.horizon)
+    noise = _by_replication(noise, reps)
+    schedule = as_schedule(dual.batch_size, "solve_jit", dual.horizon)
     n = schedule.value if isinstance(schedule, Constant) else None
     sizes = np.broadcast_to(np.asarray(schedule.size(np.arange(steps), dual.horizon)), (steps,))
-    draws = np.concatenate([[0], np.cumsum(sizes)])
+    traced_sizes = jnp.asarray(sizes, start.dtype) if n is None else None
     points = np.linspace(0, steps, record + 1) if operator and record else np.array([steps])
     points = np.unique(points.round().astype(int))
-
-    key = jax.random.key(seed & _WORD)
-    for shift in range(32, seed.bit_length(), 32):  # a seed of any length, a word at a time
-        key = jax.random.fold_in(key, seed >> shift & _WORD)
-    keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(reps))
-    if noise is not None and reps == 1:
-        noise = jax.tree.map(lambda one: jnp.asarray(one)[None], noise)
-    varying = jnp.asarray(sizes, start.dtype) if n is None else None
+    keys = _keys(seed, reps)
 
     def run(checked: bool) -> list[Any]:
         fixed = Fixed(sample, operator, DualOHM(dual.step_size, dual.horizon), n, checked)
-        return [np.array(one) for one in _run(jnp.array(start), keys, noise, varying, jnp.asarray(points), fixed)]
+        ends = _run(jnp.array(start), keys, noise, traced_sizes, jnp.asarray(points), fixed)
+        return [np.array(values) for values in ends]
 
     ends = run(checked=False)
-    lost = ~np.isfinite(ends[0].reshape(reps, -1)).all(axis=1)
-    if lost.any():  # once more, to find out whether the sampler failed or the run diverged
-        for end, found in zip(ends, run(checked=True), strict=True):
-            end[lost] = found[lost]
+    unbounded = ~np.isfinite(ends[0].reshape(reps, -1)).all(axis=1)
+    if unbounded.any():  # once more, to find out whether the sampler failed or the run diverged
+        for end, end_checked in zip(ends, run(checked=True), strict=True):
+            end[unbounded] = end_checked[unbounded]
     x, z, k, residuals = ends
 
     s = State(x=x.reshape(reps, -1), z=z.reshape(reps, -1))
     with np.errstate(over="ignore", invalid="ignore"):
         bounded = np.isfinite(np.einsum("ij,ij->i", s.x, s.x))
     failed = k < steps
-    status = [Status.HORIZON if good else Status.DIVERGED for good in bounded]
-    status = [Status.FAILED if bad else one for bad, one in zip(failed, status, strict=True)]
+    diverged = ~failed & ~bounded
+    status = np.full(reps, Status.HORIZON, dtype=object)
+    status[diverged], status[failed] = Status.DIVERGED, Status.FAILED
+    s.x[diverged] = np.asarray(start).reshape(reps, -1)[diverged]
+
+    draws = np.concatenate([[0], np.cumsum(sizes)])  # after each number of steps
     curve = np.where(np.isfinite(residuals), residuals, np.inf).astype(float)
     curve[~bounded, -1] = np.inf
-    recorded = np.minimum(points, k[:, None])
-    lines = np.diff(recorded, axis=1, prepend=-1) > 0
-    rows, at = np.repeat(np.arange(reps), lines.sum(axis=1)), recorded[lines]
-    history = History(rows, at, draws[at], draws[at], np.empty(0) if operator is None else curve[lines])
+    recorded = np.minimum(points, k[:, None])  # (reps, points): a failed replication stays at its last step
+    is_line = np.diff(recorded, axis=1, prepend=-1) > 0
+    rows, at = np.repeat(np.arange(reps), is_line.sum(axis=1)), recorded[is_line]
+    history = History(rows, at, draws[at], draws[at], np.empty(0) if operator is None else curve[is_line])
     last = None if operator is None else curve[:, -1]
-    ended = Ended(np.arange(reps), s, k, draws[k], draws[k], status, last)
-    problem = {"name": getattr(sample, "__name__", "sample"), "dimension": int(np.prod(point))}
+    ended = Ended(np.arange(reps), s, k, draws[k], draws[k], status.tolist(), last)
+    problem = {"name": _name(sample), "dimension": s.x.shape[1]}
     about = {"problem": problem, "method": jsonable(dual.describe()), "seed": seed}
-    diverged = np.array([one is Status.DIVERGED for one in status])
-    s.x[diverged] = np.asarray(start).reshape(reps, -1)[diverged]
     result = assemble([ended], curve[:, 0] if operator and record else None, history, shape, about, None)
     findings = result.findings
     if failed.any():
         row = int(np.flatnonzero(failed)[0])
         where = {"step": k[row], "replication": row, "norm": np.linalg.norm(s.x[row])}
         findings += (Finding.of("nan-from-sample", **where, others=np.count_nonzero(failed) - 1),)
-    return replace(result, x=result.x.reshape(shape + point), findings=findings)
+    return replace(result, x=result.x.reshape(shape + start.shape[1:]), findings=findings)
 
 
-def _solved(
-    sample: Any, start: Any, method: Any, budget: Any, constants: Any, seed: int, reps: int, noise: Any, operator: Any,
-    record: int,
-) -> Result:  # fmt: skip
-    """The run of `solve`, each point in the shape of the start."""
-    layout, _ = Layout.of(start[0], "solve_jit")
-    if noise is not None and reps == 1:
-        noise = jax.tree.map(lambda one: jnp.asarray(one)[None], noise)
-    flat = start.reshape(reps, -1)
-    oracle = JaxSampler(sample, flat[0], form=layout, noise=noise, operator=operator, name="solve_jit: sample")
-    name = getattr(sample, "__name__", "sample")
-    problem = Problem(oracle, flat[0], constants=constants, name=name)
-    result = solve(problem, method, budget=budget, seed=seed, reps=reps, x0=flat, record=record)
-    return replace(result, x=layout.split(result.x))
+def _keys(seed: int, reps: int) -> Any:
+    """The keys of all replications, (reps,); a seed of any length is folded in word by word."""
+    key = jax.random.key(seed & _WORD)
+    for shift in range(32, seed.bit_length(), 32):
+        key = jax.random.fold_in(key, seed >> shift & _WORD)
+    return jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(reps))
+
+
+def _by_replication(noise: Any, reps: int) -> Any:
+    """The noise with a first axis for replications, which that of a single run does not have."""
+    return noise if reps > 1 else jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], noise)
+
+
+def _name(sample: Any) -> str:
+    return getattr(sample, "__name__", "sample")
 
 
 class Fixed(NamedTuple):
-    """What a run is compiled for."""
+    """The values for which a run is compiled."""
 
     sample: Any
     operator: Any
     method: DualOHM
     n: int | None  # None where batch sizes differ
-    checked: bool  # whether a replication stops where `sample` gives NaN at a moderate point
+    checked: bool  # whether a replication stops where `sample` returns NaN at a moderate point
 
 
 def _all_steps(x: Any, keys: Any, noise: Any, sizes: Any, points: Any, fixed: Fixed) -> tuple[Any, Any, Any, Any]:
@@ -191,25 +203,25 @@ def _all_steps(x: Any, keys: Any, noise: Any, sizes: Any, points: Any, fixed: Fi
     sample, operator, method, n, checked = fixed
 
     def run(x: Any, key: Any, noise: Any) -> tuple[Any, Any, Any, Any]:
-        def step(k: Any, now: Any) -> Any:
-            x, z, taken = now
-            source = jax.random.fold_in(key, k) if noise is None else jax.tree.map(lambda one: one[k], noise)
+        def step(k: Any, carry: Any) -> Any:
+            x, z, taken = carry
+            source = jax.random.fold_in(key, k) if noise is None else jax.tree.map(lambda leaf: leaf[k], noise)
             G = _estimate(sample, x, n if sizes is None else sizes[k], source)
             s = updated(method, k, G, x=x, z=z)
             if not checked:
                 return s.x, s.z, taken + 1
             failed = jnp.isnan(G).any() & (jnp.abs(x).max() < moderate(x.dtype))
-            going = (taken == k) & ~failed
-            return jnp.where(going, s.x, x), jnp.where(going, s.z, z), taken + going
+            active = (taken == k) & ~failed
+            return jnp.where(active, s.x, x), jnp.where(active, s.z, z), taken + active
 
-        def segment(now: Any, ends: Any) -> tuple[Any, Any]:
+        def segment(carry: Any, ends: Any) -> tuple[Any, Any]:
             if method.horizon > 1:  # else there are no batch sizes and no noise to look up
-                now = jax.lax.fori_loop(*ends, step, now)
-            return now, 0.0 if operator is None else jnp.linalg.norm(jnp.ravel(operator(now[0])))
+                carry = jax.lax.fori_loop(*ends, step, carry)
+            return carry, 0.0 if operator is None else jnp.linalg.norm(jnp.ravel(operator(carry[0])))
 
         ends = jnp.concatenate([jnp.zeros_like(points[:1]), points[:-1]]), points
-        now, residuals = jax.lax.scan(segment, (x, jnp.zeros_like(x), jnp.zeros([], points.dtype)), ends)
-        return *now, residuals
+        carry, residuals = jax.lax.scan(segment, (x, jnp.zeros_like(x), jnp.zeros([], points.dtype)), ends)
+        return *carry, residuals
 
     return jax.vmap(run)(x, keys, noise)
 
@@ -218,10 +230,11 @@ _run: Any = jax.jit(_all_steps, static_argnames="fixed", donate_argnames="x")
 
 
 def _estimate(sample: Any, x: Any, n: Any, source: Any) -> Any:
+    """F_B(x) by the user's function, of the shape and dtype of x."""
     try:
         value = sample(x, n, source)
     except AttributeError as error:
-        if error.name is None or not hasattr(np.random.Generator, error.name):
+        if not wants_generator(error):
             raise
         rule = "solve_jit: sample gets a JAX key as third argument, not a Generator"
         remedy = "Draw with jax.random, for instance jax.random.normal(key, x.shape)"
@@ -234,6 +247,7 @@ def _estimate(sample: Any, x: Any, n: Any, source: Any) -> Any:
 
 
 def _starts(x0: Any, reps: int) -> Any:
+    """The starts of all replications, (reps, *shape)."""
     x = x0.x if isinstance(x0, Result) else x0
     if as_reals(x) is None:
         remedy = "Pass an array of floats; jax.flatten_util.ravel_pytree makes one of a pytree"

@@ -14,14 +14,14 @@ from dualanchor.methods.ohm import OHM
 
 
 class DualAnchorState(NamedTuple):
-    """What `dual_anchor` remembers: steps taken, and z, shaped like the parameters."""
+    """The state of `dual_anchor`: the number of updates, and z, shaped like the parameters."""
 
     count: Any
     z: Any
 
 
 class OHMState(NamedTuple):
-    """What `ohm` remembers: steps taken, and the parameters at the start."""
+    """The state of `ohm`: the number of updates, and the parameters at the start."""
 
     count: Any
     anchor: Any
@@ -60,18 +60,18 @@ def dual_anchor(learning_rate: Any, horizon: Any) -> Any:
         return DualAnchorState(jnp.zeros([], jnp.int32), jax.tree.map(lambda p: jnp.zeros_like(p, _precise(p)), params))
 
     def update(updates: Any, state: DualAnchorState, params: Any = None) -> tuple[Any, DualAnchorState]:
-        going = state.count < last
+        active = state.count < last
 
-        def one(G: Any, z: Any) -> tuple[Any, Any]:
+        def update_leaf(G: Any, z: Any) -> tuple[Any, Any]:
             z = jnp.asarray(z)
             s = updated(method, state.count, jnp.asarray(G, z.dtype), x=jnp.zeros_like(z), z=z)
-            # z is of no use past the horizon; to keep it there would cost XLA a copy of it in every step
-            return jnp.where(going, s.x, 0).astype(jnp.result_type(G)), s.z
+            # z is not used past the horizon; keeping its value there would cost XLA a copy of it in every step
+            return jnp.where(active, s.x, 0).astype(jnp.result_type(G)), s.z
 
         leaves, tree = jax.tree.flatten(updates)
-        both = [one(G, z) for G, z in zip(leaves, tree.flatten_up_to(state.z), strict=True)]
-        steps, z = (tree.unflatten(pair[i] for pair in both) for i in (0, 1))
-        return steps, DualAnchorState(state.count + going, z)
+        pairs = [update_leaf(G, z) for G, z in zip(leaves, tree.flatten_up_to(state.z), strict=True)]
+        steps, z = (tree.unflatten(pair[i] for pair in pairs) for i in (0, 1))
+        return steps, DualAnchorState(state.count + active, z)
 
     return optax.GradientTransformation(init, update)
 
@@ -97,13 +97,13 @@ def ohm(learning_rate: Any) -> Any:
             rule = "ohm: update needs the present parameters, since each step pulls them towards the start"
             raise ArgumentError(rule, "params=None", "Call update(gradients, state, params)")
 
-        def one(G: Any, x: Any, anchor: Any) -> Any:
+        def update_leaf(G: Any, x: Any, anchor: Any) -> Any:
             wide = _precise(x)
             x = jnp.asarray(x, wide)  # NumPy parameters would be changed in place
             s = updated(method, state.count, jnp.asarray(G, wide), x=x, anchor=jnp.asarray(anchor, wide))
             return (s.x - x).astype(jnp.result_type(G))
 
-        return jax.tree.map(one, updates, params, state.anchor), OHMState(state.count + 1, state.anchor)
+        return jax.tree.map(update_leaf, updates, params, state.anchor), OHMState(state.count + 1, state.anchor)
 
     return optax.GradientTransformation(init, update)
 
@@ -111,12 +111,12 @@ def ohm(learning_rate: Any) -> Any:
 def updated(method: Method, k: Any, G: Any, **memory: Any) -> State:
     """The state after the method's own update, in the dtypes it had before."""
     s = State(**memory)
-    method.update(jnp.asarray(k, int), s, G)  # as wide as JAX has it, so coefficients are as precise
+    method.update(jnp.asarray(k, int), s, G)  # the widest integers of JAX give the most precise coefficients
     return State(**{name: jnp.asarray(value, memory[name].dtype) for name, value in vars(s).items()})
 
 
 def _rate(value: Any, owner: str) -> Any:
-    """A positive number, or a traced one as it is: of those nothing is known before the run."""
+    """A learning rate, checked to be positive unless it is traced: then its value is not known yet."""
     if isinstance(value, jax.core.Tracer):
         return value
     remedy = "Use a float; a schedule goes through optax.inject_hyperparams" if callable(value) else ""
@@ -124,11 +124,12 @@ def _rate(value: Any, owner: str) -> Any:
 
 
 def _with(method: Method, **values: Any) -> Method:
-    """The method with values that its own checks, made for numbers, would refuse."""
+    """The method with these values, without its own checks, which would refuse traced ones."""
     for name, value in values.items():
         object.__setattr__(method, name, value)
     return method
 
 
 def _precise(leaf: Any) -> Any:
+    """The dtype of a leaf, at least single precision."""
     return jnp.promote_types(jnp.result_type(leaf), jnp.float32)

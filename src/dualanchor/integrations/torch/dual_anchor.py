@@ -2,23 +2,29 @@
 
 import weakref
 from collections.abc import Callable, Iterable
-from itertools import pairwise
-from math import ceil
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
 
 from dualanchor.core import check
-from dualanchor.core.errors import ArgumentError
-from dualanchor.integrations.torch.field import FieldOptimizer, Group, TensorList, stepped, tensors_of
-from dualanchor.integrations.torch.look import Look
-from dualanchor.integrations.torch.proxes import moved
-from dualanchor.integrations.torch.unfinished import Run
+from dualanchor.core.errors import ArgumentError, OracleError
+from dualanchor.integrations.torch.field import FieldOptimizer, Group, TensorList, tensors_of, times_lr
+from dualanchor.integrations.torch.horizon import (
+    RunMonitor,
+    averaged_points,
+    horizon_from,
+    is_averaging,
+    stage,
+    steps_of,
+)
+from dualanchor.integrations.torch.steepness import Steepness
 from dualanchor.methods.dual_ohm import DualOHM
+from dualanchor.prox import Resolvent
 
-_AUTO_TAIL = 0.125  # of the steps of lr="auto" where points are averaged: curvature and long steps bias means
-_SHORT = 1e-8  # of the step: the prox with this step is nearly the projection onto the set
+_AVERAGED_LR = 0.125  # lr="auto" takes this fraction of 1/M where points are averaged: long steps bias means
+_PROJECTION_STEP = 1e-8  # times lr: the prox with a step this short is nearly the projection onto its set
 
 
 class DualAnchor(FieldOptimizer):
@@ -71,8 +77,8 @@ class DualAnchor(FieldOptimizer):
     (True, 0)
     """
 
-    _remembered: tuple[str, ...] = ("z", "average", "before_prox")
-    _step_supports_amp_scaling = True  # GradScaler calls `step` also when gradients are infinite, and says so
+    _buffer_names: tuple[str, ...] = ("z", "average", "before_prox")
+    _step_supports_amp_scaling = True  # GradScaler also calls `step` when gradients are infinite, and sets found_inf
 
     def __init__(
         self,
@@ -88,46 +94,53 @@ class DualAnchor(FieldOptimizer):
         look: tuple[Callable[[Any], Any], Iterable[Any]] | None = None,
         foreach: bool | None = None,
     ) -> None:
-        name, auto = type(self).__name__, isinstance(lr, str) and lr == "auto"
+        name = type(self).__name__
+        auto = isinstance(lr, str) and lr == "auto"
         if auto is (look is None):
             received = "no look" if auto else f"lr={lr} and a look"
             remedy = 'Pass lr="auto", look=(loss, batches): loss(batch) is what is differentiated, for a few batches'
             raise ArgumentError(f'{name}: lr="auto" and look go together', received, remedy)
-        self._own = {**self._own, "horizon": _horizon(name, horizon, total_steps), "k": 0, "prox": prox}
-        self._own |= {"averaged": averaged, "tail_lr": _AUTO_TAIL if auto else 1.0}
+        self._extra_defaults = {
+            **self._extra_defaults,
+            "horizon": horizon_from(name, horizon, total_steps),
+            "k": 0,
+            "prox": prox,
+            "averaged": averaged,
+            "tail_lr": _AVERAGED_LR if auto else 1.0,
+        }
         super().__init__(params, 1.0 if auto else lr, maximize, weight_decay=weight_decay, foreach=foreach)
-        self._follow()
+        self._watch()
         if look is not None:
-            rates = [1 / M for M in Look(self.param_groups, look, f"{name}: look").steepness()]
-            for settings, found in zip((self.defaults, *self.param_groups), (min(rates), *rates), strict=True):
-                settings["lr"] = found if settings["lr"] == 1.0 else settings["lr"]
+            rates = [1 / M for M in Steepness(self.param_groups, look, f"{name}: look").of_groups()]
+            for settings, rate in zip((self.defaults, *self.param_groups), (min(rates), *rates), strict=True):
+                settings["lr"] = rate if settings["lr"] == 1.0 else settings["lr"]
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with settings of their own; in mid-run they join where the others are."""
-        given = dict(param_group)
-        if "total_steps" in given:
-            given["horizon"] = _horizon(type(self).__name__, given.pop("horizon", None), given.pop("total_steps"))
-        super().add_param_group(given)
-        group = self.param_groups[-1]
-        if group["prox"] is not None:
+        group = dict(param_group)
+        if "total_steps" in group:
+            group["horizon"] = horizon_from(type(self).__name__, group.pop("horizon", None), group.pop("total_steps"))
+        super().add_param_group(group)
+        added = self.param_groups[-1]
+        if added["prox"] is not None:
             with torch.no_grad():
-                for p in group["params"]:
-                    p.copy_(moved(group["prox"], p.detach(), _SHORT * float(group["lr"])))
+                for p in added["params"]:
+                    p.copy_(_apply_prox(added["prox"], p.detach(), _PROJECTION_STEP * float(added["lr"])))
 
     @property
     def remaining(self) -> int:
         """Steps that are left: 0 at the point that the guarantee is for."""
-        return max(0, min(group["horizon"] - 1 - group["k"] for group in self.param_groups))
+        return max(0, min(steps_of(group) - group["k"] for group in self.param_groups))
 
     def restart(self, horizon: int | None = None, *, total_steps: int | None = None) -> None:
         """Begin again from where the parameters are, with as many steps as before or another number for all groups."""
         changes: Group = {"k": 0}
         if horizon is not None or total_steps is not None:
-            changes["horizon"] = _horizon(type(self).__name__, horizon, total_steps)
+            changes["horizon"] = horizon_from(type(self).__name__, horizon, total_steps)
         for settings in (self.defaults, *self.param_groups):  # the defaults are for groups that are added later
             settings.update(changes)
         self.state.clear()
-        self._run.warned.clear()
+        self._monitor.restart()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step along the gradients; a closure that computes them is called first, its value returned.
@@ -146,7 +159,7 @@ class DualAnchor(FieldOptimizer):
 
     def averaged_model(self, model: torch.nn.Module) -> AveragedModel:
         """A copy of the model with the mean of the points so far, of those that `averaged` takes, as in `swa_utils`."""
-        points = max(map(_averaged_points, self.param_groups))
+        points = max(map(averaged_points, self.param_groups))
         if not points:
             rule = f"{type(self).__name__}: averaged_model needs points to average"
             remedy = "Use averaged=True, and call it in the last half of the steps"
@@ -163,10 +176,13 @@ class DualAnchor(FieldOptimizer):
         saved = super().state_dict()
         for group in saved["param_groups"]:
             group.pop("prox", None)
-        self._run.saved = self.param_groups[0]["k"]
-        if self._run.saved and self.remaining:
-            remedy = "That is right for a checkpoint, which load_state_dict continues; a model to use is had at the end"
-            self._warn("saved", "the point of a run is the one after its last step", "a state saved in mid-run", remedy)
+        self._monitor.saved_k = self.param_groups[0]["k"]
+        if self._monitor.saved_k and self.remaining:
+            rule = "the point of a run is the one after its last step"
+            remedy = (
+                "That is right for a checkpoint, which load_state_dict continues; use the model after the last step"
+            )
+            self._monitor.warn_once("saved", rule, "a state saved in mid-run", remedy)
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -178,44 +194,47 @@ class DualAnchor(FieldOptimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._follow()
-
-    def _saved_settings(self) -> Iterable[str]:
-        return self.defaults.keys() - {"prox"}
+        self._watch()
 
     def _settings(self, group: Group) -> Group:
         name = type(self).__name__
         horizon = check.count(group["horizon"], f"{name}: horizon", remedy="Use one more than the number of steps")
-        given, remedy = group["averaged"], "Use True, or a part of the steps, such as 0.5"
-        averaged = 0.5 * given if isinstance(given, bool) else check.number(given, f"{name}: averaged", remedy=remedy)
-        if averaged > 1:
-            raise ArgumentError(f"{name}: averaged must be at most 1, a part of the steps", given, remedy)
+        averaged = group["averaged"]
+        if isinstance(averaged, bool):
+            averaged = 0.5 * averaged
+        else:
+            remedy = "Use True, or a part of the steps, such as 0.5"
+            averaged = check.number(averaged, f"{name}: averaged", remedy=remedy)
+            if averaged > 1:
+                raise ArgumentError(f"{name}: averaged must be at most 1, a part of the steps", averaged, remedy)
         if group["prox"] is not None:
             check.function(group["prox"], f"{name}: prox", "prox(x, step)", 2)
-        own = {name: group[name] for name in ("tail_lr", "prox")}
-        return {**super()._settings(group), "horizon": horizon, "averaged": averaged, **own}
+        unchecked = {setting: group[setting] for setting in ("tail_lr", "prox")}
+        return {**super()._settings(group), "horizon": horizon, "averaged": averaged, **unchecked}
 
     def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
-        begin, N = _stage(group)
-        k, prox, factor = group["k"] - begin, group["prox"], group["tail_lr"] if _in_tail(group) else 1.0
-        z, step = self._buffers("z", x, torch.zeros_like), stepped(group, factor * self._field(group, x, G))
+        begin, N = stage(group)
+        k = group["k"] - begin
+        factor = group["tail_lr"] if is_averaging(group) else 1.0
+        z = self._buffers("z", x, torch.zeros_like)
+        step = times_lr(group, factor * self._field(group, x, G))
         if k == 0 and begin:
             z *= 0.0
-        if prox is None:
+        if group["prox"] is None:
             _take_step(N, k, x, z, step)
-        else:  # as `oracles.composite.Composite`: along the field of w, whose prox the parameters are
+        else:  # as in `oracles.composite.Composite`: the steps move w, and the parameters are its prox
             w = self._buffers("before_prox", x, torch.clone)
-            if k == 0 and factor != 1.0:  # w - x is a multiple of the step
+            if k == 0 and factor != 1.0:  # w - x is proportional to the step
                 w.lerp_(x, 1 - factor)
             _take_step(N, k, w, z, w - x + step)
-            x.copy_(TensorList([moved(prox, one, factor * group["lr"]) for one in w.tensors], x.foreach))
+            x.copy_(TensorList([_apply_prox(group["prox"], p, factor * group["lr"]) for p in w.tensors], x.foreach))
         group["k"] += 1
-        if points := _averaged_points(group):
-            everything = tensors_of(group, group["params"])
-            mean = self._buffers("average", everything, torch.clone)
-            mean.lerp_(everything, 1 / points)
-            if group["k"] == group["horizon"] - 1:
-                everything.copy_(mean)
+        if points := averaged_points(group):
+            iterate = tensors_of(group, group["params"])
+            mean = self._buffers("average", iterate, torch.clone)
+            mean.lerp_(iterate, 1 / points)
+            if group["k"] == steps_of(group):
+                iterate.copy_(mean)
 
     def _field(self, group: Group, x: TensorList, G: TensorList) -> TensorList:
         """What the method takes for F at x, from the gradients there."""
@@ -223,9 +242,10 @@ class DualAnchor(FieldOptimizer):
 
     def _gradients_are_finite(self) -> bool:
         """Unscale gradients where a GradScaler asks for it; False if it has found infinite ones."""
-        found, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
-        if found is not None and found.item():
-            self._warn("skipped", "gradients must be finite", "a step that GradScaler skips", "It counts as a step")
+        found_inf, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        if found_inf is not None and found_inf.item():
+            rule, received = "gradients must be finite", "a step that GradScaler skips"
+            self._monitor.warn_once("skipped", rule, received, "It counts as a step")
             return False
         if scale is not None:
             for group in self.param_groups:
@@ -236,20 +256,16 @@ class DualAnchor(FieldOptimizer):
 
     @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def _warn_past_the_end(self) -> None:
+        rule = "parameters stay where they are after the last step"
         remedy = "Count with total_steps as for a scheduler, or call restart() to go on"
-        self._warn("end", "parameters stay where they are after the last step", "a further step", remedy)
+        self._monitor.warn_once("end", rule, "a further step", remedy)
 
-    def _warn(self, kind: str, rule: str, received: str, remedy: str) -> None:
-        if kind not in self._run.warned:
-            self._run.warned.add(kind)
-            self._run.warn(rule, received, remedy)
-
-    def _follow(self) -> None:
-        """Have it said if the optimiser is dropped in mid-run."""
-        if not hasattr(self, "_run"):
-            self._run = Run(type(self).__name__)
-            weakref.finalize(self, self._run.dropped)
-        self._run.groups = self.param_groups
+    def _watch(self) -> None:
+        """Have a warning given if the optimiser is deleted in mid-run."""
+        if not hasattr(self, "_monitor"):
+            self._monitor = RunMonitor(type(self).__name__)
+            weakref.finalize(self, self._monitor.warn_if_unfinished)
+        self._monitor.groups = self.param_groups
 
 
 class RegularisedDualAnchor(DualAnchor):
@@ -282,10 +298,10 @@ class RegularisedDualAnchor(DualAnchor):
     True
     """
 
-    _remembered = (*DualAnchor._remembered, "anchor")
+    _buffer_names = (*DualAnchor._buffer_names, "anchor")
 
     def __init__(self, params: Iterable[Any], lr: Any, horizon: int | None = None, *, delta: float, **options: Any):
-        self._own = {"delta": delta}
+        self._extra_defaults = {"delta": delta}
         super().__init__(params, lr, horizon, **options)
 
     def _settings(self, group: Group) -> Group:
@@ -295,56 +311,29 @@ class RegularisedDualAnchor(DualAnchor):
         return G + group["delta"] * (x - self._buffers("anchor", x, torch.clone))
 
 
-class _Settings:
-    """What `DualOHM.update` reads of a method and of its state; plain, for torch.compile. Steps of 1 on a step."""
+class _MethodAndState:
+    """What `DualOHM.update` reads of a method and of its state. A plain class, which torch.compile can trace."""
 
-    step_size = 1.0
+    step_size = 1.0  # the step is a multiple of lr already
 
     def __init__(self, horizon: int, x: TensorList, z: TensorList) -> None:
         self.horizon, self.x, self.z = horizon, x, z
 
 
 def _take_step(N: int, k: int, x: TensorList, z: TensorList, step: TensorList) -> None:
-    """The method's own update; settings are not checked again, since a scheduler may change lr."""
-    at: Any = _Settings(N, x, z)
-    DualOHM.update(at, k, at, step)  # type: ignore[arg-type]
+    """Update x and z in place by `DualOHM.update`, without the checks of a method: a scheduler may set any lr."""
+    both: Any = _MethodAndState(N, x, z)
+    DualOHM.update(both, k, both, step)  # type: ignore[arg-type]
 
 
-def _stage(group: Group) -> tuple[int, int]:
-    """The first k and the horizon of the present stage: with averages the last one is their part, those before halve.
-
-    Dual-OHM comes near the solution at the end of a horizon only. The mean is that of a horizon that begins near it.
-    """
-    total, k = group["horizon"] - 1, group["k"]
-    if not group["averaged"]:
-        return 0, total + 1
-    tail = total - _tail(group)
-    for begin, end in pairwise((0, tail // 4, tail // 2, tail, total)):
-        if begin <= k < end:
-            return begin, end - begin + 1
-    return 0, total + 1
-
-
-def _tail(group: Group) -> int:
-    """The number of points that are averaged in the end."""
-    return ceil(group["averaged"] * (group["horizon"] - 1))
-
-
-def _in_tail(group: Group) -> bool:
-    """Whether the point of the next step is averaged."""
-    return bool(group["averaged"]) and group["k"] >= group["horizon"] - 1 - _tail(group)
-
-
-def _averaged_points(group: Group) -> int:
-    """The number of points that are averaged so far."""
-    return max(0, group["k"] - (group["horizon"] - 1 - _tail(group))) if group["averaged"] else 0
-
-
-def _horizon(name: str, horizon: Any, total_steps: Any) -> int:
-    if (horizon is None) == (total_steps is None):
-        received = "neither" if horizon is None else f"horizon={horizon} and total_steps={total_steps}"
-        remedy = "Use total_steps=epochs * len(loader)"
-        raise ArgumentError(f"{name}: exactly one of total_steps and horizon must be given", received, remedy)
-    if horizon is None:
-        return 1 + check.count(total_steps, f"{name}: total_steps", remedy="Use epochs * len(loader)")
-    return check.count(horizon, f"{name}: horizon", remedy="Use one more than the number of steps")
+def _apply_prox(prox: Callable[..., Any], x: Tensor, step: Any) -> Tensor:
+    """The prox of a tensor; one of `dualanchor.prox` takes all its numbers as one NumPy vector."""
+    if isinstance(prox, Resolvent):
+        value = prox(x.detach().reshape(-1).cpu().numpy(), float(step))
+        return torch.from_numpy(value).reshape(x.shape).to(x)
+    value = prox(x, step)
+    if not isinstance(value, Tensor) or value.shape != x.shape:
+        received = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        rule = f"prox must return a tensor of shape {tuple(x.shape)}, that of its point"
+        raise OracleError(rule, received, "Return the point that the prox gives")
+    return value

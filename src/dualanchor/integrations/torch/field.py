@@ -10,18 +10,19 @@ from torch.optim import Optimizer
 from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, unknown_name
 
-_ANY_GROUP = ("params", "param_names", "name", "initial_lr")  # what PyTorch and its schedulers know
-_OF_SCHEDULERS = ("max_lr", "min_lr", "max_momentum", "base_momentum")  # what OneCycleLR and CyclicLR add
-_COUNTERS = ("k", "ahead")  # where a run stands, which a saved state brings back
-_OF_OTHERS = {"nesterov", "betas", "differentiable", "horizon", *_COUNTERS}  # settings of another optimiser's state
+_SET_BY_TORCH = (  # keys of a group that PyTorch and its schedulers write
+    "params", "param_names", "name", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum",
+)  # fmt: skip
+_COUNTERS = ("k", "ahead")  # keys of a group that say where a run stands
+_OF_OTHERS = {"nesterov", "betas", "differentiable", "horizon", *_COUNTERS}  # keys by which states of others are seen
 
 Group = dict[str, Any]
 
 
 class TensorList:
-    """A list of tensors that a method's `update` takes for one vector: in-place operations work on all of them.
+    """A list of tensors that a method's `update` treats as one vector: in-place operations work on all of them.
 
-    A factor is only noted until the list is added to another one: `x -= alpha * G` is one pass without temporaries.
+    Multiplication by a number only changes `factor`: `x -= alpha * G` is one pass over the tensors, no temporaries.
     """
 
     __slots__ = ("factor", "foreach", "tensors")
@@ -55,20 +56,21 @@ class TensorList:
         return total
 
     def copy_(self, other: Self) -> Self:
-        """Take the values of another list, whatever its factor."""
+        """Take the values of another list, without its factor."""
         return self._each("copy_", other.tensors)
 
     def lerp_(self, other: Self, share: float) -> Self:
-        """Move by this share of the way to another list, whatever its factor."""
+        """Move by this share of the way to another list, without its factor."""
         return self._each("mul_", 1 - share)._add(other, share)
 
     def _new(self) -> Self:
+        """The values, factor included, in new tensors."""
         if self.foreach and self.tensors:
             return type(self)(list(torch._foreach_mul(self.tensors, self.factor)), self.foreach)
         return type(self)([self.factor * tensor for tensor in self.tensors], self.foreach)
 
     def _add(self, other: Self, factor: Any) -> Self:
-        if isinstance(factor, Tensor):  # in a compiled step, which makes no temporaries of these
+        if isinstance(factor, Tensor):  # in a compiled step, where products need no temporaries
             return self._each("add_", type(self)(other.tensors, other.foreach, factor)._new().tensors)
         return self._each("add_", other.tensors, alpha=factor)
 
@@ -76,9 +78,9 @@ class TensorList:
         if self.foreach and self.tensors:
             getattr(torch, f"_foreach_{operation}")(self.tensors, operand, **options)
             return self
-        each = operand if isinstance(operand, list) else [operand] * len(self.tensors)
-        for tensor, other in zip(self.tensors, each, strict=True):
-            getattr(tensor, operation)(other, **options)
+        operands = operand if isinstance(operand, list) else [operand] * len(self.tensors)
+        for tensor, own in zip(self.tensors, operands, strict=True):
+            getattr(tensor, operation)(own, **options)
         return self
 
 
@@ -88,8 +90,8 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
     With `weight_decay` the field has weight_decay * x added to it, for both kinds of players.
     """
 
-    _own: Mapping[str, Any] = {}  # settings and counters of a subclass, with their values at the start
-    _remembered: tuple[str, ...]  # the names of what may be remembered of each parameter
+    _extra_defaults: Mapping[str, Any] = {}  # settings and counters of a subclass, with their initial values
+    _buffer_names: tuple[str, ...]  # the tensors that may be kept in the state of each parameter
 
     def __init__(
         self,
@@ -100,15 +102,15 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         weight_decay: float = 0.0,
         foreach: bool | None = None,
     ) -> None:
-        # momentum: only OneCycleLR and CyclicLR write it, and nothing reads it
+        # momentum is there for OneCycleLR and CyclicLR, which write it; nothing reads it
         common = {"lr": lr, "maximize": maximize, "weight_decay": weight_decay, "foreach": foreach, "momentum": 0.0}
-        super().__init__(params, {**common, **self._own})
+        super().__init__(params, {**common, **self._extra_defaults})
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with settings of their own; in mid-run they join where the others are."""
         for name in param_group:
-            if name not in self.defaults and name not in (*_ANY_GROUP, *_OF_SCHEDULERS):
-                known = [one for one in self.defaults if one not in (*_COUNTERS, "momentum")]
+            if name not in self.defaults and name not in _SET_BY_TORCH:
+                known = [setting for setting in self.defaults if setting not in (*_COUNTERS, "momentum")]
                 raise unknown_name(f"{type(self).__name__}: setting of a group", name, known)
         settings = self._settings({**self.defaults, **param_group})
         for group in self.param_groups[:1]:  # all groups stand where the first one does
@@ -140,36 +142,34 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a state that an optimiser of the same kind saved."""
         name = type(self).__name__
-        groups, memory = state_dict["param_groups"], state_dict["state"].values()
-        missing = {setting for group in groups for setting in self._saved_settings() if setting not in group}
+        groups, states = state_dict["param_groups"], state_dict["state"].values()
+        saved = self.defaults.keys() - {"prox"}
+        missing = {setting for group in groups for setting in saved if setting not in group}
         foreign = {setting for group in groups for setting in group if setting in _OF_OTHERS - self.defaults.keys()}
-        foreign |= {buffer for buffers in memory for buffer in buffers if buffer not in self._remembered}
+        foreign |= {buffer for state in states for buffer in state if buffer not in self._buffer_names}
         if missing or foreign:
-            seen = f"with {', '.join(sorted(foreign))}" if foreign else f"without {', '.join(sorted(missing))}"
+            evidence = f"with {', '.join(sorted(foreign))}" if foreign else f"without {', '.join(sorted(missing))}"
             rule = f"{name}: load_state_dict takes what a {name} saved"
             remedy = "Load it into an optimiser of the kind that saved it, or begin anew without it"
-            raise ArgumentError(rule, f"groups {seen}, as of another optimiser", remedy)
+            raise ArgumentError(rule, f"groups {evidence}, as of another optimiser", remedy)
         super().load_state_dict(state_dict)
 
-    def _saved_settings(self) -> Iterable[str]:
-        return self.defaults
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.defaults.pop("differentiable", None)  # PyTorch adds it for its own optimisers
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step along the gradients; a closure that computes them is called first, its value returned."""
-        self._before_step()
         loss = None if closure is None else self._evaluate(closure)
         self._apply(self._update)
         return loss
-
-    def _before_step(self) -> None:
-        """Raise if no step can be taken now, before anything is computed."""
 
     def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
         """Move the parameters x of a group in place along the field G."""
         raise NotImplementedError
 
     def _settings(self, group: Group) -> Group:
-        """The numbers of a group, checked, as Python's own or tensors: a saved state holds only these."""
+        """The settings of a group, checked and converted to Python numbers or tensors, which a saved state can hold."""
         name = type(self).__name__
         if group["foreach"] is not None:
             check.switch(group["foreach"], f"{name}: foreach")
@@ -185,28 +185,29 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
             return closure()
 
     def _apply(self, update: Callable[[Group, TensorList, TensorList], None]) -> None:
-        moving = [[p for p in group["params"] if p.grad is not None] for group in self.param_groups]
-        for params in moving:  # refused before anything has moved
+        """Call `update(group, x, G)` for each group, with the parameters that have gradients and their field."""
+        with_gradients = [[p for p in group["params"] if p.grad is not None] for group in self.param_groups]
+        for params in with_gradients:  # all are checked before any parameter moves
             for p in params:
                 if p.grad.layout is not torch.strided:
                     rule, remedy = f"{type(self).__name__}: gradients must be dense", "Use sparse=False in embeddings"
                     raise ArgumentTypeError(rule, f"a gradient of layout {p.grad.layout}", remedy)
         with torch.no_grad():
-            for group, params in zip(self.param_groups, moving, strict=True):
-                x, sign = tensors_of(group, params), -1.0 if group["maximize"] else 1.0
-                G = TensorList([p.grad for p in params], x.foreach, sign)
+            for group, params in zip(self.param_groups, with_gradients, strict=True):
+                x = tensors_of(group, params)
+                G = TensorList([p.grad for p in params], x.foreach, -1.0 if group["maximize"] else 1.0)
                 update(group, x, G + group["weight_decay"] * x if group["weight_decay"] else G)
 
     def _buffers(self, name: str, x: TensorList, make: Callable[[Tensor], Tensor]) -> TensorList:
-        """What is remembered of each parameter under a name, made when it is first needed."""
+        """The buffer with this name of each parameter of x, made by `make(p)` when it is first needed."""
         for p in x.tensors:
             if name not in self.state[p]:
                 self.state[p][name] = make(p)
         return TensorList([self.state[p][name] for p in x.tensors], x.foreach)
 
 
-def stepped(group: Group, G: TensorList) -> TensorList:
-    """A list times the lr of its group; a tensor stays one in a compiled step, so that new values need no new code."""
+def times_lr(group: Group, G: TensorList) -> TensorList:
+    """G times the lr of its group. A tensor stays one in a compiled step, which then serves all values of lr."""
     lr = group["lr"]
     if isinstance(lr, Tensor) and not torch.compiler.is_compiling():
         lr = lr.item()
@@ -214,8 +215,8 @@ def stepped(group: Group, G: TensorList) -> TensorList:
 
 
 def tensors_of(group: Group, tensors: list[Tensor]) -> TensorList:
-    """Tensors of a group as one vector: in one call where the group says so, or where its parameters are plain."""
+    """Tensors of a group as one vector, with the group's `foreach`; by default True if its parameters are plain."""
     foreach = group["foreach"]
-    if foreach is None:  # subclasses of Tensor may not know the operations on lists
+    if foreach is None:  # subclasses of Tensor may lack the operations on lists
         foreach = all(type(p) in (Tensor, torch.nn.Parameter) for p in group["params"])
     return TensorList(tensors, foreach)

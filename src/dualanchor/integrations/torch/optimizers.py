@@ -6,14 +6,14 @@ from typing import Any
 import torch
 
 from dualanchor.core.errors import ArgumentError
-from dualanchor.integrations.torch.field import FieldOptimizer, Group, TensorList, stepped, tensors_of
+from dualanchor.integrations.torch.field import FieldOptimizer, Group, TensorList, tensors_of, times_lr
 from dualanchor.methods import ohm
 
 
-class _State:
-    """What `OHM.update` reads of a method and of its state; a field that is stepped has steps of 1."""
+class _MethodAndState:
+    """What `OHM.update` reads of a method and of its state."""
 
-    step_size = 1.0
+    step_size = 1.0  # the field is a multiple of lr already
 
     def __init__(self, x: TensorList, anchor: TensorList) -> None:
         self.x, self.anchor = x, anchor
@@ -36,8 +36,8 @@ class OHM(FieldOptimizer):
     [0.5, 0.5]
     """
 
-    _own: Mapping[str, Any] = {"k": 0}
-    _remembered = ("anchor",)
+    _extra_defaults: Mapping[str, Any] = {"k": 0}
+    _buffer_names = ("anchor",)
 
     def restart(self) -> None:
         """Begin again from where the parameters are: they become the anchor."""
@@ -46,8 +46,8 @@ class OHM(FieldOptimizer):
         self.state.clear()
 
     def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
-        s: Any = _State(x, self._buffers("anchor", x, torch.clone))
-        ohm.OHM.update(s, group["k"], s, stepped(group, G))  # type: ignore[arg-type]
+        both: Any = _MethodAndState(x, self._buffers("anchor", x, torch.clone))
+        ohm.OHM.update(both, group["k"], both, times_lr(group, G))  # type: ignore[arg-type]
         group["k"] += 1
 
 
@@ -75,17 +75,18 @@ class ExtraGradient(FieldOptimizer):
     (1.0, 0.25, 1.25)
     """
 
-    _own: Mapping[str, Any] = {"ahead": False}
-    _remembered = ("origin",)
+    _extra_defaults: Mapping[str, Any] = {"ahead": False}
+    _buffer_names = ("origin",)
 
     def extrapolate(self) -> None:
-        """Go to the point ahead, along the present gradients."""
+        """Move to the point ahead, along the present gradients."""
         self._require_at_iterate()
         self._apply(self._look_ahead)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a whole step, calling the closure twice; or, without one, end the step that `extrapolate` began."""
         if closure is None:
+            self._require_ahead()
             return super().step()
         self._require_at_iterate()
         loss = self._evaluate(closure)
@@ -93,7 +94,7 @@ class ExtraGradient(FieldOptimizer):
         try:
             self._evaluate(closure)
             super().step()
-        except BaseException:  # a step that fails has changed nothing
+        except BaseException:  # a step that fails changes nothing
             with torch.no_grad():
                 for group in self.param_groups:
                     self._go_back(group)
@@ -106,27 +107,27 @@ class ExtraGradient(FieldOptimizer):
             remedy = "End the step that was begun: zero_grad(), backward(), step()"
             raise ArgumentError(rule, "parameters that are at the point ahead already", remedy)
 
-    def _before_step(self) -> None:
+    def _require_ahead(self) -> None:
         if not any(group["ahead"] for group in self.param_groups):
             rule = "ExtraGradient: step() without a closure ends a step that extrapolate() began"
             remedy = "Call extrapolate() first and compute the gradients again, or pass a closure"
             raise ArgumentError(rule, "no step begun", remedy)
 
     def _look_ahead(self, group: Group, x: TensorList, G: TensorList) -> None:
-        everything = tensors_of(group, group["params"])
-        self._buffers("origin", everything, torch.empty_like).copy_(everything)
-        x -= stepped(group, G)
+        iterate = tensors_of(group, group["params"])
+        self._buffers("origin", iterate, torch.empty_like).copy_(iterate)
+        x -= times_lr(group, G)
         group["ahead"] = True
 
     def _go_back(self, group: Group) -> None:
         if group["ahead"]:
-            everything = tensors_of(group, group["params"])
-            everything.copy_(self._buffers("origin", everything, torch.clone))
+            iterate = tensors_of(group, group["params"])
+            iterate.copy_(self._buffers("origin", iterate, torch.clone))
             group["ahead"] = False
 
     def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
         self._go_back(group)
-        x -= stepped(group, G)
+        x -= times_lr(group, G)
 
 
 class OptimisticGradient(FieldOptimizer):
@@ -151,11 +152,11 @@ class OptimisticGradient(FieldOptimizer):
     0.625
     """
 
-    _remembered = ("previous",)
+    _buffer_names = ("previous",)
 
     def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
-        now = dict(zip(map(id, x.tensors), G.tensors, strict=True))
-        previous = self._buffers("previous", x, lambda p: now[id(p)].clone())
-        x -= stepped(group, 2 * G)
-        x += stepped(group, G.factor * previous)  # of gradients: the factor makes them the field
+        gradient_of = dict(zip(map(id, x.tensors), G.tensors, strict=True))
+        previous = self._buffers("previous", x, lambda p: gradient_of[id(p)].clone())
+        x -= times_lr(group, 2 * G)
+        x += times_lr(group, G.factor * previous)  # the buffers hold gradients: the factor makes them the field
         previous.copy_(G)

@@ -26,11 +26,12 @@ class SaddleOracle(Sampler):
         self._leaves, self._tree = tree_flatten((u0, v0))
         for leaf in self._leaves:
             if not isinstance(leaf, Tensor) or leaf.dtype not in (torch.float32, torch.float64):
-                raise _no_player(leaf)
+                raise _not_a_player(leaf)
         if len(devices := dict.fromkeys(str(leaf.device) for leaf in self._leaves)) > 1:
             rule, remedy = "saddle_oracle: u0 and v0 must be on one device", "Move all tensors to one of them"
             raise ArgumentError(rule, " and ".join(devices), remedy)
-        self._phi, self._size_u = phi, sum(leaf.numel() for leaf in tree_flatten(u0)[0])
+        self._phi = phi
+        self._size_u = sum(leaf.numel() for leaf in tree_flatten(u0)[0])
         self.x0 = self.flatten(u0, v0)
         super().__init__(self._field, name="saddle_oracle: phi")
 
@@ -40,12 +41,14 @@ class SaddleOracle(Sampler):
 
     def unflatten(self, x: Any) -> tuple[Any, Any]:
         """Both players from one vector, like u0 and v0; from several, (rows, d), each tensor has rows as first axis."""
-        return tree_unflatten(self._cut(x if isinstance(x, Tensor) else torch.tensor(np.asarray(x))), self._tree)
+        flat = x if isinstance(x, Tensor) else torch.tensor(np.asarray(x))
+        return tree_unflatten(self._split(flat), self._tree)
 
-    def _cut(self, flat: Tensor) -> list[Tensor]:
+    def _split(self, flat: Tensor) -> list[Tensor]:
+        """The tensors of both players from one vector (d,) or several, (rows, d)."""
         self._require_point(tuple(flat.shape))
         pieces = zip(flat.split([leaf.numel() for leaf in self._leaves], dim=-1), self._leaves, strict=True)
-        return [one.reshape(flat.shape[:-1] + leaf.shape).to(leaf) for one, leaf in pieces]
+        return [piece.reshape(flat.shape[:-1] + leaf.shape).to(leaf) for piece, leaf in pieces]
 
     def _require_point(self, shape: tuple[int, ...]) -> None:
         if shape[-1:] != self.x0.shape:
@@ -61,10 +64,10 @@ class SaddleOracle(Sampler):
             return self._phi(*tree_unflatten(leaves, self._tree), n, generator)
 
         flat = torch.from_numpy(x)
-        return field_of(value, flat, self._cut(flat), self._size_u, rng, "saddle_oracle: phi").numpy()
+        return field_of(value, flat, self._split(flat), self._size_u, rng, "saddle_oracle: phi").numpy()
 
 
-def _no_player(leaf: Any) -> ArgumentTypeError:
+def _not_a_player(leaf: Any) -> ArgumentTypeError:
     remedy = "Convert it, for instance with torch.as_tensor(value, dtype=torch.float64)"
     if isinstance(leaf, (torch.nn.Module, Iterator)):  # an iterator: parameters() or named_parameters()
         remedy = (

@@ -1,0 +1,97 @@
+"""Where a run with a horizon stands: its number of steps, the stages of averaged runs, warnings about its end."""
+
+import warnings
+from contextlib import suppress
+from itertools import pairwise
+from math import ceil
+from typing import Any
+
+from dualanchor.core import check
+from dualanchor.core.errors import ArgumentError, HorizonWarning, explain
+from dualanchor.integrations.torch.field import Group
+
+
+def horizon_from(owner: str, horizon: Any, total_steps: Any) -> int:
+    """N, from either of the two ways to give it."""
+    if (horizon is None) == (total_steps is None):
+        received = "neither" if horizon is None else f"horizon={horizon} and total_steps={total_steps}"
+        remedy = "Use total_steps=epochs * len(loader)"
+        raise ArgumentError(f"{owner}: exactly one of total_steps and horizon must be given", received, remedy)
+    if horizon is None:
+        return 1 + check.count(total_steps, f"{owner}: total_steps", remedy="Use epochs * len(loader)")
+    return check.count(horizon, f"{owner}: horizon", remedy="Use one more than the number of steps")
+
+
+def steps_of(group: Group) -> int:
+    """The number of steps of the whole run."""
+    return group["horizon"] - 1
+
+
+def stage(group: Group) -> tuple[int, int]:
+    """The first k of the present stage and its horizon.
+
+    Without averages there is one stage. With averages the last stage is the averaged part, and the steps before it are
+    split at a quarter and at a half of them. Dual-OHM is near the solution only at the end of a horizon: so the points
+    that are averaged begin near it.
+    """
+    total, k = steps_of(group), group["k"]
+    if not group["averaged"]:
+        return 0, total + 1
+    tail = total - _averaged_steps(group)
+    for begin, end in pairwise((0, tail // 4, tail // 2, tail, total)):
+        if begin <= k < end:
+            return begin, end - begin + 1
+    return 0, total + 1
+
+
+def is_averaging(group: Group) -> bool:
+    """Whether the point after the next step will be averaged."""
+    return bool(group["averaged"]) and group["k"] >= steps_of(group) - _averaged_steps(group)
+
+
+def averaged_points(group: Group) -> int:
+    """The number of points averaged so far."""
+    return max(0, group["k"] - (steps_of(group) - _averaged_steps(group))) if group["averaged"] else 0
+
+
+def _averaged_steps(group: Group) -> int:
+    """The number of last steps whose points are averaged."""
+    return ceil(group["averaged"] * steps_of(group))
+
+
+class RunMonitor:
+    """Warns once of each kind of trouble with the end of a run, also after its optimiser has been deleted.
+
+    `groups` are the parameter groups of the optimiser, `saved_k` is the k at which its state was last saved.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self.saved_k = 0
+        self.groups: list[Group] = []
+        self._owner = owner
+        self._warned: set[str] = set()
+
+    def restart(self) -> None:
+        """Forget which warnings were given."""
+        self._warned.clear()
+
+    def warn_once(self, kind: str, rule: str, received: str, remedy: str) -> None:
+        """Warn, unless there was a warning of this kind before."""
+        if kind not in self._warned:
+            self._warned.add(kind)
+            self._warn(rule, received, remedy)
+
+    def warn_if_unfinished(self) -> None:
+        """Warn of an optimiser that is deleted in mid-run, unless its state was saved."""
+        if self.saved_k < self.groups[0]["k"] < self._total_steps():
+            remedy = "Make total_steps the number of steps taken: less where gradients are accumulated over batches"
+            with suppress(HorizonWarning):  # raised in a finalizer, an error could not be caught
+                self._warn("the point of a run is the one after its last step", "a run that was dropped", remedy)
+
+    def _total_steps(self) -> int:
+        return min(map(steps_of, self.groups))
+
+    def _warn(self, rule: str, received: str, remedy: str) -> None:
+        progress = f"after {self.groups[0]['k']} of {self._total_steps()} steps"
+        text = explain(f"{self._owner}: {rule}", f"{received}, {progress}", remedy)
+        warnings.warn(text, HorizonWarning, stacklevel=5)
