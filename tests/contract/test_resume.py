@@ -129,7 +129,7 @@ def test_a_request_for_an_accuracy_resumes_from_checkpoints_all_along(copies, tm
         asked.append(n)
         return 0.5 * x - 1 + rng.normal(size=x.size) / n**0.5
 
-    options = {"x0": np.zeros(3), "eps": 0.3, "L": 1.0, "reps": 2}
+    options = {"x0": np.zeros(3), "eps": 0.15, "L": 1.0, "reps": 2}
     whole, spent = da.root(sample, **options), sum(asked)
     da.root(sample, checkpoint=da.Checkpoint(tmp_path / "run", seconds=0), **options)
     assert {len(rows["stages"]) for copy in copies for rows in active_rows(copy)} == {1, 2}

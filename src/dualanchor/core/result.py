@@ -18,6 +18,7 @@ from dualanchor.core.errors import ArgumentError, CheckpointError, UnsuccessfulE
 from dualanchor.core.files import decoding, jsonable, read_arrays, to_json, write_arrays
 from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.history import History, Status
+from dualanchor.core.nested import flatten, unflatten
 from dualanchor.core.render import html_table, lines_of, text_lines
 from dualanchor.core.types import Array
 
@@ -183,8 +184,9 @@ class Result(Mapping[str, Any]):
         """Write the result to one file (npz with a JSON header), atomically; arrays are written as NumPy arrays."""
         arrays = {f"state/{name}": to_host(value) for name, value in self.state.items()}
         arrays |= {f"history/{name}": value for name, value in vars(self.history).items()}
-        blocks = self.x if isinstance(self.x, tuple) else (self.x,)
-        arrays |= {f"x/{i}": to_host(block) for i, block in enumerate(blocks)}
+        leaves: list[Array] = []
+        form = flatten(self.x, leaves)
+        arrays |= {f"x/{i}": to_host(leaf) for i, leaf in enumerate(leaves)}
         arrays |= {name: np.asarray(getattr(self, name)) for name in ("success", "nit", "nfev", "draws")}
         if self.residual is not None:
             arrays["residual"] = np.asarray(self.residual)
@@ -192,7 +194,8 @@ class Result(Mapping[str, Any]):
             "format": _FORMAT,
             "status": [status.name for status in np.atleast_1d(self.status).ravel()],
             "shape": list(self.shape),
-            "blocks": len(blocks) if isinstance(self.x, tuple) else None,
+            "blocks": len(leaves),
+            "form": form,
             **{name: getattr(self, name) for name in ("residual_kind", "problem", "method", "seed")},
             **{name: jsonable(getattr(self, name)) for name in _RECORDS},
         }
@@ -244,11 +247,11 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
 
 
 def _point(header: dict[str, Any], arrays: dict[str, Array], shape: tuple[int, ...]) -> Any:
-    """The solution x: an array, or a tuple of two for a saddle point."""
-    count = None if header["blocks"] is None else check.count(header["blocks"], "blocks", 2, most=2)
-    blocks = [arrays[f"x/{i}"] for i in range(count or 1)]
-    x = tuple(check.array(block, "x", "f", (*shape, *block.shape[len(shape) :]))[()] for block in blocks)
-    return x if count else x[0]
+    """The solution x: an array, or nested tuples, lists and dicts of arrays."""
+    form = header.get("form", 0 if header["blocks"] is None else {"tuple": [0, 1]})  # version 0.1 wrote none
+    blocks = [arrays[f"x/{i}"] for i in range(check.count(header["blocks"] or 1, "blocks", most=len(arrays)))]
+    leaves = [check.array(block, "x", "f", (*shape, *block.shape[len(shape) :]))[()] for block in blocks]
+    return unflatten(form, leaves)
 
 
 def _history(arrays: dict[str, Array], rows: int) -> History:

@@ -59,6 +59,13 @@ class Staged(Method):
         Samples for the choice are drawn from F, which counts them. A row's choice must depend on that row alone.
         """
 
+    def recover(self, number: int, memory: State) -> IntArray | None:
+        """The number of each row's next stage, or END, after it diverged within this one; updates the memory.
+
+        None, the default, ends the run there.
+        """
+        return None
+
     def point(self, number: int, memory: State, s: State) -> Array:
         """The points that are returned if the run ends within this stage, (rows, d)."""
         return s.x

@@ -22,7 +22,7 @@ _NEAR = 8.0  # a point with at most this residual may become an anchor
 _ESTIMATE_ERROR = 0.82  # aimed at for the estimate at an anchor: most of eps, since its samples cost most
 _BETTER_ESTIMATE_ERROR = 0.75  # aimed at when the first estimate was not good enough
 _PAIR_ERROR = 0.1  # aimed at for the change from the anchor to the corrected point
-_SMALL = 0.3  # if both the size and the pair error are below this, only the estimate is too poor
+_WORTH_IMPROVING = 0.4  # if an estimate with at least this error would do, it is improved
 
 # Numbers of samples.
 _MIN_PAIRS = 64
@@ -184,9 +184,19 @@ class UntilCorrected(UntilCertified):
         self._add_samples(rows[some], counts[some], memory, F)
         memory.step = arrays.put(memory.step, rows, float(np.max(self.method(FIRST_STAGE).step_size)))
         memory.size[rows] = arrays.row_norms(memory.estimate)[rows]
+        self._bound_at_anchors(rows, memory)
 
-    def _missing_samples(self, rows: Rows, error: float, memory: State) -> Array:
-        """Samples that the estimates of some rows lack for an error of at most `error`."""
+    def _bound_at_anchors(self, rows: Rows, memory: State) -> None:
+        """Bound the residual of some rows at their anchors: the estimates there need no pairs."""
+        for row in rows:
+            at_anchor = self._saved_estimate(row[None], memory)
+            sizes = arrays.row_norms(at_anchor.value)
+            if at_anchor.deviation.trace[0] > 0:  # else there may be noise that no sample showed
+                upper = sizes + at_anchor.radius(self._deltas(int(memory.corrections[row]), 0)[0])
+                self._remember(row[None], memory.anchor, at_anchor, None, sizes, upper, memory)
+
+    def _missing_samples(self, rows: Rows, error: Array | float, memory: State) -> Array:
+        """Samples that the estimates of some rows lack for an error of at most `error`, one number or one per row."""
         deltas = [self._deltas(int(memory.corrections[row]), 0)[0] for row in rows]
         errors = [self._saved_estimate(row[None], memory).radius(d)[0] for row, d in zip(rows, deltas, strict=True)]
         return memory.estimate_samples[rows] * np.maximum((np.array(errors) / error) ** 2 - 1, 0)
@@ -234,8 +244,7 @@ class UntilCorrected(UntilCertified):
 
         stopped = np.flatnonzero(~again & (memory.upper > self.eps))
         memory.corrections[stopped] += 1
-        small = np.maximum(sizes, pair_errors)[stopped] <= _SMALL * self.eps
-        improved = self._improve_estimates(stopped[small], pair_errors, pairs, steps, memory, F)
+        improved = self._improve_estimates(stopped, sizes, pair_errors, pairs, steps, memory, F)
         numbers[improved] = _EPOCH_STAGE + np.maximum(steps // 2, _SHORTEST_EPOCH)
         return np.where(memory.upper > self.eps, numbers, END)
 
@@ -253,21 +262,26 @@ class UntilCorrected(UntilCertified):
             sizes[rows] = self._confirm(rows, more, x, memory, F)[0][rows]
 
     def _improve_estimates(
-        self, rows: Rows, pair_errors: Array, pairs: IntArray, steps: int, memory: State, F: Session
+        self, rows: Rows, sizes: Array, pair_errors: Array, pairs: IntArray, steps: int, memory: State, F: Session
     ) -> Rows:
-        """Add samples to the estimates of those rows that can pay for them and for an epoch after it; these rows."""
-        rows = rows[memory.corrections[rows] < _MAX_CORRECTIONS]
+        """Add samples to estimates that are all that is missing, where rows can pay for it and an epoch; these rows."""
+        corrected = sizes + np.minimum(pair_errors, _PAIR_ERROR * self.eps)
+        beside_error = np.minimum(corrected, arrays.row_norms(memory.estimate))  # at the corrected point, or the anchor
+        error = np.minimum(_BETTER_ESTIMATE_ERROR * self.eps, 0.95 * (self.eps - beside_error))
+        worth = (error >= _WORTH_IMPROVING * self.eps) & (memory.corrections < _MAX_CORRECTIONS)
+        rows = rows[worth[rows]]
         if not rows.size:
             return rows
         samples = memory.estimate_samples[rows]
-        more = np.maximum(self._missing_samples(rows, _BETTER_ESTIMATE_ERROR * self.eps, memory), samples / 4)
+        more = np.maximum(self._missing_samples(rows, error[rows], memory), samples / 4)
         cost = self._correction_cost(more, samples / 2) + 2 * steps * self.batch
         payable = per_row(F.evals, len(pairs))[rows] + cost <= self.max_samples
-        some = payable & (more <= 2 * samples)
+        some = payable & (more <= 4 * samples)
         rows = rows[some]
         factor = np.maximum(1, pair_errors[rows] / (_PAIR_ERROR * self.eps)) ** 2
         memory.wanted_pairs[rows] = np.minimum(pairs[rows] * factor, memory.estimate_samples[rows] / 2)
         self._add_samples(rows, rounded_up(more[some]), memory, F)
+        self._bound_at_anchors(rows, memory)
         memory.size[rows] = np.inf
         return rows
 
@@ -296,10 +310,22 @@ class UntilCorrected(UntilCertified):
         return sizes, pair_errors
 
     def _remember(
-        self, rows: Rows, x: Array, at_anchor: Estimate, change: Estimate, sizes: Array, upper: Array, memory: State
+        self,
+        rows: Rows,
+        x: Array,
+        at_anchor: Estimate,
+        change: Estimate | None,
+        sizes: Array,
+        upper: Array,
+        memory: State,
     ) -> None:
-        """Remember the bounds of some rows at x, and the points with smaller bounds than before."""
-        squares = sizes**2 + at_anchor.deviation.trace + change.deviation.trace  # expected at such a point
+        """Remember the bounds of some rows at x, and the points with smaller bounds than before.
+
+        `change` is None at the anchors themselves.
+        """
+        squares = sizes**2 + at_anchor.deviation.trace  # expected at such a point
+        if change is not None:
+            squares = squares + change.deviation.trace
         residuals = np.sqrt(squares)
         memory.latest_residual[rows] = residuals
         memory.latest_margin[rows] = upper - residuals
@@ -309,8 +335,8 @@ class UntilCorrected(UntilCertified):
         noise = np.sqrt(at_anchor.deviation.trace * at_anchor.samples)
         for name, values in zip(NUMBERS, (residuals, 0 * upper, upper, squares, noise), strict=True):
             getattr(memory, name)[best] = values[is_best]
-        memory.best_samples[best] = at_anchor.samples + change.samples
-        memory.best_is_corrected[best] = 1
+        memory.best_samples[best] = at_anchor.samples + (0 if change is None else change.samples)
+        memory.best_is_corrected[best] = change is not None
         memory.best_is_exact[best] = 0
 
     def _certify(self, rows: Rows, samples: int, memory: State, F: Session) -> None:

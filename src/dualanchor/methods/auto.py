@@ -15,7 +15,7 @@ from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import Array, IntArray
 from dualanchor.methods.cautious import CautiousSteps, Segment, smallest
 from dualanchor.methods.dual_ohm import DualOHM
-from dualanchor.methods.step_control import AGREE, FALLING, adjust, begin, restart_distances
+from dualanchor.methods.step_control import AGREE, FALLING, adjust, begin, restart_distances, retreat
 from dualanchor.theory.schedules import Setting, tapered_at
 
 SHORT = 800  # rounds below which none are spent on an estimate of the bias
@@ -196,6 +196,15 @@ class Auto(Staged):
         settled = (memory.falling == 0) & (segment.mean_square >= FALLING * before)
         settled &= (abs(segment.correlation) <= AGREE) & (memory.estimated == 0)
         return np.where(arrays.to_host(settled), ESTIMATE + number, number + 1)
+
+    def recover(self, number: int, memory: State) -> IntArray | None:
+        kind, number = _kind(number)
+        if kind in (ESTIMATE, DUAL) or len(self.lengths) == 1:
+            return None
+        retreat(memory)
+        if kind == EXTRA or number + 1 == len(self.lengths):
+            return self._after_last(memory, planned=kind != EXTRA)
+        return np.full(len(memory.x), number + 1)
 
     def _after_last(self, memory: State, planned: bool) -> IntArray:
         """What follows the last planned segment, or a later one: the rounds that are left, in a few pieces."""

@@ -27,6 +27,7 @@ TRIAL_GAIN = 0.6  # of the mean square before: the shorter step stays
 FALLING = 0.7  # of an earlier mean square: samples still become smaller
 RESOLVED = 5.0  # times the kurtosis: rounds in which a fall of the mean square can be seen
 MAX_STEP = 1e6  # times the first step: where F is constant, steps would grow until only rounding is left
+RETREAT = 16.0  # times shorter: the step after a segment that diverged
 RELAX, RELAX_DRIFT = 1.1, 2.0  # growth of the ceiling per segment; where noisy iterates drift all the same
 
 
@@ -166,6 +167,16 @@ def _trial(memory: State, segment: Segment, number: int | None, steady: Array) -
     memory.trial = _as_number(again, T)
     memory.latest = xp.where(trial & ~gained, memory.latest, T)
     return trial, gained, again
+
+
+def retreat(memory: State) -> None:
+    """After a segment that diverged: back to the last calm point, with much shorter steps."""
+    zeros = 0 * memory.distance
+    memory.y, memory.distance, memory.run_squares = memory.safe_y, memory.safe_distance, memory.safe_squares
+    memory.longest = memory.longest / RETREAT
+    memory.ceiling = memory.last_step = memory.longest[:, 0]
+    memory.fit_y, memory.fit_path, memory.fit_square = memory.y, zeros, zeros
+    memory.trial, memory.went_back = zeros, zeros + 1
 
 
 def restart_distances(memory: State, rows: Array, T: Array) -> None:

@@ -199,8 +199,17 @@ class Driver:
     # -- rows that end ---------------------------------------------------------------------------------------
 
     def _retire_diverged(self, rows: ActiveRows, bounded: Array) -> None:
-        """Retire the rows that are not bounded, at the start unless a certificate has chosen their point."""
-        diverged = rows.take(~bounded).ended([Status.DIVERGED] * int(np.count_nonzero(~bounded)))
+        """Retire the rows that are not bounded, at the start unless a certificate has chosen their point.
+
+        A staged method may recover instead: then they go on with its next stage.
+        """
+        unbounded = rows.take(~bounded)
+        if unbounded.trail is not None:
+            unbounded.trail.clear()
+        if (chosen := unbounded.recover()) is not None:
+            self._enter(rows, bounded, *unbounded.enter_chosen(chosen))
+            return
+        diverged = unbounded.ended([Status.DIVERGED] * int(np.count_nonzero(~bounded)))
         if not rows.certifies:
             diverged.state.x = arrays.take(self._start, diverged.rows % len(self._start))
         self.recorder.add(diverged.rows, diverged.k, diverged.draws, diverged.evals, diverged.residual)
@@ -237,9 +246,13 @@ class Driver:
             for level, memory in zip(ending.levels, memories, strict=True):
                 vars(level.memory).update(vars(memory))
             raise
-        self.active.pop()
-        if not at_end.all():
-            self.active.append(rows.take(~at_end))
+        self._enter(rows, ~at_end, following, finished)
+
+    def _enter(self, rows: ActiveRows, others: Array, following: list[ActiveRows], finished: list[ActiveRows]) -> None:
+        """Replace rows by the `others` among them (a mask) and by groups that go on with a stage, or have ended."""
+        assert self.active.pop() is rows
+        if others.any():
+            self.active.append(rows.take(others))
         for group in (*following, *finished):
             if group.observed is not None:
                 self.recorder.add(group.rows, group.steps, group.session.draws, group.session.evals, group.observed)

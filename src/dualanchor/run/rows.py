@@ -151,16 +151,20 @@ class ActiveRows:
         if any(level.end <= self.steps for level in outer):  # the stage around this one has ended with it
             return self._leave_level().next_stages()
         self.session.checking = True
-        chosen = np.asarray(method.choose(number, memory, self.state, self.session))
+        return self.enter_chosen(np.asarray(method.choose(number, memory, self.state, self.session)))
+
+    def enter_chosen(self, chosen: IntArray) -> tuple[list[ActiveRows], list[ActiveRows]]:
+        """Groups of rows in the stages with these numbers, and groups of rows whose number is END."""
         following: list[ActiveRows] = []
         finished: list[ActiveRows] = []
         for next_number in np.unique(chosen).tolist():
             part = self if (chosen == next_number).all() else self.take(chosen == next_number)
             *outer, level = part.levels
             if not outer:
-                part.observed = method.observed(level.memory)
+                part.observed = level.method.observed(level.memory)
             if next_number != END:
-                following.append(replace(part, levels=tuple(outer)).enter(method, next_number, level.memory))
+                outside = replace(part, levels=tuple(outer), diverged_by=None)
+                following.append(outside.enter(level.method, next_number, level.memory))
             elif outer:
                 inner_following, inner_finished = part._leave_level().next_stages()
                 following += inner_following
@@ -168,6 +172,13 @@ class ActiveRows:
             else:
                 finished.append(part)
         return following, finished
+
+    def recover(self) -> IntArray | None:
+        """The number of the next stage of each of these rows, which have diverged; None if the run ends here."""
+        if not self.levels:
+            return None
+        level = self.levels[-1]
+        return level.method.recover(level.number, level.memory)
 
     def _leave_level(self) -> ActiveRows:
         """The rows at the end of a stage of the staged method around the innermost one."""
