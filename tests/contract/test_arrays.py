@@ -1,7 +1,8 @@
 """Methods run unchanged on NumPy, PyTorch and JAX arrays: same numbers, same type, dtype and device, nothing copied.
 
 One operator, written with what the three libraries share, serves all of them. JAX runs in its 64-bit mode, in single
-precision too: there a double that leaks into a formula would show in the dtype.
+precision too: there a double that leaks into a formula would show in the dtype. Points have D numbers wherever it does
+not matter how many: JAX compiles every operation for every shape.
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ def test_another_start_brings_its_library_along(other: Library) -> None:
 
 def test_whole_numbers_become_floats(other: Library) -> None:
     flat = da.Problem(
-        da.AdditiveNoise(lambda x: 2 * x, 0.1), other.xp.asarray([1, 2, 3]), constants=da.Constants(L=2.0)
+        da.AdditiveNoise(lambda x: 2 * x, 0.1), other.xp.asarray(list(range(D))), constants=da.Constants(L=2.0)
     )
     assert_on(other, da.solve(flat, budget=10).x, "float64")
 
@@ -218,8 +219,8 @@ def test_the_start_stays_the_callers(library: Library) -> None:
 
 def test_a_row_that_diverges_leaves_the_others_alone(library: Library) -> None:
     oracle = da.AdditiveNoise(lambda x: x**3, 0.1, vectorized=True)
-    starts = library.array([[0.5], [100.0], [0.7]])
-    cubic = da.Problem(oracle, library.array([0.5]))
+    starts = library.array(np.repeat([[0.5], [100.0], [0.7]], D, axis=1))
+    cubic = da.Problem(oracle, library.array(np.full(D, 0.5)))
     result = da.solve(cubic, da.SGDA(0.1), x0=starts, reps=3, stop=da.Steps(50))
     assert [one.name for one in result.status] == ["STEPS", "DIVERGED", "STEPS"]
     assert np.isinf(result.residual[1])
@@ -402,20 +403,20 @@ def test_root_answers_in_the_arrays_of_its_start(other: Library, dtype: str, req
 
 
 def test_the_other_doors_answer_in_them_too(other: Library) -> None:
-    points = Points(other, "float64", (2,))
-    zeros, two = other.array(np.zeros(2)), other.array([2.0, 0.5])
+    points = Points(other, "float64", (D,))
+    zeros, two = other.array(np.zeros(D)), other.array([2.0, 0.5] * (D // 2))
     fixed = da.fixed_point(lambda x, n, rng: 0.5 * (x + 1) + points.noise(n, rng), zeros, budget=250)
     assert_on(other, fixed.x, "float64")
     assert float(abs(fixed.x - 1).max()) < 0.05
 
     saddle = da.saddle(
-        lambda u, v, n, rng: u + v.sum() + points.noise(n, rng),
+        lambda u, v, n, rng: u + v.sum() + points.noise(n, rng, (D - 1,)),
         lambda u, v, n, rng: u.sum() - v + points.noise(n, rng, (1,)),
-        (zeros + 1, zeros[:1] + 1),
+        (zeros[1:] + 1, zeros[:1] + 1),
         budget=250,
-        L=4.0,
+        L=float(D),
     )
-    for block, shape in zip(saddle.x, ((2,), (1,)), strict=True):
+    for block, shape in zip(saddle.x, ((D - 1,), (1,)), strict=True):
         assert_on(other, block, "float64")
         assert tuple(block.shape) == shape
         assert float(abs(block).max()) < 0.2
@@ -424,7 +425,7 @@ def test_the_other_doors_answer_in_them_too(other: Library) -> None:
         lambda x, n, rng: x - two + points.noise(n, rng), lambda z, step: z.clip(0.0, 1.0), zeros, budget=250, L=1.0
     )
     assert_on(other, inside.x, "float64")
-    assert float(abs(inside.x - other.array([1.0, 0.5])).max()) < 0.05
+    assert float(abs(inside.x - other.array([1.0, 0.5] * (D // 2))).max()) < 0.05
 
 
 def test_certificates_and_residuals_are_those_of_numpy(other: Library) -> None:
@@ -447,7 +448,7 @@ def test_only_the_sums_of_a_certificate_go_to_the_host() -> None:
     assert abs(certificate.residual - 2 * np.sqrt(wide)) < 0.1
 
 
-@pytest.mark.parametrize("d", [3, 200])  # products are summed over groups, or over coordinates
+@pytest.mark.parametrize("d", [D, 200])  # products are summed over groups, or over coordinates
 def test_what_jax_cannot_square_in_single_precision_has_no_finite_bound(d: int) -> None:
     jax = pytest.importorskip("jax")
     oracle = da.AdditiveNoise(lambda x: x, noise=lambda n, rng: 5e17 * rng.choice([-1.0, 1.0], size=d))

@@ -587,7 +587,9 @@ def test_the_extra_is_named_when_it_is_missing(package):
 
 @pytest.mark.parametrize("script", ["optimizers_optax", "front_jax"])
 def test_the_benchmark_gives_its_rows(script):
-    rows = runpy.run_path(str(ROOT / f"benchmarks/{script}.py"))["rows"](quick=True)
+    measure = runpy.run_path(str(ROOT / f"benchmarks/{script}.py"))["rows"]
+    measure.__globals__["BUDGET"] = 2_000  # a tenth of what is measured with: here only the form matters
+    rows = measure(quick=True)
     assert len(rows) == (6 if script == "front_jax" else 2)
     for row in rows:
         assert set(row) == {"name", "measured", "against", "ratio", "target", "met"}
