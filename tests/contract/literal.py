@@ -219,9 +219,9 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         for k in range(rounds):
             g = sample(z)
             points, samples, total = [*points, z], [*samples, g], total + square(g)
-            if before == 0:
-                output[0] = sum(points) / len(points)
             if k % 16 == 0 or k & (k - 1) == 0 or before + k < 16:
+                if before == 0:
+                    output[0] = sum(points) / len(points)
                 r, walk = max(r, float(np.linalg.norm(z - start)), sqrt(walk) / 2), 0.0
                 a = min(longest, 1.5 * r / sqrt(total)) if 1.5 * r > 1e-6 * longest * sqrt(total) else longest
             z, used, walk = z - a * g, [*used, a], walk + a**2 * square(g)

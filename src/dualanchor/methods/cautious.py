@@ -27,13 +27,14 @@ _SUMS = (
 
 @dataclass(frozen=True)
 class CautiousSteps(Method):
-    r"""A segment of steps :math:`y \leftarrow y - a\,g`, with the mean x of its points.
+    r"""A segment of steps :math:`y \leftarrow y - a\,g`, with the mean of its points.
 
     The step is :math:`a = \min\{\alpha, 1.5\,r/\sqrt{\sum\|g\|^2}\}`, where r is the largest distance of y from an
     origin, and the sum is over all samples since distances are measured from there (Ivgi, Hinder and Carmon 2023).
     It is updated in rounds 0, 1, 2, 4, 8 and every 16th: a round should not cost more than a fast sampler.
 
-    State, vectors (rows, d): `x`, `y`, `origin`, `sample_sum`, and `last`, the previous sample.
+    State, vectors (rows, d): `x` is the mean of the points up to the last update; `y`, `origin`, `point_sum`,
+    `sample_sum`, and `last`, the previous sample.
     Numbers (rows, 1): `step` is a, and `longest` is :math:`\alpha`.
     Numbers (rows,): `distance` is r; `run_squares` is the sum of squared samples before this segment. Within it,
     `squares`, `previous_block` and `block` are sums of squared samples in finished blocks, in the last of these, and in
@@ -65,7 +66,7 @@ class CautiousSteps(Method):
     def following(y: Array, run: State) -> State:
         """The state at the start of a segment from y; `run` has the fields of RUN, and the `lowest` mean square."""
         vectors = arrays.zeros_like(y)
-        values = {"x": y, "y": y, "sample_sum": vectors, "last": vectors, "step": run.longest}
+        values = {"x": y, "y": y, "point_sum": vectors, "sample_sum": vectors, "last": vectors, "step": run.longest}
         values |= {name: getattr(run, name) for name in RUN}
         values |= dict.fromkeys(_SUMS, arrays.zeros_like(y[:, 0]))
         values["large_bound"] = 2 * run.lowest
@@ -74,9 +75,7 @@ class CautiousSteps(Method):
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:
         G = F.fresh(s.y, self.samples_per_round)
         square = arrays.row_products(G, G)
-        to_point = s.y - s.x
-        to_point *= 1 / (k + 1)
-        s.x += to_point
+        s.point_sum += s.y
         s.sample_sum += G
         s.lag_products = s.lag_products + arrays.row_products(G, s.last)
         s.large = s.large + (square > s.large_bound)
@@ -84,19 +83,21 @@ class CautiousSteps(Method):
         if k < OPENING:
             s.opening = s.opening + (square - s.opening) / (k + 1)
         if k % BLOCK == 0:
-            self._update_step(s, square)
+            self._update(k, s, square)
             s.squares = s.squares + s.block
             s.previous_block = s.block
             s.block = s.block_at_update = 0 * square
         elif k + self.offset < FIRST or k & (k - 1) == 0:
-            self._update_step(s, square)
+            self._update(k, s, square)
         s.block = s.block + square
         s.last = G
         s.y -= s.step * G
 
     @staticmethod
-    def _update_step(s: State, square: Array) -> None:
+    def _update(k: int, s: State, square: Array) -> None:
+        """Update the mean and the step in round k, which has this squared sample."""
         xp, longest = arrays.namespace(s.x), s.longest[:, 0]
+        s.x = s.point_sum * (1 / (k + 1))
         s.distance, s.path = _distance(s), _path(s)
         s.block_at_update = s.block
         total = s.run_squares + s.squares + s.block + square
@@ -135,7 +136,7 @@ class Segment(NamedTuple):
         last_blocks = rounds - max(0, (rounds - 1) // BLOCK - 1) * BLOCK
         return cls(
             rounds=rounds,
-            mean=s.x,
+            mean=s.point_sum / rounds,
             end=s.y,
             mean_sample=s.sample_sum / rounds,
             step=s.step[:, 0],
