@@ -290,6 +290,7 @@ _RUN_NOTES: Texts = {
     "resumed": "resumed from a checkpoint of step {step}",
     "max-samples": "max_samples is {limit:,}: allow more, or ask for a larger eps",
     "more-samples": "eps may take {factor:.2g} times the samples",
+    "dual-ohm-took-over": "{in_some_runs}averaging was seen to be biased, so Dual-OHM took over and finished the run",
     "no-L": "no L given: the step was found on the way and no theorem applies; see the certificate",
     "estimated-constants": _estimated_constants,
     "composite-residual": "residual and certificate are those of F(x) + g with g in G(x), at x = prox(z)",

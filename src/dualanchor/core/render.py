@@ -93,16 +93,25 @@ def _residual(result: "Result") -> str:
 
 
 def _points(result: "Result") -> Iterator[tuple[str, str]]:
-    blocks = {"u": result.x[0], "v": result.x[1]} if isinstance(result.x, tuple) else {"x": result.x}
+    is_pair = isinstance(result.x, tuple) and len(result.x) == 2
+    blocks = dict(zip("uv", result.x, strict=True)) if is_pair else {"x": result.x}
     for name, block in blocks.items():
-        if result.shape or (np.ndim(block) > 1 and prod(block.shape) > 12):
-            yield name, f"array of shape {tuple(block.shape)}"
-        else:
-            with np.printoptions(precision=4, threshold=12, edgeitems=2):
-                yield name, " ".join(str(block).split("\n"))
+        yield name, _point(block, whole=not result.shape)
     if len(result.shape) == 2 and result.residual is not None and result.shape[0] <= MOST_LINES - 12:
         for label, residual in zip(result.labels(), result.residual.mean(axis=1), strict=True):
             yield label, f"mean residual {residual:.4g}"
+
+
+def _point(x: Any, whole: bool) -> str:
+    """An array, or nested ones, in one line: small ones as they are (if `whole`), others by their shapes."""
+    if isinstance(x, dict):
+        return "{" + ", ".join(f"{key!r}: {_point(value, whole)}" for key, value in x.items()) + "}"
+    if isinstance(x, (list, tuple)):
+        return "[" + ", ".join(_point(value, whole) for value in x) + "]"
+    if not whole or (np.ndim(x) > 1 and prod(x.shape) > 12):
+        return f"array of shape {tuple(x.shape)}"
+    with np.printoptions(precision=4, threshold=12, edgeitems=2):
+        return " ".join(str(x).split("\n"))
 
 
 def span(values: Any, form: str) -> str:

@@ -197,6 +197,8 @@ class Route:
             method = method.with_changes(spare=spare_rounds)
             spend += spare_rounds * method.samples_per_round
         result = self.run(method, budget=spend)
+        if isinstance(method, Auto) and (dual := arrays.to_host(result.state["dual"]) > 0).any():
+            evidence.add("dual-ohm-took-over", runs=np.count_nonzero(dual), of=dual.size)
         remaining = min(reserved, request.limit - evidence.evals - int(np.max(result.nfev)))
         evidence.start_share = 1 / 3 if remaining == reserved else 4 / 5  # a small residual needs fewer samples than x0
         return conclude(evidence, result, remaining)

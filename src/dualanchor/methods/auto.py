@@ -152,10 +152,13 @@ class Auto(Staged):
         The mean `x` has the mean sample `g`; a plain mean of `count` samples with mean square `level` is as noisy.
         `fourth` is the sum of the fourth powers of the samples it consists of, `first_square` the mean square of the
         first segment, `estimated` counts estimates of the residual at the mean, `rest` is the number of rounds that
-        are left after the planned segments.
+        are left after the planned segments. `dual` is 1 where Dual-OHM has finished the run.
         """
         memory, zeros = begin(self._steps(0).init(x0)), arrays.zeros_like(x0[:, 0])
-        mean = {name: arrays.copy(zeros) for name in ("level", "count", "fourth", "first_square", "estimated", "rest")}
+        mean = {
+            name: arrays.copy(zeros)
+            for name in ("level", "count", "fourth", "first_square", "estimated", "rest", "dual")
+        }
         return State(**vars(memory), x=arrays.copy(x0), g=arrays.zeros_like(x0), **mean)
 
     def stage(self, number: int, memory: State) -> Stage:
@@ -173,7 +176,7 @@ class Auto(Staged):
     def choose(self, number: int, memory: State, s: State, F: Session) -> IntArray:
         kind, number = _kind(number)
         if kind == DUAL:
-            memory.x = s.x
+            memory.x, memory.dual = s.x, memory.dual + 1
             return np.full(len(s.x), END)
         if kind == ESTIMATE:
             memory.estimated = memory.estimated + 1

@@ -195,3 +195,13 @@ def test_a_run_that_diverges_goes_back_and_takes_shorter_steps():
         result = da.root(oracle, np.zeros(5), budget=1000, seed=seed)
         assert result.status is not da.Status.DIVERGED
         assert np.linalg.norm(score(result.x, rows, y).mean(axis=0)) < 0.3  # 1.16 at the start
+
+
+def test_a_result_says_where_dual_ohm_took_over():
+    def bent(x, n, rng):
+        return np.tanh(9 * x) + rng.normal(size=4) / np.sqrt(n)
+
+    results = [da.root(bent, np.full(4, 5.0), budget=3600, L=9.0, seed=seed) for seed in range(6)]
+    said = ["dual-ohm-took-over" in codes(result) for result in results]
+    assert said == [bool(result.state["dual"][0]) for result in results]
+    assert set(said) == {True, False}

@@ -1,0 +1,30 @@
+import numpy as np
+import pytest
+
+import dualanchor as da
+from dualanchor.core.nested import flatten, unflatten
+
+
+@pytest.mark.parametrize("x", [1.0, (1.0, 2.0), [1.0], {"a": (1.0, [2.0, {"b": 3.0}]), "c": 4.0}])
+def test_unflatten_undoes_flatten(x):
+    leaves = []
+    assert unflatten(flatten(x, leaves), leaves) == x
+
+
+@pytest.mark.parametrize("form", [1, -1, True, "0", {"set": [0]}, {"tuple": [0], "list": [0]}, {"dict": [0]}, None])
+def test_other_forms_are_refused(form):
+    with pytest.raises(Exception, match=r".*"):
+        unflatten(form, [np.ones(2)])
+
+
+@pytest.mark.parametrize("reps", [1, 3])
+def test_a_result_of_nested_form_is_loaded_as_it_was(reps, tmp_path):
+    def sample(x, n, rng):
+        noise = rng.normal(size=3) / np.sqrt(n)
+        return {"w": x["w"] - 1 + noise[:2], "b": [x["b"][0] + noise[2]]}
+
+    result = da.root(sample, {"w": np.zeros(2), "b": [np.array(1.0)]}, budget=300, reps=reps)
+    loaded = da.Result.load(result.save(tmp_path / "result"))
+    np.testing.assert_array_equal(loaded.x["w"], result.x["w"])
+    np.testing.assert_array_equal(loaded.x["b"][0], result.x["b"][0])
+    assert repr(loaded) == repr(result)
