@@ -201,7 +201,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     E = Q // 20 if Q >= 800 else 0
     longest, ceiling, lowest, latest, recent, n, level, gm = m.step_size, inf, inf, inf, inf, 0.0, 0.0, 0 * x0
     far = squares = path = above = checked = checked_step = 0.0
-    trial, estimated, seen, peaked, last_step, first_square = False, False, False, 3.0, 0.0, 0.0
+    trial, estimated, seen, peaked, last_step, first_square, mean_drift = False, False, False, 3.0, 0.0, 0.0, 1.0
 
     def sample(point: Any, size: int = b) -> Any:
         nonlocal steps
@@ -230,7 +230,19 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     def after(number: int, rounds: int, ended: tuple[Any, ...]) -> bool:
         """Everything that follows a segment; whether samples have settled."""
         nonlocal x, y, start, anchor, safe, longest, ceiling, lowest, latest, recent, n, level, gm
-        nonlocal far, squares, path, above, checked, checked_step, trial, peaked, seen, last_step, first_square
+        nonlocal \
+            far, \
+            squares, \
+            path, \
+            above, \
+            checked, \
+            checked_step, \
+            trial, \
+            peaked, \
+            seen, \
+            last_step, \
+            first_square, \
+            mean_drift
         z, points, samples, used, r, total = ended
         each, a = [square(g) for g in samples], used[-1]
         first_square = sum(each) / rounds if number == 0 else first_square
@@ -256,7 +268,9 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         due, kept = number % 8 == 4, lately < 0.6 * latest
         alone = T * checked_step < 0.7 * checked * a
         again = not back and not turned and drift < 0.8 and (kept if trial else due and not alone)
-        settled = not (0.7 * checked > T or again) and 0.7 * level <= T and not signal
+        if not (back or turned or trial):
+            mean_drift += (min(drift, 2.0) - mean_drift) / 8
+        settled = not (0.7 * checked > T or again) and 0.7 * level <= T and not signal and mean_drift < 0.5
         if trial and not kept:
             wanted = 4 * longest
         elif fallen:

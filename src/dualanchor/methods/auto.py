@@ -15,7 +15,7 @@ from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import Array, IntArray
 from dualanchor.methods.cautious import CautiousSteps, Segment, smallest
 from dualanchor.methods.dual_ohm import DualOHM
-from dualanchor.methods.step_control import AGREE, FALLING, adjust, begin, restart_distances, retreat
+from dualanchor.methods.step_control import AGREE, FALLING, FORGETS, adjust, begin, restart_distances, retreat
 from dualanchor.theory.schedules import Setting, tapered_at
 
 SHORT = 800  # rounds below which none are spent on an estimate of the bias
@@ -81,11 +81,11 @@ class Auto(Staged):
        :math:`\|\bar g\|^2 + T/n` is smallest, with the mean :math:`\bar g` and the mean square T of the samples;
        for affine F that is the squared residual, and 2T/n at most more. If it is above 0.9, distances and squares
        are measured anew.
-    3. After Q/8 rounds, as soon as samples do not become smaller any more and if Q >= 800: Q/20 rounds at
-       :math:`\bar x` for its squared residual :math:`\rho^2` and the variance :math:`s^2`. If :math:`\rho^2 \le s^2`
-       but larger than 3 times what step 2 expects, Dual-OHM from :math:`\bar x` with tapered batches to the
-       end, N = a tenth of what is left; or a quarter of the step, if :math:`s^2` is below 0.75 T: long steps have
-       scattered the iterates to where samples are larger.
+    3. After Q/8 rounds, as soon as samples do not become smaller and iterates forget where they were, and if Q >= 800:
+       Q/20 rounds at :math:`\bar x` for its squared residual :math:`\rho^2` and the variance :math:`s^2`. If
+       :math:`\rho^2 \le s^2` but larger than 3 times what step 2 expects, Dual-OHM from :math:`\bar x` with tapered
+       batches to the end, N = a tenth of what is left; or a quarter of the step, if :math:`s^2` is below 0.75 T: long
+       steps have scattered the iterates to where samples are larger.
     4. Up to `spare` further rounds if the mean is one of less than Q/4 rounds and samples are a tenth of the first: the
        noise vanishes, or is small.
     5. :math:`\bar x` is returned, or y if the mean square there is below what is expected of :math:`\bar x`.
@@ -198,6 +198,7 @@ class Auto(Staged):
             return np.full(len(s.x), number + 1)
         settled = (memory.falling == 0) & (segment.mean_square >= FALLING * before)
         settled &= (abs(segment.correlation) <= AGREE) & (memory.estimated == 0)
+        settled &= memory.mean_drift < FORGETS  # else the mean is late, not biased
         return np.where(arrays.to_host(settled), ESTIMATE + number, number + 1)
 
     def recover(self, number: int, memory: State) -> IntArray | None:

@@ -25,6 +25,7 @@ TRIAL_PERIOD = 8  # segments
 TRIAL_DRIFT = 0.8  # a trial is made where iterates have less drift than that
 TRIAL_GAIN = 0.6  # of the mean square before: the shorter step stays
 FALLING = 0.7  # of an earlier mean square: samples still become smaller
+FORGETS = 0.5  # mean drift below which iterates forget where they were within a segment; that of a random walk is 1
 RESOLVED = 5.0  # times the kurtosis: rounds in which a fall of the mean square can be seen
 MAX_STEP = 1e6  # times the first step: where F is constant, steps would grow until only rounding is left
 RETREAT = 16.0  # times shorter: the step after a segment that diverged
@@ -32,7 +33,7 @@ RELAX, RELAX_DRIFT = 1.1, 2.0  # growth of the ceiling per segment; where noisy 
 
 
 def begin(s: State) -> State:
-    """The memory of a run whose first segment has state s.
+    r"""The memory of a run whose first segment has state s.
 
     - `y`, where the next segment starts, and the fields of RUN.
     - `safe_y`, `safe_distance`, `safe_squares`: the last calm point.
@@ -40,7 +41,7 @@ def begin(s: State) -> State:
     - `lowest`, `recent`, `latest`: the lowest mean square of all segments, that of the last two blocks, and that of the
       last segment that was no failed trial. `checked`, `checked_step`: mean square and step when a trial was last due.
     - `ceiling` limits the step; `last_step` is the one taken last, shortened if it was too long; `kurtosis` is that of
-      samples.
+      samples, `mean_drift` a mean of :math:`\rho` (see `adjust`) over about eight segments.
     - `trial`, `falling`, `resolved`, `went_back`: 1 where the next segment is a trial, samples become smaller, a fall
       of the mean square could be seen, and the row went back to its calm point.
     """
@@ -54,6 +55,7 @@ def begin(s: State) -> State:
     infinite_at_first = ("lowest", "recent", "latest", "ceiling")
     values = vectors | run | dict.fromkeys(zero_at_first, zeros) | dict.fromkeys(infinite_at_first, zeros + np.inf)
     values["kurtosis"] = zeros + 3  # as of Gaussian noise
+    values["mean_drift"] = zeros + 1  # as of a random walk
     return State(**{name: arrays.copy(value) for name, value in values.items()})
 
 
@@ -109,6 +111,8 @@ def adjust(memory: State, segment: Segment, number: int | None) -> Array:
 
     memory.ceiling, memory.longest = ceiling, wanted[:, None]
     memory.last_step = xp.where(too_long, wanted, step)
+    mean_drift = memory.mean_drift + (xp.minimum(drift, 0 * drift + DRIFT) - memory.mean_drift) / 8
+    memory.mean_drift = xp.where(too_long | trial, memory.mean_drift, mean_drift)
     low = xp.where(resolved, xp.minimum(lowest, T), T if first else lowest)
     forgiven = xp.maximum(FORGIVEN * lowest, T / 64) if first else FORGIVEN * lowest
     memory.lowest = xp.where(back & ~agree, forgiven, low)
