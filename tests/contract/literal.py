@@ -270,7 +270,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         again = not back and not turned and drift < 0.8 and (kept if trial else due and not alone)
         if not (back or turned or trial):
             mean_drift += (min(drift, 2.0) - mean_drift) / 8
-        settled = not (0.7 * checked > T or again) and 0.7 * level <= T and not signal and mean_drift < 0.5
+        settled = not (0.7 * checked > T or again) and 0.7 * level <= T and not signal and mean_drift < 0.7
         if trial and not kept:
             wanted = 4 * longest
         elif fallen:

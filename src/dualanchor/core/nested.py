@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dualanchor.core.errors import ArgumentTypeError
 from dualanchor.core.types import Array
 
 _SEQUENCES = {"tuple": tuple, "list": list}
@@ -17,6 +18,10 @@ def flatten(x: Any, leaves: list[Array]) -> Any:
     ({'dict': [['w', 0], ['b', {'tuple': [1, 2]}]]}, [1.0, 2.0, 3.0])
     """
     if isinstance(x, dict):
+        for key in x:
+            if type(key) not in (str, int):
+                rule = "Result.save: keys of a dict must be strings or whole numbers"
+                raise ArgumentTypeError(rule, key, "Name the parts of x by strings")
         return {"dict": [[key, flatten(value, leaves)] for key, value in x.items()]}
     if isinstance(x, (tuple, list)):
         return {"tuple" if isinstance(x, tuple) else "list": [flatten(value, leaves) for value in x]}
@@ -25,16 +30,24 @@ def flatten(x: Any, leaves: list[Array]) -> Any:
 
 
 def unflatten(form: Any, leaves: list[Array]) -> Any:
-    """The inverse of `flatten`; raises (any exception) if the form is not one of these leaves.
+    """The inverse of `flatten`; raises (any exception) if the form does not use each of these leaves once, in order.
 
     Examples
     --------
-    >>> unflatten({"list": [1, 0]}, ["a", "b"])
-    ['b', 'a']
+    >>> unflatten({"list": [0, 1]}, ["a", "b"])
+    ['a', 'b']
     """
-    if type(form) is int and 0 <= form < len(leaves):
+    again: list[Array] = []
+    x = _built(form, leaves)
+    if flatten(x, again) != form or len(again) != len(leaves):
+        raise ValueError(f"a form of {len(again)} parts for {len(leaves)} arrays")
+    return x
+
+
+def _built(form: Any, leaves: list[Array]) -> Any:
+    if type(form) is int:
         return leaves[form]
     ((kind, items),) = form.items()
     if kind == "dict":
-        return {key: unflatten(value, leaves) for key, value in items}
-    return _SEQUENCES[kind](unflatten(item, leaves) for item in items)
+        return {key: _built(value, leaves) for key, value in items}
+    return _SEQUENCES[kind](_built(item, leaves) for item in items)

@@ -60,9 +60,9 @@ class Staged(Method):
         """
 
     def recover(self, number: int, memory: State) -> IntArray | None:
-        """The number of each row's next stage, or END, after it diverged within this one; updates the memory.
+        """The number of each row's next stage, which may have no steps, after it diverged within this one.
 
-        None, the default, ends the run there.
+        Updates the memory. None, the default, ends the run there.
         """
         return None
 

@@ -36,7 +36,8 @@ STILL_FALLING = 0.8  # of the mean square of such a mean: noise becomes smaller 
 
 ESTIMATE, DUAL, EXTRA = (kind << 20 for kind in (1, 2, 3))
 """Numbers of stages other than the planned segments, which have 0, 1, ...: ESTIMATE + j, the residual at the mean after
-segment j; DUAL + j, Dual-OHM after that; EXTRA + n, a segment of n rounds after all others."""
+segment j; DUAL + j, Dual-OHM after that; EXTRA + n, a segment of n rounds after all others;
+EXTRA itself ends a run that has diverged."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,8 @@ class Auto(Staged):
             biased, scattered = self._biased(memory, s)
             memory.longest = memory.longest / (1 + (SHORTER - 1) * scattered[:, None])
             return np.where(arrays.to_host(biased), DUAL + number, number + 1)
+        if kind + number == EXTRA:
+            return np.full(len(s.x), END)
         segment = Segment.of(s, number if kind == EXTRA else self.lengths[number])
         before = memory.level
         if number == 0 and kind != EXTRA:
@@ -203,12 +206,19 @@ class Auto(Staged):
 
     def recover(self, number: int, memory: State) -> IntArray | None:
         kind, number = _kind(number)
-        if kind in (ESTIMATE, DUAL) or len(self.lengths) == 1:
+        if len(self.lengths) == 1:
             return None
+        rows = len(memory.x)
+        if kind == DUAL:
+            return np.full(rows, EXTRA)
+        if kind == ESTIMATE:
+            memory.estimated = memory.estimated + 1
+            return np.full(rows, number + 1)
         retreat(memory)
-        if kind == EXTRA or number + 1 == len(self.lengths):
-            return self._after_last(memory, planned=kind != EXTRA)
-        return np.full(len(memory.x), number + 1)
+        if kind != EXTRA and number + 1 < len(self.lengths):
+            return np.full(rows, number + 1)
+        numbers = self._after_last(memory, planned=kind != EXTRA)
+        return np.where(numbers == END, EXTRA, numbers)
 
     def _after_last(self, memory: State, planned: bool) -> IntArray:
         """What follows the last planned segment, or a later one: the rounds that are left, in a few pieces."""
@@ -253,7 +263,7 @@ class Auto(Staged):
         b = arrays.row_squares(segment.mean_sample) + noise
         c = arrays.row_products(memory.g, segment.mean_sample)
         w = xp.clip((a - c) / (a + b - 2 * c + smallest(segment.mean.dtype)), 0.0, 1.0)
-        w = xp.where(back, 0 * w, xp.where(new, 0 * w + 1, w))
+        w = xp.where(back, arrays.zeros_like(w), xp.where(new, arrays.zeros_like(w) + 1, w))
         memory.x = memory.x + w[:, None] * (segment.mean - memory.x)
         memory.g = memory.g + w[:, None] * (segment.mean_sample - memory.g)
         count = 1 / ((1 - w) ** 2 / n + w**2 / rounds)

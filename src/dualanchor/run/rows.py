@@ -269,10 +269,12 @@ class ActiveRows:
         return np.where(first_square > 0, growth, 0.0)
 
     def bounded(self) -> Array:
-        """Which rows have an iterate that is finite and can be squared, and no NaN in the rest of their state."""
+        """Which rows have finite vectors, an iterate that can be squared, and no NaN in the rest of their state."""
         bounded = np.isfinite(arrays.to_host(arrays.row_squares(self.state.x)))
         for name, value in vars(self.state).items():
-            if name != "x" and arrays.has_nan(value):
+            if name != "x" and value.shape == self.state.x.shape:
+                bounded &= arrays.finite_rows(value)
+            elif name != "x" and arrays.has_nan(value):
                 bounded &= ~np.isnan(arrays.to_host(value).reshape(len(bounded), -1)).any(axis=1)
         return bounded
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
+from dualanchor.core.errors import ArgumentTypeError
 from dualanchor.core.nested import flatten, unflatten
 
 
@@ -11,10 +12,31 @@ def test_unflatten_undoes_flatten(x):
     assert unflatten(flatten(x, leaves), leaves) == x
 
 
-@pytest.mark.parametrize("form", [1, -1, True, "0", {"set": [0]}, {"tuple": [0], "list": [0]}, {"dict": [0]}, None])
+@pytest.mark.parametrize(
+    "form",
+    [
+        1,
+        -1,
+        True,
+        "0",
+        {"set": [0]},
+        {"tuple": [0], "list": [0]},
+        {"dict": [0]},
+        None,
+        {"tuple": [0, 0]},
+        {"tuple": {}},
+        {"dict": [["a", 0], ["a", 0]]},
+    ],
+)
 def test_other_forms_are_refused(form):
     with pytest.raises(Exception, match=r".*"):
         unflatten(form, [np.ones(2)])
+
+
+@pytest.mark.parametrize("key", [(1, 2), b"w", np.int64(1)])
+def test_keys_that_a_file_would_change_are_refused(key):
+    with pytest.raises(ArgumentTypeError, match="keys of a dict"):
+        flatten({key: np.ones(2)}, [])
 
 
 @pytest.mark.parametrize("reps", [1, 3])
