@@ -156,7 +156,7 @@ def _route_certified(v: Values) -> str:
         "method-given": "the method asked for",
     }[v["reason"]]
     stages = "it" if v["reason"] == "method-given" else "the default method"
-    price = f"; about {v['expected']:,} samples expected, at most {v['most']:,}" if v.get("expected") else ""
+    price = f"; at least about {v['expected']:,} samples, at most {v['most']:,}" if v.get("expected") else ""
     return f"{reason}: stages of {stages}, a certificate after each{price}"
 
 
@@ -228,8 +228,8 @@ _ROUTES: Texts = {
     "route-guarantee": "a guarantee within the budget; the smallest proved bound: {theorem}",
     "route-budget": "a budget and no guarantee asked for: averaging, or Dual-OHM where averaging is seen to be biased",
     "route-certified": _route_certified,
-    "route-certified-first": "before that, stages that may be certified sooner, within {samples:,} samples; about "
-    "{expected:,} expected, at most {most:,}",
+    "route-certified-first": "before that, stages that may be certified sooner, within {samples:,} samples; at "
+    "least about {expected:,} in all, at most {most:,}",
     "route-method": "the method asked for",
     "route-passes": "a finite sum, and room for {passes:,} passes over its {components:,} components: SVRG, with exact "
     "residuals after each epoch",
