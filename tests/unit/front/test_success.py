@@ -40,6 +40,7 @@ def test_nothing_is_run_where_F_decreases(asked):
     assert not result.success
     assert sample.samples == result.nfev < 6000
     assert (result.x == 0).all()
+    assert not {"no-L", "route-budget"} & set(codes(result))  # reasons for a method that did not run
 
 
 def test_a_guarantee_with_eps_is_a_theorem_or_an_error():
