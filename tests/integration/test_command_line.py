@@ -52,6 +52,12 @@ def test_studies_have_one_blas_thread_before_numpy_is_imported(command):
 HEAVY = {"numpy", "scipy", "matplotlib", "plotly", "pandas", "jinja2", "joblib", "rich.console", "rich.progress"}
 
 
+def test_the_help_of_solve_says_where_its_default_stands():
+    text = CliRunner().invoke(app, ["solve", "--help"]).output
+    words = " ".join(text.split())
+    assert words.index("The default is s-dual-ohm") < words.index("[default: see above]")
+
+
 @pytest.mark.parametrize("words", [["--help"], *([command, "--help"] for command in app.commands)])
 def test_help_imports_nothing_heavy(words):
     script = (

@@ -332,6 +332,16 @@ def test_compare_on_a_problem_of_ones_own(tmp_path):
 
 
 @pytest.mark.slow
+def test_compare_without_L_says_what_is_missing():
+    def sample(x, n, rng):
+        return x - 1 + rng.normal(size=(n, 2)).mean(axis=0)
+
+    problem = da.Problem(da.Sampler(sample), np.zeros(2))
+    with pytest.raises(ValueError, match=r"without L, methods need.*Got auto on .*\. Declare .*Constants\(L=\.\.\.\)"):
+        da.compare(problem, [da.SGDA(0.1), "auto"], budget=100, seeds=2, jobs=1)
+    assert da.compare(problem, [da.SGDA(0.1)], budget=100, seeds=2, jobs=1).best == "sgda"
+
+
 def test_compare_takes_every_method_that_can_run():
     comparison = da.compare(da.problems.affine(dimension=4), budget=40, seeds=2, jobs=1)
     paper = {"s-dual-ohm", "s-ohm", "sgda", "seg", "rain", "halpern-page"}

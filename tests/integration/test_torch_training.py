@@ -356,6 +356,10 @@ def test_a_learning_rate_from_a_look_at_batches():
             DualAnchor(model.parameters(), total_steps=9, **options)
     with pytest.raises(ValueError, match=r"look must show how fast gradients change\. Got a largest slope of 0"):
         DualAnchor(model.parameters(), lr="auto", total_steps=9, look=(lambda batch: model.weight.sum(), few))
+    with pytest.raises(ValueError, match=r"look: the loss must be finite\. Got a loss of nan\. Check loss\(batch\)"):
+        DualAnchor(
+            model.parameters(), lr="auto", total_steps=9, look=(lambda batch: model.weight.sum() * math.nan, few)
+        )
 
 
 def test_tapered_batches_spend_the_rows_at_the_end():

@@ -279,6 +279,8 @@ class _Calibrator:
             singles, batches = probe.single_and_batch_means(count, size)
         else:
             singles, batches = None, probe.batch_means(count, size)
+        if probe.F.oracle.independent_samples:
+            return
         self.findings += estimates.batch_findings(probe.start, batches, size, singles)
         if count * size < _BATCH_SIZE:
             self.findings.append(Finding.of("batches-not-tested"))

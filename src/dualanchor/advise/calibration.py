@@ -15,6 +15,7 @@ from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.problem import Constants
 from dualanchor.core.render import html_table
 
+_NO_SLOPE = 1e-9  # times M: a smaller mu is rounding
 GRADIENT_LIKE = 0.1  # below this rotation index the operator behaves like a gradient
 Interval = tuple[float, float]
 
@@ -166,11 +167,21 @@ class Calibration:
             ("|F(x0)|", _with_interval(self.residual, self.residual_interval)),
             ("L, local", _with_interval(self.local_L, self.local_L_interval)),
             ("L of the mean, local", _with_interval(self.local_L_mean, self.local_L_mean_interval)),
-            ("mu", "unknown" if self.mu_at_most == inf else f"at most {self.mu_at_most:.3g}"),
+            ("mu", self._mu_text()),
             ("rotation", _with_interval(self.rotation, self.rotation_interval)),
             ("D", f"guess {guess}, at least {self.D_at_least:.4g}"),
-            ("step", "not limited" if step is None else f"at most {step:.3g} (only ever shrinks)"),
+            (
+                "step size",
+                "no limit seen" if step is None else f"use {step:.3g} or less near x0 (an estimate, no theorem)",
+            ),
         ]
+
+    def _mu_text(self) -> str:
+        if self.mu_at_most == inf:
+            return "unknown"
+        if self.mu_at_most <= _NO_SLOPE * (self.local_M or 0.0):
+            return "0, or too small to see: leave mu out"
+        return f"at most {self.mu_at_most:.3g} near x0: give no larger one"
 
 
 def judged(calibration: Calibration) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from dualanchor.theory.confidence import group_moments, lower_by_square, upper_b
 
 FALSE_ALARM = 2e-4  # nominal rate, asymptotic, at which each kind of alarm is raised without a cause
 _MIN_BATCHES = 4  # batches needed to test their mean and their variance separately
+_LIKE_A_SUM = 0.25  # largest relative distance of a factor from the size of a batch at which it looks like a sum
 _MATERIAL_VARIANCE = 1.15  # a variance that is larger by less than this factor does not count as larger
 _MAX_RELATIVE_ERROR = 0.4  # a quotient with a larger relative error counts with its lower end only
 _MIN_DRAWS = 16  # draws of a pair that give a usable confidence bound where there is noise
@@ -71,8 +72,20 @@ def batch_findings(start: StartSamples, batches: Array, size: int, singles: Arra
     """Compare means of `size` samples, (count, d), with single samples at x0; findings if they do not fit.
 
     `singles` (count, d), if the oracle can repeat samples, are drawn from the states of the streams that the batches
-    were drawn from: a sampler that ignores n gives the same values again.
+    were drawn from: a sampler that ignores n gives the same values again. No other finding rests on one large sample:
+    it remains without the batch that is farthest from the single samples, or the only batch looks like a sum.
     """
+    if singles is not None and _ignores_size(start, singles, batches, size):
+        return [Finding.of("batch-variance", size=size, ratio=float(size))]
+    findings = _statistical_findings(start, batches, size)
+    if len(batches) == 1:
+        return [one for one in findings if abs(one.values.get("factor", 0.0) / size - 1) < _LIKE_A_SUM]
+    farthest = np.square(batches - start.mean).sum(axis=1).argmax()
+    return findings if _statistical_findings(start, np.delete(batches, farthest, axis=0), size) else []
+
+
+def _statistical_findings(start: StartSamples, batches: Array, size: int) -> list[Finding]:
+    """The findings of `batch_findings` from means and variances."""
     count, n, rounding = len(batches), start.count, start.rounding_variance
     mean = batches.mean(axis=0)
     within = float(np.square(batches - mean).sum())
@@ -84,8 +97,6 @@ def batch_findings(start: StartSamples, batches: Array, size: int, singles: Arra
     biased = Finding.of("biased-batches", size=size, factor=factor)
     if start.variance == 0 and variance == 0:
         return [biased] if distance_squared > max(4 * rounding, 1e-12 * norm_squared) else []
-    if singles is not None and _ignores_size(start, singles, batches, size):
-        return [Finding.of("batch-variance", size=size, ratio=float(size))]
     moments = group_moments(start.group_means)
     # The effective dimension of the noise; too small where groups are few, which is on the safe side.
     d = float(np.clip(moments.trace**2 / moments.squares, 1, start.dimension)) if moments.squares > 0 else 1.0

@@ -26,7 +26,7 @@ _PLANNED = ("dual-ohm", "restarted-dual-ohm", "s-dual-ohm")
 
 @click.command()
 @problem_options
-@click.option("-m", "--method", help="A name listed by `dualanchor methods`.  [default: see below]")
+@click.option("-m", "--method", help="A name listed by `dualanchor methods`.  [default: see above]")
 @click.option("-b", "--budget", type=int, help="Operator evaluations per replication.")
 @click.option("--eps", type=float, help="Or: the root mean square residual to reach, planned from the constants.")
 @click.option("-p", "parameters", type=ASSIGNMENT, multiple=True, help="A hyper-parameter: -p batch_size=10.")

@@ -126,6 +126,16 @@ def _residual_grew(v: Values) -> str:
     return f"the residual grew{start} to {end}: the step or the noise is too large (is L right?), or a sign is wrong"
 
 
+def _fall_not_visible(v: Values) -> str:
+    if v.get("rare_noise"):
+        return "not seen whether the residual fell: noise that only rare samples show may hide it; take more samples"
+    at_least, at_most = v.get("at_least", 0.0), v.get("at_most", v["upper"])
+    bounds = _FORMATTER.format("at least {0:.3g} at x0 by its samples, at most {1:.3g} now", at_least, at_most)
+    large = ", allowing for missed samples as large as some of the run" if v.get("large_samples") else ""
+    root = "x0 may be a root already, or " if v.get("start_hidden") else ""
+    return f"not seen whether the residual fell: {bounds}{large}; {root}more samples are needed"
+
+
 def _batches_of_one(v: Values) -> str:
     noise = "the noise of one sample" if v["sigma"] is None else f"sigma = {v['sigma']:.4g}"
     return f"batches of 1 leave a residual of the order of {noise} at any budget; da.root, or method='auto', do not"
@@ -146,7 +156,7 @@ def _route_certified(v: Values) -> str:
         "method-given": "the method asked for",
     }[v["reason"]]
     stages = "it" if v["reason"] == "method-given" else "the default method"
-    price = f"; about {v['expected']:,} samples expected, at most {v['most']:,}" if v.get("expected") else ""
+    price = f"; at least about {v['expected']:,} samples, at most {v['most']:,}" if v.get("expected") else ""
     return f"{reason}: stages of {stages}, a certificate after each{price}"
 
 
@@ -218,8 +228,8 @@ _ROUTES: Texts = {
     "route-guarantee": "a guarantee within the budget; the smallest proved bound: {theorem}",
     "route-budget": "a budget and no guarantee asked for: averaging, or Dual-OHM where averaging is seen to be biased",
     "route-certified": _route_certified,
-    "route-certified-first": "before that, stages that may be certified sooner, within {samples:,} samples; about "
-    "{expected:,} expected, at most {most:,}",
+    "route-certified-first": "before that, stages that may be certified sooner, within {samples:,} samples; at "
+    "least about {expected:,} in all, at most {most:,}",
     "route-method": "the method asked for",
     "route-passes": "a finite sum, and room for {passes:,} passes over its {components:,} components: SVRG, with exact "
     "residuals after each epoch",
@@ -274,8 +284,7 @@ _WARNINGS: Texts = {
     "samples-grew": "samples are about {factor:.2g} times as large as at the start: the step or the noise is too large "
     "(is L right?), or F is not monotone",
     "residual-did-not-fall": "the residual did not fall: about {start:.3g} at x0 and {end:.3g} now; has F a root?",
-    "fall-not-visible": "not seen whether the residual fell: about {start:.3g} at x0, at most {upper:.3g} now; x0 may "
-    "be a root already, or more samples are needed",
+    "fall-not-visible": _fall_not_visible,
     "residual-fell-little": "the residual fell only from about {start:.3g} to {end:.3g}: is L right? Are more samples "
     "needed?",
     "stalled": "the residual has stayed near {residual:.2g} for most of the samples, so more may not help: is there a "

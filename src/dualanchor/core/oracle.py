@@ -53,6 +53,8 @@ class Oracle(ABC):
     components : int or None, the number n of components of a finite sum, for which full passes are possible
     dimension : int or None, the number d of coordinates if it is fixed
     operator_price : float, the cost of `operator` in evaluations; a higher price means fewer recorded points
+    independent_samples : bool, whether means are those of independent samples by construction, so calibration does not
+        test them
     mixed_sizes : bool, whether `draw` takes one batch size per row; if not, the Session groups rows by size
     rowwise : bool, whether `mean` is newly allocated and a row's value has the same bits whatever the other rows are
     traceable : bool, whether `draw` and `mean` can be traced by JAX, so that steps are compiled
@@ -77,6 +79,7 @@ class Oracle(ABC):
     components: int | None = None
     dimension: int | None = None
     operator_price: float = 1.0
+    independent_samples: bool = False
     mixed_sizes: bool = False
     rowwise: bool = False
     traceable: bool = False
@@ -145,6 +148,11 @@ class Oracle(ABC):
             self.inner.trace_nan()
 
 
+_INHERITED = (
+    "knows_operator", "replayable", "components", "dimension", "operator_price", "independent_samples", "mixed_sizes",
+)  # fmt: skip
+
+
 class WrappedOracle(Oracle):
     """An oracle that wraps another one: batches and capabilities are those of `inner`, `mean` is its own."""
 
@@ -153,7 +161,7 @@ class WrappedOracle(Oracle):
 
     def __init__(self, inner: Oracle) -> None:
         self.inner = inner
-        for name in ("knows_operator", "replayable", "components", "dimension", "operator_price", "mixed_sizes"):
+        for name in _INHERITED:
             setattr(self, name, getattr(inner, name))
         self.traceable = self.tables = self.pure and inner.traceable
 

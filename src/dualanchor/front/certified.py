@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PILOT = 2 * FIRST_STAGE  # samples of a calibration before stages
 _EXTRA_SHARE = 0.15  # of a plan's samples: what may be spent in addition to it, on everything together
 _MIN_EXTRA = 2 * PILOT  # samples: with fewer in addition to a plan, stages before it are not worth trying
-_TYPICAL_COST = 6  # times (sigma/eps)**2: samples that most certified runs take
+_TYPICAL_COST = 6  # times (sigma/eps)**2: samples that certified runs take where F is easy to solve
 
 
 def until_certified(route: Route, method: Callable[[int], Method] | None = None, **why: Any) -> Result:
@@ -84,7 +84,7 @@ def certified_before_plan(route: Route, reserved: int, chosen: Plan, claim: Clai
 
 
 def _expected_samples(route: Route) -> int:
-    """Samples that a certified run is expected to take in all, by the noise at x0."""
+    """Samples that a certified run takes in all if F is easy to solve, by the noise at x0; seldom too many."""
     request, calibration = route.request, route.evidence.calibration
     sigma = request.sigma if calibration is None else calibration.sigma
     assert request.eps is not None

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import inf, log, sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -113,8 +114,13 @@ def _compare_with_start(
         evidence.add("residual-grew", start=start.residual, end=residual[grown].max())
     elif request.eps is None and not (fallen | diverged).all():
         stayed = lower[~diverged].max() > start.residual / 2
-        code = "residual-did-not-fall" if stayed else "fall-not-visible"
-        evidence.add(code, start=start.residual, end=residual.max(), upper=upper.max())
+        values = {"start": start.residual, "end": residual.max(), "upper": upper.max()}
+        if stayed:
+            evidence.add("residual-did-not-fall", **values)
+        else:
+            evidence.add(
+                "fall-not-visible", **values, **_what_hides(evidence, result, certificate, start, ~(fallen | diverged))
+            )
     elif request.eps is None and (end := residual[~diverged].max(initial=0.0)) > start.residual / 2:
         evidence.add("residual-fell-little", start=start.residual, end=end)
     good = fallen if request.eps is None else ~grown
@@ -137,15 +143,38 @@ def _changes(
         grown = (result.residual > first) & ~diverged
         fallen = (result.residual < first) | (np.asarray(result.residual) == 0)
         return grown, np.zeros_like(diverged), fallen
-    fitted = 0 if evidence.composite is None else evidence.composite.fitted
-    samples = evidence.evals + int(np.max(result.nfev))
-    fallen = has_fallen(end, start, result, samples, fitted)
+    fallen = has_fallen(end, start, result, _samples(evidence, result), _fitted(evidence))
     grown = (lower > start.upper) & ~diverged
     worse = ~fallen & (upper > _FAR * start.upper)
     if start.sigma == 0 and not start.is_exact:  # noise that only the end shows may have been missed at x0
         maybe_missed = (sigma > 0) & (upper <= _FAR_BEYOND_NOISE * start.upper)
         grown, worse = grown & ~maybe_missed, worse & ~maybe_missed
     return grown, worse, fallen
+
+
+def _samples(evidence: Evidence, result: Result) -> int:
+    return evidence.evals + int(np.max(result.nfev))
+
+
+def _fitted(evidence: Evidence) -> int:
+    return 0 if evidence.composite is None else evidence.composite.fitted
+
+
+def _what_hides(
+    evidence: Evidence, result: Result, end: Certificate, start: Certificate, rows: Array
+) -> dict[str, Any]:
+    """Why a fall is not seen in some rows (a mask): the bounds that `has_fallen` compares, and what they allow for."""
+    seen = _squares(end, start, result, _fitted(evidence))
+    start_squared = np.broadcast_to(seen.start - seen.start_error, rows.shape)[rows].min()
+    visible = start.lower > 0 and start_squared > 0
+    scale = largest_sample(result, None).reshape(rows.shape)
+    return {
+        "at_least": sqrt(start_squared) if visible else 0.0,
+        "at_most": (np.asarray(end.upper) + _missed(end, scale))[rows].max(),
+        "start_hidden": start.lower <= 0,
+        "large_samples": bool((_missed(start, scale) + _missed(end, scale))[rows].max() > 0),
+        "rare_noise": _rare_noise(end, _samples(evidence, result)),
+    }
 
 
 def _back_at_start(evidence: Evidence, result: Result, rows: Array) -> Result:
@@ -174,9 +203,26 @@ def has_fallen(end: Certificate, start: Certificate, result: Result, samples: in
     """
     if end.is_exact and start.is_exact:
         return (np.asarray(end.residual) < start.residual) | (np.asarray(end.residual) == 0)
-    noise_not_seen = any(finding.code == "noise-not-seen" for finding in end.findings)
-    if noise_not_seen and samples < enough_for_rare(1 - end.confidence):
+    if _rare_noise(end, samples):
         return np.zeros(np.shape(end.residual), bool)
+    seen = _squares(end, start, result, fitted)
+    with np.errstate(invalid="ignore", over="ignore"):
+        fall = _STAYED**2 * seen.start - seen.end
+        margin = np.hypot(_STAYED**2 * seen.start_error, seen.end_error)
+        return np.asarray((fall > margin) | (np.asarray(end.upper) == 0))
+
+
+class _Squares(NamedTuple):
+    """Estimated squared residuals at the start and at the end, each with its error; one number per row or shared."""
+
+    start: Any
+    start_error: Any
+    end: Array
+    end_error: Array
+
+
+def _squares(end: Certificate, start: Certificate, result: Result, fitted: int) -> _Squares:
+    """The squares that `has_fallen` compares."""
     visible = start.lower > 0
     # The distance from a square to its bound is about 1.8 standard errors.
     start_error = start.squared - start.lower**2 if visible else start.upper**2 - max(start.squared, 0.0)
@@ -186,8 +232,13 @@ def has_fallen(end: Certificate, start: Certificate, result: Result, samples: in
         end_error = np.asarray(upper) ** 2 - np.maximum(end.squared, 0.0)
         start_error = start_error + 2 * start.residual * _missed(start, scale)
         noise = 2 * start.sigma**2 / fitted if fitted else 0.0
-        fall = _STAYED**2 * (start.squared - noise) - np.asarray(end.squared)
-        return np.asarray((fall > np.hypot(_STAYED**2 * start_error, end_error)) | (np.asarray(end.upper) == 0))
+        return _Squares(start.squared - noise, start_error, np.asarray(end.squared), end_error)
+
+
+def _rare_noise(end: Certificate, samples: int) -> bool:
+    """Whether no noise has been seen in so few samples that they may all have missed an event of 1 in 200."""
+    noise_not_seen = any(finding.code == "noise-not-seen" for finding in end.findings)
+    return noise_not_seen and samples < enough_for_rare(1 - end.confidence)
 
 
 def _missed(certificate: Certificate, scale: Array) -> Array:

@@ -248,7 +248,9 @@ class Route:
 
     def _without_run(self, status: Status, certificate: Certificate | None, claim: Claim) -> Result:
         """The start as the result, with this status."""
+        findings = list(self.evidence.findings)
         method = default_method(self.request, self.evidence)(self.request.limit)
+        self.evidence.findings = findings  # without the reasons for a method that does not run
         result = self.run(method, stop=Steps(0), checkpoint=None, callback=None)
         success, shape = status is Status.TARGET, result.shape
         if self.composite is not None:

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 
 from dualanchor.core import check
-from dualanchor.core.errors import ArgumentError
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.types import Array
 from dualanchor.front import root as sampled_root
 from dualanchor.oracles import each
@@ -66,6 +66,10 @@ def root(
     if others:
         remedy = "Pass constants, bounds and seeds as keywords, as in dualanchor.root"
         raise ArgumentError("scipy.root: options may have maxfev alone", ", ".join(map(str, others)), remedy)
+    jac = keywords.pop("jac", None)
+    if jac is not None and jac is not False:
+        rule = "scipy.root: jac is not supported, since steps are taken along noisy values of fun alone"
+        raise ArgumentTypeError(rule, "a jac", "Leave it out; if L or M of fun is known, pass it as a keyword")
     takes_rng = _has_rng(fun)
 
     def sample(x: Array, rng: np.random.Generator) -> Any:

@@ -60,6 +60,7 @@ class FiniteSum(Oracle):
     True
     """
 
+    independent_samples = True
     rowwise = True  # products are computed row by row
     _block: int | None = None  # length of the blocks that are drawn; None: components are drawn one by one
     _shuffle: int | None = None  # the seed of the shuffle of the data rows
@@ -119,6 +120,7 @@ class FiniteSum(Oracle):
             arrays = tuple(array[order] for array in arrays)
         oracle = cls.__new__(cls)._set(Components(component, n, arrays))
         oracle._block, oracle._shuffle = block, shuffle
+        oracle.independent_samples = block is None  # neighbours in a block are not drawn independently
         return oracle
 
     @classmethod

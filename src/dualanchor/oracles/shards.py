@@ -94,6 +94,7 @@ class BlockSum(Shardable):
     """A mean of n components in equal blocks, one per shard; draws the same components as a FiniteSum."""
 
     components: int
+    independent_samples = True
 
     def __init__(self, n: int, shards: int) -> None:
         self.components = n

@@ -209,6 +209,9 @@ def _add_certificate(ax: Any, result: Result) -> None:
     evals = np.broadcast_to(np.atleast_1d(result.nfev), upper.shape)
     ink = ax.xaxis.label.get_color()  # readable on this background
     point = {"color": ink, "linestyle": "", "zorder": 4}
+    if certificate.is_exact:
+        ax.plot(evals, residual, marker="v", label="exact residual", **point)
+        return
     level = f"{100 * certificate.confidence:g} %"
     ax.plot(evals, upper, marker="v", label=f"upper bound, confidence {level}", **point)
     seen = residual > 0  # a logarithmic axis has no 0

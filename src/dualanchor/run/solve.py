@@ -154,7 +154,8 @@ def solve(
 
     findings = []
     if result.residual is None:
-        findings.append(Finding.of("not-checked"))
+        if any(status.ended_as_asked for status in np.ravel(result.status)):  # else no row is called a success
+            findings.append(Finding.of("not-checked"))
         if method is None and problem.constants.sigma != 0:
             findings.append(Finding.of("batches-of-one", sigma=problem.constants.sigma))
     batches_of_one = all(configuration.parameters().get("batch_size") == 1 for configuration in configurations)

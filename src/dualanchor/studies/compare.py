@@ -121,8 +121,24 @@ def compare(
     entries = _entries(problem, methods, budget)
     _require_numpy(problem, entries)
     panel = Panel(problem.name, f"Comparison on {problem.name}", problem, budget, tuple(entries))
+    if problem.constants.L is None:
+        _require_steps(panel)
     options: dict[str, Any] = {"folder": folder, "fresh": fresh, "jobs": jobs, "progress": progress}
     return Comparison(run_study([panel], seeds=seeds, tune_seeds=tune_seeds, **options))
+
+
+def _require_steps(panel: Panel) -> None:
+    """Raise if a method cannot be made for a problem without L; `root` finds steps on the way, named methods do not."""
+    for entry in panel.entries:
+        try:
+            panel.make(entry, entry.points()[0])
+        except ArgumentError as error:
+            raise ArgumentError(
+                "compare: without L, methods need parameters of their own",
+                f"{entry.id} on a problem without L ({error.parts[0]})",
+                "Declare Constants(L=...) in the Problem (calibrate estimates L near the start), or pass methods with "
+                "step sizes, such as SGDA(0.1)",
+            ) from error
 
 
 def _require_numpy(problem: Problem, entries: Sequence[Entry]) -> None:

@@ -362,3 +362,13 @@ def test_noise_alone_is_no_scale():
 def test_a_coordinate_without_noise_has_no_scale():
     oracle = da.Sampler(lambda x, n, rng: x - 1 + np.array([0.0, 1.0]) * rng.normal(size=(n, 1)))
     assert "scales-differ" not in {one.code for one in da.calibrate(oracle, np.zeros(2)).findings}
+
+
+def test_the_lines_on_mu_and_the_step_say_what_to_do_with_them():
+    flat = repr(da.calibrate(lambda x, n, rng: np.array([x[0], 0.0]), np.ones(2)))
+    assert "0, or too small to see: leave mu out" in flat
+    steep = da.calibrate(lambda x, n, rng: 2 * x, np.ones(2))
+    assert f"at most {steep.mu_at_most:.3g} near x0: give no larger one" in repr(steep)
+    assert "use 0.25 or less near x0 (an estimate, no theorem)" in repr(steep)
+    constant = da.calibrate(lambda x, n, rng: np.ones(2) + 0 * x, np.ones(2))
+    assert "no limit seen" in repr(constant)

@@ -394,6 +394,21 @@ def test_plots(of_all_doors):
     pyplot.close(ax.figure)
 
 
+def test_a_plot_calls_an_exact_residual_exact():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    centers = np.random.default_rng(0).normal(size=(40, 2))
+    result = da.root(da.FiniteSum(lambda x, i: x - centers[i], 40), np.zeros(2), budget=1000)
+    assert result.certificate.is_exact
+    ax = result.plot()
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert "exact residual" in labels
+    assert not [label for label in labels if "confidence" in label or "fresh samples" in label]
+    pyplot.close(ax.figure)
+
+
 def test_plans_know_that_means_of_samples_are_gentler():
     lines = np.random.default_rng(0).normal(size=(60, 12))
     lines /= np.linalg.norm(lines, axis=1, keepdims=True)

@@ -40,6 +40,7 @@ def test_nothing_is_run_where_F_decreases(asked):
     assert not result.success
     assert sample.samples == result.nfev < 6000
     assert (result.x == 0).all()
+    assert not {"no-L", "route-budget"} & set(codes(result))  # reasons for a method that did not run
 
 
 def test_a_guarantee_with_eps_is_a_theorem_or_an_error():
@@ -167,3 +168,27 @@ def test_a_run_that_diverged_is_not_said_to_have_fallen():
     assert (result.x == 0).all()
     assert "residual-fell-little" not in codes(result)
     assert {"diverged", "back-at-start"} <= set(codes(result))
+
+
+def test_a_fall_that_is_not_seen_names_the_bounds_that_decide():
+    """Heavy tails: samples as large as some of the run may be missing from the certificate at x0, and hide its fall."""
+
+    def heavy(x, n, rng):
+        return x - 4 / np.sqrt(3) + rng.standard_t(2.1, size=(n, 3)).mean(axis=0)
+
+    hidden = [one for seed in range(12) for one in da.root(heavy, np.zeros(3), budget=3000, seed=seed).findings]
+    hidden = [one for one in hidden if one.code == "fall-not-visible"]
+    assert any(one.values["large_samples"] for one in hidden)
+    for one in hidden:
+        assert 0.9 * one.values["at_least"] <= one.values["at_most"]
+        assert f"at least {one.values['at_least']:.3g} at x0" in str(one)
+        assert f"at most {one.values['at_most']:.3g} now" in str(one)
+        assert ("allowing for missed samples" in str(one)) == one.values["large_samples"]
+        assert "may be a root" not in str(one)
+
+
+def test_x0_may_be_a_root_only_where_its_own_samples_leave_that_open():
+    first = da.root(Counted(), np.zeros(3), budget=4000, L=1.0)
+    (found,) = (one for one in da.root(Counted(), first, budget=1000, L=1.0).findings if one.code == "fall-not-visible")
+    assert found.values["at_least"] == 0
+    assert "x0 may be a root already" in str(found)

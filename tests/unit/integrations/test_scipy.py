@@ -48,6 +48,13 @@ def test_functions_without_a_signature_are_called_with_x_alone():
     assert da.scipy.root(np.tanh, [0.5], options={"maxfev": 200}).success
 
 
+def test_a_jacobian_is_refused_with_a_remedy():
+    with pytest.raises(TypeError, match=r"jac is not supported.*Got a jac\. Leave it out") as refused:
+        da.scipy.root(lines, [0.0, 0.0], (1.0,), jac=lambda x: np.eye(2))
+    assert len(refused.value.parts) == 3
+    assert da.scipy.root(lines, [0.0, 0.0], (1.0,), jac=None, options={"maxfev": 500}).nfev <= 500
+
+
 @pytest.mark.parametrize(("keywords", "message"), [({"options": {"xtol": 1e-3}}, "maxfev alone"), ({"Lx": 1}, "Lx")])
 def test_other_options_are_refused(keywords, message):
     with pytest.raises((da.errors.ArgumentError, TypeError), match=message):

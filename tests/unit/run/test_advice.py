@@ -1,6 +1,8 @@
 """What `solve` says beside its result: notes on what a reader would not see, and a bar for progress."""
 
+import os
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -32,6 +34,17 @@ def test_nothing_more_is_said_where_the_residual_is_seen_or_the_method_was_chose
     assert da.solve(sampled(sigma=1.5), "s-dual-ohm", budget=50).findings == (UNCHECKED,)
     assert da.solve(sampled(sigma=1.5), "auto", budget=50).findings == (UNCHECKED,)
     assert not da.solve(da.problems.affine(dimension=4), budget=50).findings
+
+
+def test_a_run_that_was_interrupted_is_not_said_to_have_ended_as_asked():
+    def interrupt(x):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    result = da.solve(sampled(sigma=1.5), "sgda", budget=50, callback=interrupt)
+    assert result.status is da.Status.INTERRUPTED
+    assert not result.success
+    assert not result.findings
+    assert "as asked" not in repr(result)
 
 
 def test_rounds_of_one_sample_leave_workers_idle():

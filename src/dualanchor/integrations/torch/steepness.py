@@ -106,7 +106,11 @@ class Steepness:
         torch.random.set_rng_state(self._generator_state)  # the same dropout at all points
         _assign(self._params, x)
         with torch.enable_grad():
-            gradients = torch.autograd.grad(self._loss(batch), self._params, allow_unused=True)
+            loss = self._loss(batch)
+            gradients = torch.autograd.grad(loss, self._params, allow_unused=True)
+        if x is self._x and not torch.isfinite(loss).all():
+            remedy = "Check loss(batch) at the parameters as they are, or pass lr as a number"
+            raise ArgumentError(f"{self._owner}: the loss must be finite", f"a loss of {loss.detach()}", remedy)
         each = zip(self._params, self._signs, gradients, strict=True)
         parts = [torch.zeros_like(p) if g is None else sign * g for p, sign, g in each]
         return torch.cat([part.reshape(-1) for part in parts]) + self._weight_decay * x
