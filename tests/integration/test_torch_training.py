@@ -134,6 +134,28 @@ def test_steps_that_grad_scaler_skips_count():
     assert error(model) < 0.15  # at the start 2.4
 
 
+@pytest.mark.filterwarnings("ignore::dualanchor.core.errors.HorizonWarning")
+@pytest.mark.parametrize("skipped", [4, 5])
+def test_a_step_that_grad_scaler_skips_is_as_one_without_gradients(skipped):
+    """Also in the mean, and after the last step, which writes it."""
+
+    def end(scaled):
+        p = torch.ones(1, requires_grad=True)
+        optimizer = DualAnchor([p], lr=0.1, total_steps=6, averaged=True)
+        scaler = torch.amp.GradScaler("cpu", enabled=scaled, init_scale=4.0)
+        for k in range(6):
+            optimizer.zero_grad()
+            if k != skipped or scaled:
+                scaler.scale(p @ p / 2 * (float("inf") if k == skipped else 1.0)).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                optimizer.step()
+        return p.detach()
+
+    torch.testing.assert_close(end(True), end(False))
+
+
 def test_grad_scaler_changes_nothing_where_nothing_overflows():
     ends = []
     for enabled in (False, True):

@@ -205,3 +205,31 @@ def test_a_result_says_where_dual_ohm_took_over():
     said = ["dual-ohm-took-over" in codes(result) for result in results]
     assert said == [bool(result.state["dual"][0]) for result in results]
     assert set(said) == {True, False}
+
+
+def test_samples_that_are_infinite_cost_a_part_of_a_run_and_not_the_run():
+    """In every kind of stage, also in the last round of one."""
+
+    def sample(x, n, rng):
+        value = np.array([[1.0, 0.5], [-0.5, 1.0]]) @ (x - 0.5) + rng.normal(size=2) / np.sqrt(n)
+        return np.full(2, np.inf) if rng.random() < 0.002 else value
+
+    problem = da.Problem(da.Sampler(sample), np.array([3.0, -2.0]))
+    with np.errstate(all="ignore"):
+        result = da.solve(problem, Auto(0.5, 1000), reps=60, record=0, check=False)
+    assert (result.status == da.Status.HORIZON).all()
+    assert np.isfinite(result.x).all()
+    assert np.median(np.linalg.norm(result.x - 0.5, axis=1)) < 0.2
+
+
+@pytest.mark.parametrize("call", [16, 32])
+def test_one_infinite_sample_at_the_end_of_a_segment_is_not_passed_on(call):
+    calls = []
+
+    def sample(x, n, rng):
+        calls.append(n)
+        return np.full(2, np.inf) if len(calls) == call else x - 0.5 + 0.1 * rng.normal(size=2)
+
+    problem = da.Problem(da.Sampler(sample, replayable=False), np.ones(2))
+    result = da.solve(problem, Auto(0.5, 400), budget=400, record=0, check=False)
+    assert np.linalg.norm(result.x - 0.5) < 0.1

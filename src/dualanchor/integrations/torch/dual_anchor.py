@@ -153,8 +153,9 @@ class DualAnchor(FieldOptimizer):
         elif self._gradients_are_finite():
             self._apply(self._update)
         else:
-            for group in self.param_groups:
-                group["k"] += 1
+            with torch.no_grad():
+                for group in self.param_groups:
+                    self._end_step(group)
         return loss
 
     def averaged_model(self, model: torch.nn.Module) -> AveragedModel:
@@ -228,6 +229,10 @@ class DualAnchor(FieldOptimizer):
                 w.lerp_(x, 1 - factor)
             _take_step(N, k, w, z, w - x + step)
             x.copy_(TensorList([_apply_prox(group["prox"], p, factor * group["lr"]) for p in w.tensors], x.foreach))
+        self._end_step(group)
+
+    def _end_step(self, group: Group) -> None:
+        """Count a step, taken or skipped, and add its point to the mean; after the last one, return that."""
         group["k"] += 1
         if points := averaged_points(group):
             iterate = tensors_of(group, group["params"])
