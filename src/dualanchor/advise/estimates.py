@@ -71,9 +71,8 @@ def residual(start: StartSamples, confidence: float) -> Estimate:
 def batch_findings(start: StartSamples, batches: Array, size: int, singles: Array | None = None) -> list[Finding]:
     """Compare means of `size` samples, (count, d), with single samples at x0; findings if they do not fit.
 
-    `singles` (count, d), if the oracle can repeat samples, are drawn from the states of the streams that the batches
-    were drawn from: a sampler that ignores n gives the same values again. No other finding rests on one large sample:
-    it remains without the batch that is farthest from the single samples, or the only batch looks like a sum.
+    `singles` (count, d), if samples repeat, come from the same states of the streams: a sampler that ignores n repeats
+    its values. No other finding rests on one large sample: it remains without the farthest batch.
     """
     if singles is not None and _ignores_size(start, singles, batches, size):
         return [Finding.of("batch-variance", size=size, ratio=float(size))]
@@ -346,7 +345,7 @@ def far_noise(pairs: Sequence[Pair], start: StartSamples, tests: int) -> FarNois
     excess = np.concatenate([pair.excess for pair in pairs])
     mean, error = mean_and_error(excess)
     clear = mean > quantile(FALSE_ALARM / tests, excess.size - 1) * error
-    rounding = max(pair.rounding * pair.distance for pair in pairs) ** 2
-    material = mean > (_MATERIAL_VARIANCE - 1) * start.variance + rounding
+    rounding = max(pair.rounding * pair.distance for pair in pairs)
+    material = mean > (_MATERIAL_VARIANCE - 1) * start.variance + rounding**2
     variance = float(np.mean([pair.variance for pair in pairs]))
     return FarNoise(float(np.mean([pair.distance for pair in pairs])), sqrt(variance), bool(clear and material))

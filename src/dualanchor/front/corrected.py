@@ -52,13 +52,13 @@ class UntilCorrected(UntilCertified):
 
     After a stage whose point w, the anchor, is near a root:
 
-    1. F(w) is estimated by :math:`\hat f` from as many fresh samples as make its error at most 0.82 eps.
+    1. F(w) is estimated by :math:`\hat f`, with an error of at most 0.82 eps. That may be enough to certify w itself.
     2. Epochs of :math:`z \leftarrow z - a(\hat f + \hat F(z;\xi) - \hat F(w;\xi))` lead to a point x where
        :math:`\hat f + F(x) - F(w)` is small.
     3. Fresh pairs of samples at x and w confirm that, and bound the residual at x; see `advise.anchored`.
 
-    If eps is not reached, another epoch, a better estimate, or another stage follows. For oracles whose samples can be
-    evaluated at two points. Such steps make the most of their samples (Frostig et al. 2015).
+    Else another epoch, a better estimate, or another stage follows. Samples must be able to be evaluated at two points.
+    Such steps make the most of them (Frostig et al. 2015).
 
     Beside that of `UntilCertified`, the memory of a row holds its `anchor` with the `estimate` there (and its samples,
     groups and `Deviation`); `size`, the smallest estimate of :math:`\|\hat f + F(x) - F(w)\|` so far; how many
@@ -179,8 +179,7 @@ class UntilCorrected(UntilCertified):
         missing = self._missing_samples(rows, _ESTIMATE_ERROR * self.eps, memory)
         counts = rounded_up(np.maximum(1, _SAMPLES_MARGIN * missing))
         cost = counts + self._epoch_cost(memory.estimate_samples[rows] + counts, memory.wanted_pairs[rows])
-        payable = per_row(F.evals, len(memory.upper))[rows] + cost <= self.max_samples
-        some = (missing >= _MIN_PAIRS) & payable
+        some = (missing >= _MIN_PAIRS) & (per_row(F.evals, len(memory.upper))[rows] + cost <= self.max_samples)
         self._add_samples(rows[some], counts[some], memory, F)
         memory.step = arrays.put(memory.step, rows, float(np.max(self.method(FIRST_STAGE).step_size)))
         memory.size[rows] = arrays.row_norms(memory.estimate)[rows]
@@ -188,12 +187,11 @@ class UntilCorrected(UntilCertified):
 
     def _bound_at_anchors(self, rows: Rows, memory: State) -> None:
         """Bound the residual of some rows at their anchors: the estimates there need no pairs."""
-        for row in rows:
+        for row in rows[memory.trace[rows] > 0]:  # else there may be noise that no sample showed
             at_anchor = self._saved_estimate(row[None], memory)
             sizes = arrays.row_norms(at_anchor.value)
-            if at_anchor.deviation.trace[0] > 0:  # else there may be noise that no sample showed
-                upper = sizes + at_anchor.radius(self._deltas(int(memory.corrections[row]), 0)[0])
-                self._remember(row[None], memory.anchor, at_anchor, None, sizes, upper, memory)
+            upper = sizes + at_anchor.radius(self._deltas(int(memory.corrections[row]), 0)[0])
+            self._remember(row[None], memory.anchor, at_anchor, None, sizes, upper, memory)
 
     def _missing_samples(self, rows: Rows, error: Array | float, memory: State) -> Array:
         """Samples that the estimates of some rows lack for an error of at most `error`, one number or one per row."""
@@ -277,10 +275,10 @@ class UntilCorrected(UntilCertified):
         cost = self._correction_cost(more, samples / 2) + 2 * steps * self.batch
         payable = per_row(F.evals, len(pairs))[rows] + cost <= self.max_samples
         some = payable & (more <= 4 * samples)
-        rows = rows[some]
+        rows, more = rows[some], more[some]
         factor = np.maximum(1, pair_errors[rows] / (_PAIR_ERROR * self.eps)) ** 2
         memory.wanted_pairs[rows] = np.minimum(pairs[rows] * factor, memory.estimate_samples[rows] / 2)
-        self._add_samples(rows, rounded_up(more[some]), memory, F)
+        self._add_samples(rows, rounded_up(more), memory, F)
         self._bound_at_anchors(rows, memory)
         memory.size[rows] = np.inf
         return rows

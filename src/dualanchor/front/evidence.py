@@ -252,7 +252,7 @@ class Evidence:
             start_samples = 0 if self.composite is None else self.composite.start_samples
             self.add("max-samples", limit=self.request.limit + start_samples)
             statuses[stopped] = Status.MAX_SAMPLES
-        kept = [one for one in result.findings if certificate is None or one.code != "not-checked"]
+        others = [one for one in result.findings if certificate is None or one.code != "not-checked"]
         return replace(
             result,
             status=statuses if result.shape else statuses.item(),
@@ -262,7 +262,7 @@ class Evidence:
             plan=plan,
             certificate=certificate,
             calibration=self.calibration,
-            findings=(*self.findings, *kept),
+            findings=(*self.findings, *others),
         )
 
 

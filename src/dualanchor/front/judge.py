@@ -259,15 +259,15 @@ def estimated_history(result: Result, start: Certificate, end: Certificate) -> H
         with np.errstate(invalid="ignore", divide="ignore"):
             squares = inner.residual**2 - noise[inner.row] ** 2 / inner.samples
         inner = replace(inner, residual=np.sqrt(np.maximum(squares, 0.0)))
-    kept = np.zeros(len(inner), bool)
+    shown = np.zeros(len(inner), bool)
     if inner.residual.size:
-        kept = (inner.k > 0) & (inner.k < nit[inner.row]) & np.isfinite(inner.residual)
+        shown = (inner.k > 0) & (inner.k < nit[inner.row]) & np.isfinite(inner.residual)
     zero, rows = np.zeros(count, int), np.arange(count)
     last_stage = np.array([inner.of(row).stage.max() for row in range(count)]) if inner.stage.size else zero
     start_residual, start_samples = (np.full(count, float(value)) for value in (start.residual, start.samples))
     first = (rows, zero, zero, zero, start_residual, start_samples, zero + 1, zero)
     last = (rows, nit, draws, nfev, residual, samples.astype(float), zero + 1, last_stage)
-    middle = [column[kept] if column.size else np.zeros(kept.sum(), column.dtype) for column in vars(inner).values()]
+    middle = [column[shown] if column.size else np.zeros(shown.sum(), column.dtype) for column in vars(inner).values()]
     columns = [np.concatenate(parts) for parts in zip(first, middle, last, strict=True)]
     order = np.lexsort((columns[1], columns[0]))
     return History(*(column[order] for column in columns))

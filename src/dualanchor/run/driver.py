@@ -3,9 +3,8 @@
 There is one way to take a step. All active rows advance by a chunk of steps without being checked: up to the next event
 (a recorded step, a stopping rule, a horizon) or to the next multiple of CHECK_INTERVAL. Then they are checked once: is
 each iterate finite and small enough to be squared? Rows that are not go back to where the chunk began and take the same
-steps one by one, so that each is retired at the step at which it diverged; after an error all rows go back, and the
-step that fails again says where. Where steps are slow, or cannot be repeated, a chunk is one step. The driver knows
-rows, budgets and statuses, and no method by name.
+steps one by one, to find the step at which each diverged; after an error all rows go back, and the step that fails
+again says where. Where steps are slow, or cannot be repeated, a chunk is one step. The driver knows no method by name.
 """
 
 import time
@@ -16,9 +15,8 @@ import numpy as np
 
 from dualanchor.core import arrays
 from dualanchor.core.callbacks import Progress
-from dualanchor.core.errors import CheckpointError, OracleError
+from dualanchor.core.errors import OracleError
 from dualanchor.core.finding import Finding
-from dualanchor.core.method import Cost
 from dualanchor.core.result import Result, Status
 from dualanchor.core.session import Mark
 from dualanchor.core.trail import Trail
@@ -27,7 +25,7 @@ from dualanchor.run.observe import NestedInterruptError, Observer
 from dualanchor.run.outcome import assemble, row_name
 from dualanchor.run.record import Recorder
 from dualanchor.run.rows import COMPILED_INTERVAL, WINDOW, ActiveRows, Ended
-from dualanchor.run.stop import Budget, Outlook, Rule, Target
+from dualanchor.run.stop import Budget, Outlook, Rule, Target, require_allowed
 
 CHECK_INTERVAL = 128  # steps between two checks; a number, so that where rows are checked does not depend on the clock
 _CHUNK_SECONDS = 0.25  # a chunk that is expected to take longer is one step
@@ -37,9 +35,9 @@ _SNAPSHOT_SIZE = 1 << 21  # a state with more numbers than this is checked after
 class Driver:
     """A run from its start, or from a checkpoint, to the end of its last row.
 
-    `active` is a stack of groups of rows that take the same steps; the last group advances until it ends or is split.
-    `start` (replications, d) are the points that diverged rows return to. `shape` is that of the result, and `about`
-    describes problem, method and seed in it.
+    `active` is a stack of groups of rows that take the same steps; the last one advances until it ends or is split.
+    `start` (replications, d) are the points that diverged rows return to. `shape` and `about` (problem, method, seed)
+    are those of the result.
     """
 
     def __init__(
@@ -199,10 +197,7 @@ class Driver:
     # -- rows that end ---------------------------------------------------------------------------------------
 
     def _retire_diverged(self, rows: ActiveRows, bounded: Array) -> None:
-        """Retire the rows that are not bounded, at the start unless a certificate has chosen their point.
-
-        A staged method may recover instead: then they go on with its next stage.
-        """
+        """Let the unbounded rows enter the stage with which a method recovers, or retire them at the start."""
         unbounded = rows.take(~bounded)
         if unbounded.trail is not None:
             unbounded.trail.clear()
@@ -210,7 +205,7 @@ class Driver:
             self._enter(rows, bounded, *unbounded.enter_chosen(chosen))
             return
         diverged = unbounded.ended([Status.DIVERGED] * int(np.count_nonzero(~bounded)))
-        if not rows.certifies:
+        if not rows.certifies:  # else a certificate has chosen the point
             diverged.state.x = arrays.take(self._start, diverged.rows % len(self._start))
         self.recorder.add(diverged.rows, diverged.k, diverged.draws, diverged.evals, diverged.residual)
         self._replace(rows, diverged, bounded)
@@ -266,9 +261,8 @@ class Driver:
     def _retire(self, rows: ActiveRows, stopped: Array, status: list[Status], final: bool = False) -> None:
         """Retire rows (a mask) that the method has ended (`final`), or that were stopped and may continue later."""
         ending = rows if stopped.all() else rows.take(stopped)
-        resumable = None
-        if not final:  # copied before the end is recorded: a continued run does not end here
-            resumable = replace(ending, trail=ending.trail and ending.trail.take(np.arange(ending.count)))
+        trail = ending.trail and ending.trail.take(np.arange(ending.count))  # without the end, which is recorded next
+        resumable = None if final else replace(ending, trail=trail)
         if ending.recorded != ending.steps:
             self._record(ending)
         self._replace(rows, replace(ending.ended(status), resumable=resumable), ~stopped)
@@ -293,9 +287,8 @@ class Driver:
         rows.session.reset(self._before_failure or spent)  # a resumed run takes the failed step again
         self._observer.save(self, failed=True)
         rows.session.reset(spent)
-        located.result = self._result(
-            [*self.ended, *(rows.ended([Status.FAILED] * rows.count) for rows in self.active)]
-        )
+        failed = [group.ended([Status.FAILED] * group.count) for group in self.active]
+        located.result = self._result([*self.ended, *failed])
         return located
 
     def _require_within_limits(self) -> None:
@@ -303,13 +296,7 @@ class Driver:
         spent: list[tuple[Any, ...]] = [(rows.steps, rows.session.evals, rows.session.draws) for rows in self.active]
         for ended in self.ended:
             spent += zip(ended.k.tolist(), ended.evals.tolist(), ended.draws.tolist(), strict=True)
-        nothing = Cost(np.empty(0), np.empty(0))
-        for k, evals, draws in spent:
-            outlook = Outlook(k, 1, evals, draws, nothing, elapsed=0.0, residual=lambda: np.array([np.inf]))
-            if np.any(np.asarray(self._rule.allowance(outlook)) < 0):
-                rule = "A run can be resumed with more steps or samples, not with fewer"
-                received = f"a checkpoint of step {k} with {np.max(evals)} evaluations, and {self._rule}"
-                raise CheckpointError(rule, received, "Allow as many, or give another path to start anew")
+        require_allowed(self._rule, spent)
 
     # -- records, callbacks, results -------------------------------------------------------------------------
 

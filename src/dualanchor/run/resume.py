@@ -186,8 +186,8 @@ def _history(saved: dict[str, Array], recorded: IntArray) -> History:
     for column in (history.residual, history.samples):
         fits = column.shape in ((0,), (len(history),)) and column.dtype.kind == "f"
         _require(fits and not (column < 0).any(), "a history whose residuals are not numbers")
-    kept = history.k <= recorded[history.row]
-    return History(**{name: column[kept] if column.size else column for name, column in vars(history).items()})
+    valid = history.k <= recorded[history.row]
+    return History(**{name: column[valid] if column.size else column for name, column in vars(history).items()})
 
 
 def _named(prefix: str, saved: dict[str, Array]) -> dict[str, Array]:

@@ -7,7 +7,7 @@ two evaluations of the rule, and no row ever starts a step that it cannot pay fo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import gcd
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dualanchor.core import check
-from dualanchor.core.errors import ArgumentTypeError
+from dualanchor.core.errors import ArgumentTypeError, CheckpointError
 from dualanchor.core.method import Cost
 from dualanchor.core.result import Status
 from dualanchor.core.types import Array, IntArray
@@ -228,3 +228,14 @@ def _affordable(limit: int, spent: Any, ahead: Array) -> IntArray:
     """How many of the next steps the rest of a limit pays for; -1 if more than the limit is spent."""
     rest = limit - np.asarray(spent)
     return np.asarray(np.count_nonzero(ahead <= rest[..., None], axis=-1) - (rest < 0))
+
+
+def require_allowed(rule: Rule, spent: Iterable[tuple[int, Any, Any]]) -> None:
+    """Raise if a resumed run has gone further than the rule allows: steps, evaluations and draws of groups of rows."""
+    nothing = Cost(np.empty(0), np.empty(0))
+    for k, evals, draws in spent:
+        outlook = Outlook(k, 1, evals, draws, nothing, elapsed=0.0, residual=lambda: np.array([np.inf]))
+        if np.any(np.asarray(rule.allowance(outlook)) < 0):
+            text = "A run can be resumed with more steps or samples, not with fewer"
+            received = f"a checkpoint of step {k} with {np.max(evals)} evaluations, and {rule}"
+            raise CheckpointError(text, received, "Allow as many, or give another path to start anew")
