@@ -285,7 +285,7 @@ def _require_numbers(x: Array, value: Array, oracle: Oracle) -> None:
 
 def moderate(dtype: Any) -> float:
     """The size up to which a coordinate is moderate: low powers of it do not overflow."""
-    return min(1e12, float(np.finfo(arrays.numpy_dtype(dtype)).max) ** 0.125)
+    return min(1e6, float(np.finfo(arrays.numpy_dtype(dtype)).max) ** 0.125)
 
 
 def require_numbers(failed: Array, norms: Array, oracle: Oracle) -> None:
