@@ -1,4 +1,4 @@
-"""The progress of a run within a budget, and the batches of a plan: the figures of docs/index.md and docs/quickstart.md.
+"""The progress of a run within a budget, and the batches of a plan: figures of docs/index.md and docs/quickstart.md.
 
 python examples/result_plots.py result.png plan.png
 """
