@@ -167,6 +167,7 @@ Outliers. Single runs may be worse than the mean. On 12 problems in one to three
 samples, Gaussian and heavy noise, 1,000 and 4,000 samples, and first steps 30 times too short, right, or 6 times too
 long, the largest of 200 residuals was at most 9 times their median (a Gaussian error has about 5). The exception was
 one run in 200 on an exponential with a step 6 times too long (48 and 16 times).
+This paragraph and the figures of problems drawn anew were measured once, by hand; no script writes them.
 
 Known limits:
 

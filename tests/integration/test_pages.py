@@ -140,7 +140,8 @@ def test_dual_ohm_stays_within_the_lemma(explainer):
 
 
 @pytest.mark.parametrize("name", ["index.html", "explainer.html", GALLERY, "gallery/index.html"])
-@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1300)])  # colours do not move anything
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1300])
 def test_pages_fit_the_screen(browser, built, name, scheme, width):
     emulate(browser, "", scheme)
     resize(browser, width)
