@@ -199,7 +199,8 @@ def tapered(N: int, total: int) -> list[int]:
 def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     Q, b, x, y, start, anchor, safe = m.rounds, m.samples_per_round, x0, x0, x0, x0, (x0, 0.0, 0.0)
     E = Q // 20 if Q >= 800 else 0
-    longest, ceiling, lowest, latest, recent, n, level, gm = m.step_size, inf, inf, inf, inf, 0.0, 0.0, 0 * x0
+    longest, ceiling, lowest, latest, before_latest, recent = m.step_size, inf, inf, inf, inf, inf
+    n, level, gm = 0.0, 0.0, 0 * x0
     far = squares = path = above = checked = checked_step = 0.0
     trial, estimated, seen, peaked, last_step, first_square, mean_drift = False, False, False, 3.0, 0.0, 0.0, 1.0
 
@@ -227,9 +228,9 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
             z, used, walk = z - a * g, [*used, a], walk + a**2 * square(g)
         return z, points, samples, used, max(r, float(np.linalg.norm(z - start)), sqrt(walk) / 2), total
 
-    def after(number: int, rounds: int, ended: tuple[Any, ...]) -> bool:
-        """Everything that follows a segment; whether samples have settled."""
-        nonlocal x, y, start, anchor, safe, longest, ceiling, lowest, latest, recent, n, level, gm
+    def after(number: int, rounds: int, ended: tuple[Any, ...], ahead: int = 0) -> bool:
+        """Everything that follows a segment, with some rounds ahead; whether samples have settled."""
+        nonlocal x, y, start, anchor, safe, longest, ceiling, lowest, latest, before_latest, recent, n, level, gm
         nonlocal \
             far, \
             squares, \
@@ -252,7 +253,8 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         lately = sum(late) / len(late)
         low, signal = sum(each[:4]) / len(each[:4]) if number == 0 else lowest, abs(c) > 0.5
         many = number == 0 or sum(one > 2 * lowest for one in each) > rounds / 4
-        back = (2 if signal else 8) * low < T and many and (number > 0 or low > 0)
+        thrown = 0 < 1e3 * low < T and square(z - y) > (16 * far) ** 2
+        back = (2 if signal else 8) * low < T and (many or thrown) and (number > 0 or low > 0)
         low = low or T
         turned = not back and c < -0.7
         path, above = path + length, max(above, T)
@@ -264,8 +266,8 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         seen = 5 * peaked < rounds
         fallen, coherent = seen and above > 4 * T, max(drift, all_drift)
         if signal:
-            coherent = drift if drift > rounds / 2 else 0.0
-        due, kept = number % 8 == 4, lately < 0.6 * latest
+            coherent = drift if drift > rounds / 2 and seen else 0.0
+        due, kept = number % 8 == 4, lately < 0.6 * min(latest, before_latest)
         alone = T * checked_step < 0.7 * checked * a
         again = not back and not turned and drift < 0.8 and (kept if trial else due and not alone)
         if not (back or turned or trial):
@@ -279,8 +281,9 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
             wanted = min((1 + coherent) / 2, 4.0) * longest if coherent > 2 else longest
         ceiling = a / 2 if back or turned else (2.0 if coherent > 2 and not signal else 1.1) * ceiling
         wanted = a / 4 if back else a / 2 if turned else min(wanted, ceiling)
-        wanted = wanted / 4 if again else wanted
+        wanted = min(wanted, a) / 4 if again else wanted
         last_step = wanted if back or turned else a
+        before_latest = before_latest if trial else latest
         latest = latest if trial and not kept else T
         checked, checked_step = (T, a) if due else (checked, checked_step)
         trial, changed, longest = again, fallen or wanted != longest, wanted
@@ -301,6 +304,8 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         before, now = (pooled if alike else level) / (n or 1.0), (pooled if alike else T) / rounds
         p, q, mixed = square(gm) + before, square(g) + now, float(gm @ g)
         w = min(max((p - mixed) / (p + q - 2 * mixed), 0.0), 1.0) if n else 1.0
+        stale = level > max(1.7, 1 + 3 * sqrt(max(peaked - 1, 0) / rounds)) * T and n <= ahead and seen and c <= 0.5
+        w = 1.0 if stale else w
         x, gm = x + w * (mean - x), gm + w * (g - gm)
         n = 1 / ((1 - w) ** 2 / (n or 1.0) + w**2 / rounds)
         level = n * ((1 - w) ** 2 * before + w**2 * now)
@@ -314,15 +319,17 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         while left:
             rounds = max(16, min(done // 8, left // 4))
             rounds = rounds if left >= 2 * rounds else left
-            settled = after(number, rounds, segment(done, rounds))
+            settled = after(number, rounds, segment(done, rounds), left - rounds)
             output[0], done, left, number = x, done + rounds, left - rounds, number + 1
             if left and E and settled and not estimated and Q // 8 <= done <= Q // 2:
                 drawn, estimated = np.array([sample(x) for _ in range(E)]), True
                 variance = float(drawn.var(axis=0, ddof=1).sum())
                 residual = square(drawn.mean(axis=0)) - variance / E
                 biased = 3 * (square(gm) + level / n) < residual <= variance
-                longest = longest / 4 if biased and variance <= 0.75 * level else longest
-                if biased and variance > 0.75 * level:
+                scattered = biased and variance <= 0.75 * level
+                longest = min(longest, last_step) / 4 if scattered else longest
+                level = max(level, n * residual) if scattered else level
+                if biased and not scattered:
                     N, z, a = max(2, left // 10), np.zeros_like(x0), min(longest, m.step_size, 2 * last_step)
                     for i, several in enumerate(tapered(N, left)):
                         G = sample(x, several * b)

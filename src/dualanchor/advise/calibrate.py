@@ -28,6 +28,7 @@ _EXACT_PAIRS, _NOISY_PAIRS = (4, 3), (2, 1)  # pairs in search of the largest an
 _MIN_DRAWS = 8  # draws of a pair where there is noise; fewer give no usable test
 _NEAR, _NEAR_NOISY = 0.01, 0.5  # first distance, relative to the radius or |x0|; larger where samples do not repeat
 _RESCALINGS, _RESCALE_FACTOR = 4, 50.0  # corrections of that distance, made if it was off by more than the factor
+_BENT = 4.0  # times: if the slope changes by more, it says nothing about where a root is
 _FAR_MULTIPLES = (1.0, 2.0, 4.0)  # distances from x0, in units of the radius, where the noise is measured again
 _FAR_DRAWS = 24  # draws at each point there, on at most four points per distance; a single point may have half
 _UNIT_RATIO = 100  # two coordinates differ in their units if noise and slopes both differ by this factor
@@ -139,7 +140,7 @@ class _Calibrator:
         return near * (self.radius or self.probe.norm or 1.0)
 
     def find_radius(self) -> float:
-        """The radius given, or |F(x0)| over the slope measured near x0; without a visible slope |x0|, or 1 at 0."""
+        """The radius given, or |F(x0)| over the slope measured near x0; |x0|, or 1 at 0, if no slope leads there."""
         probe = self.probe
         distance = self.first_distance()
         for attempt in range(1 if probe.samples < 256 else 4):
@@ -158,9 +159,11 @@ class _Calibrator:
             off = corrected / distance
             if 1 / _RESCALE_FACTOR <= off <= _RESCALE_FACTOR or probe.remaining < probe.samples // 2:
                 break
-            self.pairs.pop()
-            distance = corrected
+            nearby, slope, distance = self.pairs.pop(), self.slope, corrected
             self.update_slope(self.add_pair(self.direction_of_F(), distance, _MIN_DRAWS))
+            if off > 1 and not 1 / _BENT <= self.slope / slope <= _BENT:  # F is not linear as far as that
+                self.slope, self.pairs = slope, [*self.pairs, nearby]
+                return probe.norm or 1.0
         return max(residual / self.slope, 0.0 if probe.replayable else distance)  # noise hides changes nearer by
 
     def visible_residual(self) -> float:

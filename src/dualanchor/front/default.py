@@ -62,6 +62,9 @@ def _first_step(L: float | None, calibration: Calibration | None) -> float:
     to_radius = calibration.radius / size if size > 0 else 1.0  # moves as far as calibration looked, in any units of F
     if calibrated is None:
         return to_radius
+    low, high = calibration.residual_interval
+    if (residual := calibration.residual if low > 0 else high) > 0:  # F is known as far as the radius, and no further
+        calibrated = min(calibrated, calibration.radius / residual)
     interval = calibration.local_L_interval
     is_rough = calibration.replayable and (interval is None or interval[1] == inf)  # rests on a lower bound on L alone
     return min(to_radius, calibrated) if is_rough else calibrated

@@ -27,6 +27,8 @@ ALIKE = 2.5  # mean squares within this factor are pooled: they may differ by ch
 REPLACED = 0.9  # weight of a segment in the mean above which the mean begins anew
 BIASED = 3  # times the squared residual expected of the mean: above that, averaging is biased
 SCATTERED = 0.75  # of the mean square on the way: where noise at the mean is less, long steps have caused the rest
+FELL = 1.7  # times the mean square of a segment: means of samples that were larger still are left behind, ...
+VISIBLE = 3.0  # ... if the fall is larger than this many standard errors
 SHORTER = 4  # times, the step where that is so
 DUAL_PART = 10  # of the rounds left: the horizon of Dual-OHM
 EXACT = 1e3  # times the precision: relative steps below that are near rounding
@@ -80,13 +82,15 @@ class Auto(Staged):
        Its step depends on the samples of the one before: see `methods/step_control.py`.
     2. The mean :math:`\bar x` of a segment is added to that of those before with the weight for which
        :math:`\|\bar g\|^2 + T/n` is smallest, with the mean :math:`\bar g` and the mean square T of the samples;
-       for affine F that is the squared residual, and 2T/n at most more. If it is above 0.9, distances and squares
-       are measured anew.
+       for affine F that is the squared residual, and 2T/n at most more. With weight 1, at most half the way through,
+       where T has visibly fallen by 1.7: larger samples came from iterates that long steps had scattered, and the mean
+       of those is biased if F bends. If the weight is above 0.9, distances and squares are measured anew.
     3. After Q/8 rounds, as soon as samples do not become smaller and iterates forget where they were, and if Q >= 800:
        Q/20 rounds at :math:`\bar x` for its squared residual :math:`\rho^2` and the variance :math:`s^2`. If
        :math:`\rho^2 \le s^2` but larger than 3 times what step 2 expects, Dual-OHM from :math:`\bar x` with tapered
        batches to the end, N = a tenth of what is left; or a quarter of the step, if :math:`s^2` is below 0.75 T: long
-       steps have scattered the iterates to where samples are larger.
+       steps have scattered the iterates to where samples are larger, and from then on :math:`\rho^2` counts as the
+       noise of :math:`\bar x`.
     4. Up to `spare` further rounds if the mean is one of less than Q/4 rounds and samples are a tenth of the first: the
        noise vanishes, or is small.
     5. :math:`\bar x` is returned, or y if the mean square there is below what is expected of :math:`\bar x`.
@@ -181,8 +185,11 @@ class Auto(Staged):
             return np.full(len(s.x), END)
         if kind == ESTIMATE:
             memory.estimated = memory.estimated + 1
-            biased, scattered = self._biased(memory, s)
-            memory.longest = memory.longest / (1 + (SHORTER - 1) * scattered[:, None])
+            xp = arrays.namespace(memory.x)
+            biased, scattered, square = self._biased(memory, s)
+            shorter = xp.minimum(memory.longest, memory.last_step[:, None]) / SHORTER
+            memory.longest = xp.where(scattered[:, None], shorter, memory.longest)
+            memory.level = xp.where(scattered, xp.maximum(memory.level, memory.count * square), memory.level)
             return np.where(arrays.to_host(biased), DUAL + number, number + 1)
         if kind + number == EXTRA:
             return np.full(len(s.x), END)
@@ -191,8 +198,8 @@ class Auto(Staged):
         if number == 0 and kind != EXTRA:
             memory.first_square = segment.mean_square
         back = adjust(memory, segment, None if kind == EXTRA else number)
-        weight = self._add_to_mean(memory, segment, back)
-        memory.fourth = (1 - weight) * memory.fourth + segment.fourth_powers
+        left = 0 if kind == EXTRA else sum(self.lengths[number + 1 :])
+        weight = self._add_to_mean(memory, segment, back, left)
         restart_distances(memory, weight > REPLACED, segment.mean_square)
         if kind == EXTRA or number + 1 == len(self.lengths):
             return self._after_last(memory, planned=kind != EXTRA)
@@ -244,7 +251,7 @@ class Auto(Staged):
         return s.x if number == 0 or _kind(number)[0] == DUAL else memory.x
 
     @staticmethod
-    def _add_to_mean(memory: State, segment: Segment, back: Array) -> Array:
+    def _add_to_mean(memory: State, segment: Segment, back: Array, left: int) -> Array:
         """Add the mean of a segment to that of those before, unless the row has gone back; its weight.
 
         Mean squares that are alike, or differ by rare samples, are pooled: that a segment has one, or none, must not
@@ -263,16 +270,20 @@ class Auto(Staged):
         b = arrays.row_squares(segment.mean_sample) + noise
         c = arrays.row_products(memory.g, segment.mean_sample)
         w = xp.clip((a - c) / (a + b - 2 * c + smallest(segment.mean.dtype)), 0.0, 1.0)
-        w = xp.where(back, arrays.zeros_like(w), xp.where(new, arrays.zeros_like(w) + 1, w))
+        visible = 1 + VISIBLE * xp.sqrt((memory.kurtosis - 1) / rounds)
+        stale = (memory.level > xp.maximum(visible, 0 * T + FELL) * T) & (memory.count <= left) & (memory.resolved > 0)
+        stale &= segment.correlation <= AGREE
+        w = xp.where(back, arrays.zeros_like(w), xp.where(new | stale, arrays.zeros_like(w) + 1, w))
         memory.x = memory.x + w[:, None] * (segment.mean - memory.x)
         memory.g = memory.g + w[:, None] * (segment.mean_sample - memory.g)
         count = 1 / ((1 - w) ** 2 / n + w**2 / rounds)
         memory.level = xp.where(back, memory.level, count * ((1 - w) ** 2 * noise_before + w**2 * noise))
         memory.count = xp.where(back, memory.count, count)
+        memory.fourth = (1 - w) * memory.fourth + segment.fourth_powers
         return w
 
-    def _biased(self, memory: State, s: State) -> tuple[Array, Array]:
-        """Which means are biased, and which only look so because long steps scatter the iterates.
+    def _biased(self, memory: State, s: State) -> tuple[Array, Array, Array]:
+        """Which means are biased, which are so because long steps scatter the iterates, and their squared residuals.
 
         Biased: the residual is below the noise, yet larger than an affine operator would allow. Where the noise at the
         mean is smaller than on the way, it comes with the steps.
@@ -281,7 +292,7 @@ class Auto(Staged):
         allowed = BIASED * (arrays.row_squares(memory.g) + memory.level / memory.count)
         biased = (residual <= variance) & (residual > allowed)
         scattered = variance <= SCATTERED * memory.level
-        return biased & ~scattered, biased & scattered
+        return biased & ~scattered, biased & scattered, residual
 
     def _steps(self, offset: int) -> CautiousSteps:
         return CautiousSteps(self.step_size, int(self.samples_per_round), offset)

@@ -14,6 +14,8 @@ OVERSHOT = -0.7  # correlation at which iterates jump to and fro across the root
 GREW = 2.0  # times the lowest mean square: samples that agree have grown
 NOISE_GREW = 8.0  # the same for samples that are mostly noise
 LARGE_SHARE = 0.25  # of the samples must have grown: a few rare ones do not count
+THROWN = 1e3  # times the lowest mean square: here a few do count, if they have moved the iterate ...
+FAR = 16.0  # ... this many times as far as it has ever been from its origin
 FORGIVEN = 4.0  # times the lowest mean square: its new value where noise, not the step, may have grown
 CALM = 1.5  # times the lowest mean square: below that, the iterate is a point to go back to
 DRIFT = 2.0  # squared distance over the sum of squared steps, from which on the step is too short
@@ -38,8 +40,9 @@ def begin(s: State) -> State:
     - `y`, where the next segment starts, and the fields of RUN.
     - `safe_y`, `safe_distance`, `safe_squares`: the last calm point.
     - `fit_y`, `fit_path`, `fit_square`: where the step was last changed, path and largest mean square since then.
-    - `lowest`, `recent`, `latest`: the lowest mean square of all segments, that of the last two blocks, and that of the
-      last segment that was no failed trial. `checked`, `checked_step`: mean square and step when a trial was last due.
+    - `lowest`, `recent`, `latest`, `before_latest`: the lowest mean square of all segments, that of the last two
+      blocks, that of the last segment that was no failed trial, and that of one before it. `checked`, `checked_step`:
+      mean square and step when a trial was last due.
     - `ceiling` limits the step; `last_step` is the one taken last, shortened if it was too long; `kurtosis` is that of
       samples, `mean_drift` a mean of :math:`\rho` (see `adjust`) over about eight segments.
     - `trial`, `falling`, `resolved`, `went_back`: 1 where the next segment is a trial, samples become smaller, a fall
@@ -52,7 +55,7 @@ def begin(s: State) -> State:
         "safe_distance", "safe_squares", "fit_path", "fit_square", "checked", "checked_step", "last_step",
         "trial", "falling", "resolved", "went_back",
     )  # fmt: skip
-    infinite_at_first = ("lowest", "recent", "latest", "ceiling")
+    infinite_at_first = ("lowest", "recent", "latest", "before_latest", "ceiling")
     values = vectors | run | dict.fromkeys(zero_at_first, zeros) | dict.fromkeys(infinite_at_first, zeros + np.inf)
     values["kurtosis"] = zeros + 3  # as of Gaussian noise
     values["mean_drift"] = zeros + 1  # as of a random walk
@@ -67,13 +70,15 @@ def adjust(memory: State, segment: Segment, number: int | None) -> Array:
     With T the mean square of the samples, c the correlation of consecutive ones, and :math:`\rho` the squared distance
     over the sum of squared steps, the first of these rules that applies:
 
-    1. T > 8 times the lowest so far (2 times if :math:`|c| > 1/2`): back to the last calm point with a quarter of the
-       step. If samples are no smaller there, the lowest was too low by chance, and is corrected.
+    1. T > 8 times the lowest so far (2 times if :math:`|c| > 1/2`), in a quarter of the samples, or > 1,000 times in
+       any if they have moved the iterate far away: back to the last calm point with a quarter of the step. If samples
+       are no smaller there, the lowest was too low by chance, and is corrected.
     2. c < -0.7: half the step.
     3. T < a quarter of the largest since the step was last changed: :math:`1.15\,a\,(1 + \rho)/2`, with :math:`\rho`
        since then. :math:`a\,(1 + \rho)/2` is Polyak's step if the end is the root.
-    4. :math:`\rho > 2`, or half the rounds if :math:`|c| > 1/2`: :math:`a\,(1 + \rho)/2`, at most 4a, and within a
-       ceiling of half the last step that was too long, which rises slowly.
+    4. :math:`\rho > 2`, or half the rounds if :math:`|c| > 1/2` (not where large samples are rare):
+       :math:`a\,(1 + \rho)/2`, at most 4a, and within a ceiling of half the last step that was too long, which rises
+       slowly.
 
     A shorter step is tried now and then, see `_trial`. All are quotients: no units, no tolerances.
     """
@@ -86,7 +91,9 @@ def adjust(memory: State, segment: Segment, number: int | None) -> Array:
     lowest = segment.opening if first else memory.lowest
     lowest = xp.where(memory.went_back > 0, xp.maximum(lowest, segment.opening), lowest)
     spread = lowest > 0 if first else segment.large_share > LARGE_SHARE
-    back = (xp.where(agree, GREW * lowest, NOISE_GREW * lowest) < T) & spread
+    moved = arrays.row_squares(segment.end - memory.y)
+    thrown = (THROWN * lowest < T) & (lowest > 0) & (moved > FAR**2 * memory.distance**2)
+    back = (xp.where(agree, GREW * lowest, NOISE_GREW * lowest) < T) & (spread | thrown)
     lowest = xp.where(lowest > 0, lowest, T)
     overshot = ~back & (segment.correlation < OVERSHOT)
     too_long = back | overshot
@@ -94,9 +101,9 @@ def adjust(memory: State, segment: Segment, number: int | None) -> Array:
     tiny = smallest(segment.mean.dtype)
     memory.fit_path = memory.fit_path + segment.path
     memory.fit_square = xp.maximum(memory.fit_square, T)
-    drift = arrays.row_squares(segment.end - memory.y) / (segment.path + tiny)
+    drift = moved / (segment.path + tiny)
     fit_drift = arrays.row_squares(segment.end - memory.fit_y) / (memory.fit_path + tiny)
-    straight = xp.where(drift > segment.rounds / 2, drift, 0 * drift)
+    straight = xp.where((drift > segment.rounds / 2) & resolved, drift, 0 * drift)
     coherent = xp.where(agree, straight, xp.maximum(drift, fit_drift))
 
     fallen = resolved & (memory.fit_square > FALL * T)
@@ -107,7 +114,8 @@ def adjust(memory: State, segment: Segment, number: int | None) -> Array:
     trial, gained, again = _trial(memory, segment, number, ~too_long & (drift < TRIAL_DRIFT))
     wanted = xp.where(trial & ~gained, TRIAL * longest, xp.where(fallen, fitted, grown))
     wanted = xp.where(back, step / 4, xp.where(overshot, step / 2, xp.minimum(wanted, ceiling)))
-    wanted = xp.minimum(xp.where(again, wanted / TRIAL, wanted), MAX_STEP * memory.first_step)
+    wanted = xp.where(again, xp.minimum(wanted, step) / TRIAL, wanted)
+    wanted = xp.minimum(wanted, MAX_STEP * memory.first_step)
 
     memory.ceiling, memory.longest = ceiling, wanted[:, None]
     memory.last_step = xp.where(too_long, wanted, step)
@@ -158,10 +166,11 @@ def _trial(memory: State, segment: Segment, number: int | None, steady: Array) -
 
     Every eighth segment has a quarter of the step, if iterates do not progress (`steady`) and samples have not become
     smaller by more than the step has. The shorter step stays, and another trial follows, if samples have become
-    smaller: their spread then comes from the steps.
+    smaller than in both segments before: their spread then comes from the steps.
     """
     xp, T, step = arrays.namespace(segment.mean), segment.mean_square, segment.step
-    trial, gained = memory.trial > 0, segment.recent < TRIAL_GAIN * memory.latest
+    trial = memory.trial > 0
+    gained = segment.recent < TRIAL_GAIN * xp.minimum(memory.latest, memory.before_latest)
     due = number is not None and number % TRIAL_PERIOD == TRIAL_PERIOD // 2
     by_itself = T * memory.checked_step < FALLING * memory.checked * step
     again = steady & xp.where(trial, gained, ~by_itself & due)
@@ -169,6 +178,7 @@ def _trial(memory: State, segment: Segment, number: int | None, steady: Array) -
     if due:
         memory.checked, memory.checked_step = T, step
     memory.trial = _as_number(again, T)
+    memory.before_latest = xp.where(trial, memory.before_latest, memory.latest)
     memory.latest = xp.where(trial & ~gained, memory.latest, T)
     return trial, gained, again
 

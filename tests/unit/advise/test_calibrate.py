@@ -372,3 +372,11 @@ def test_the_lines_on_mu_and_the_step_say_what_to_do_with_them():
     assert "use 0.25 or less near x0 (an estimate, no theorem)" in repr(steep)
     constant = da.calibrate(lambda x, n, rng: np.ones(2) + 0 * x, np.ones(2))
     assert "no limit seen" in repr(constant)
+
+
+def test_a_slope_that_does_not_last_says_nothing_about_the_distance_of_a_root():
+    def sample(x, n, rng):
+        return x / np.sqrt(1 + x**2) + 0.1 * rng.normal(size=(n, 2)).mean(axis=0)
+
+    found = da.calibrate(sample, np.full(2, 1000.0), samples=200)
+    assert found.radius == pytest.approx(1000 * np.sqrt(2))

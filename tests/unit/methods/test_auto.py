@@ -233,3 +233,38 @@ def test_one_infinite_sample_at_the_end_of_a_segment_is_not_passed_on(call):
     problem = da.Problem(da.Sampler(sample, replayable=False), np.ones(2))
     result = da.solve(problem, Auto(0.5, 400), budget=400, record=0, check=False)
     assert np.linalg.norm(result.x - 0.5) < 0.1
+
+
+def test_a_sample_that_throws_the_iterate_far_away_is_taken_back():
+    """Counts with a logarithmic link: one long step up makes a sample of e^20, whose step leads to a plateau."""
+    rng = np.random.default_rng(7)
+    data = np.column_stack([rng.normal(size=(400, 5)), np.ones(400)])
+    counts = rng.poisson(np.exp(data @ np.array([0.5, -0.5, 0.3, 0.2, -0.4, 1.5])))
+
+    def sample(x, n, rng):
+        i = rng.integers(0, 400, n)
+        return (np.exp(np.minimum(data[i] @ x, 20.0)) - counts[i]) @ data[i] / n
+
+    def residual(x):
+        return np.linalg.norm((np.exp(np.minimum(data @ x, 20.0)) - counts) @ data) / 400
+
+    problem = da.Problem(da.Sampler(sample, replayable=True), np.zeros(6))
+    result = da.solve(problem, Auto(0.05, 1500), reps=40, check=False)
+    assert max(residual(x) for x in result.x) < 1.0 < residual(np.zeros(6)) / 5
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_plateau_far_from_the_root_is_left(known):
+    """Calibration sees a tiny slope there, which says nothing of where the root is."""
+    root = np.array([1.0, -2.0, 0.5])
+
+    def F(x):
+        return (x - root) / np.sqrt(1 + (x - root) ** 2)
+
+    def sample(x, n, rng):
+        return F(x) + 0.3 * rng.normal(size=(n, 3)).mean(axis=0)
+
+    for seed in range(3):
+        result = da.root(sample, np.full(3, 1000.0), budget=3000, L=1.0 if known else None, seed=seed)
+        assert result.success
+        assert np.linalg.norm(F(result.x)) < 0.1  # the noise of the mean is about 0.01
