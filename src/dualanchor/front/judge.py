@@ -167,7 +167,7 @@ def _what_hides(
     seen = _squares(end, start, result, _fitted(evidence))
     start_squared = np.broadcast_to(seen.start - seen.start_error, rows.shape)[rows].min()
     visible = start.lower > 0 and start_squared > 0
-    scale = largest_sample(result, None).reshape(rows.shape)
+    scale = _scale(end, result)
     return {
         "at_least": sqrt(start_squared) if visible else 0.0,
         "at_most": (np.asarray(end.upper) + _missed(end, scale))[rows].max(),
@@ -226,7 +226,7 @@ def _squares(end: Certificate, start: Certificate, result: Result, fitted: int) 
     visible = start.lower > 0
     # The distance from a square to its bound is about 1.8 standard errors.
     start_error = start.squared - start.lower**2 if visible else start.upper**2 - max(start.squared, 0.0)
-    scale = largest_sample(result, None).reshape(np.shape(end.residual))
+    scale = _scale(end, result)
     with np.errstate(invalid="ignore", over="ignore"):
         upper = end.upper + _missed(end, scale)
         end_error = np.asarray(upper) ** 2 - np.maximum(end.squared, 0.0)
@@ -239,6 +239,12 @@ def _rare_noise(end: Certificate, samples: int) -> bool:
     """Whether no noise has been seen in so few samples that they may all have missed an event of 1 in 200."""
     noise_not_seen = any(finding.code == "noise-not-seen" for finding in end.findings)
     return noise_not_seen and samples < enough_for_rare(1 - end.confidence)
+
+
+def _scale(end: Certificate, result: Result) -> Array:
+    """The size of samples of the run that a certificate may have missed; 0 where samples are known to have no noise."""
+    noiseless = np.asarray(end.sigma == 0) & all(finding.code != "noise-not-seen" for finding in end.findings)
+    return np.where(noiseless, 0.0, largest_sample(result, None).reshape(np.shape(end.residual)))
 
 
 def _missed(certificate: Certificate, scale: Array) -> Array:

@@ -173,11 +173,12 @@ class UntilCertified(Staged):
         margin = memory.latest_margin[rows]
         deltas = [1 - self._next_confidence(count) for count in memory.certificates[rows].tolist()]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            # Margins fall like one over the root of the samples. Where all samples agree, there must be enough of them
-            # to have shown one as large as the largest seen elsewhere.
+            # Margins fall like one over the root of the samples. Where all samples agree, they fall faster: there must
+            # be enough of them to have shown one as large as the largest seen elsewhere.
             noisy = 1.3 * samples * (margin / np.where(gap > 0.2 * self.eps, gap, np.nan)) ** 2
             agreeing = _GROUP_MARGIN * np.log([1 / delta for delta in deltas]) * memory.largest_sample[rows] / gap
-        needed = np.where(np.isinf(margin) & (gap > 0), agreeing, noisy)
+        agree = np.isinf(margin) | (memory.latest_noise[rows] == 0)
+        needed = np.where(agree & (gap > 0), agreeing, noisy)
         cheap = needed <= 6 * samples * _STAGE_PER_CERTIFICATE
         rows = rows[cheap]
         counts = rounded_up(np.maximum(needed[cheap], max(samples, self.min_samples)))

@@ -110,3 +110,22 @@ def test_noise_without_rare_samples_does_not_hide_a_fall(size):
     result = da.root(sample, np.ones(4), budget=3000, batch=size)
     assert result.success
     assert not largest_sample(result, None).any()  # none stands out
+
+
+SLOPES, AIM = np.linspace(0.05, 1.0, 6), np.random.default_rng(0).normal(size=6)
+
+
+def test_without_noise_large_samples_on_the_way_hide_nothing():
+    result = da.root(lambda x, n, rng: SLOPES * x - AIM, np.zeros(6), budget=500)
+    assert result.success
+    assert result.certificate.upper < 1e-3 < np.linalg.norm(AIM)
+
+
+def test_samples_that_agree_certify_eps_with_a_number_that_grows_like_its_inverse():
+    def sample(x, n, rng):
+        return SLOPES * x - AIM + 0 * rng.normal(size=6)  # draws, and so might have noise
+
+    wide, narrow = (da.root(sample, np.zeros(6), eps=eps) for eps in (0.003, 0.0003))
+    assert wide.success
+    assert narrow.success
+    assert narrow.nfev < 20 * wide.nfev  # 100 times if bounds fell like those of noisy samples
