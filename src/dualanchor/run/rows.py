@@ -199,7 +199,7 @@ class ActiveRows:
     def at_end(self) -> Array:
         """Which rows have reached the end of their stage or of the method's horizon (a mask)."""
         remaining = self.remaining()
-        return np.broadcast_to(False if remaining is None else np.asarray(remaining) <= 0, (self.count,))
+        return np.full(self.count, remaining is not None and remaining <= 0)
 
     # -- steps -----------------------------------------------------------------------------------------------
 
@@ -270,11 +270,14 @@ class ActiveRows:
 
     def bounded(self) -> Array:
         """Which rows have finite vectors, an iterate that can be squared, and no NaN in the rest of their state."""
-        bounded = np.isfinite(arrays.to_host(arrays.row_squares(self.state.x)))
-        for name, value in vars(self.state).items():
-            if name != "x" and value.shape == self.state.x.shape:
+        x = self.state.x
+        bounded = np.isfinite(arrays.to_host(arrays.row_squares(x)))
+        for value in vars(self.state).values():
+            if value is x or arrays.surely_finite(value):
+                continue
+            if value.shape == x.shape:
                 bounded &= arrays.finite_rows(value)
-            elif name != "x" and arrays.has_nan(value):
+            elif arrays.has_nan(value):
                 bounded &= ~np.isnan(arrays.to_host(value).reshape(len(bounded), -1)).any(axis=1)
         return bounded
 

@@ -48,3 +48,21 @@ def test_nan_is_found_and_infinity_is_not_nan(size: int) -> None:
     assert not arrays.has_nan(x)
     x[1, -1] = np.nan
     assert arrays.has_nan(x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("d", [1, 2, 7, 100, 8192, LONG])
+def test_the_product_of_a_row_has_the_same_bits_alone_and_among_others(d: int, dtype: type) -> None:
+    x, y = np.random.default_rng(d).standard_normal((2, 3, d)).astype(dtype)
+    together = arrays.row_products(x, y)
+    alone = [arrays.row_products(x[i : i + 1], y[i : i + 1]) for i in range(3)]
+    np.testing.assert_array_equal(np.concatenate(alone), together)
+    assert alone[0].dtype == together.dtype == dtype
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_surely_finite_arrays_have_no_other_number(value: float) -> None:
+    x = np.ones((2, 3))
+    assert arrays.surely_finite(x)
+    x[1, 2] = value
+    assert not arrays.surely_finite(x)
