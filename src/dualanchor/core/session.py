@@ -145,8 +145,8 @@ class Session:
         self.draws, self.evals, self.streams.position = mark
 
     def _note_largest(self, value: Array, size: Counts) -> None:
-        squares = arrays.to_host(arrays.row_squares(value))
-        latest = np.stack(np.broadcast_arrays(squares, size), axis=1).astype(float)
+        latest = np.empty((len(value), 2))
+        latest[:, 0], latest[:, 1] = arrays.to_host(arrays.row_squares(value)), size
         if self.largest is not None:
             latest = np.where(latest[:, :1] > self.largest[:, :1], latest, self.largest)
         self.largest = latest

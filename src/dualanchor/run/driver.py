@@ -107,11 +107,11 @@ class Driver:
         checked = self._observer.stepwise or rows.k < rows.checked_until or not self._can_go_back(rows)
         compiled = rows.compiled and not checked
         samples_only = not rows.session.oracle.knows_operator  # then the first and the last samples are compared
-        noted = samples_only and rows.steps < WINDOW
+        opening = samples_only and rows.steps < WINDOW
         if compiled:  # such a chunk notes the samples of its last steps itself
-            chunk = WINDOW - rows.steps if noted else COMPILED_INTERVAL - rows.k % COMPILED_INTERVAL
+            chunk = WINDOW - rows.steps if opening else COMPILED_INTERVAL - rows.k % COMPILED_INTERVAL
         else:
-            chunk = 1 if checked or noted else CHECK_INTERVAL - rows.k % CHECK_INTERVAL
+            chunk = 1 if checked or opening else CHECK_INTERVAL - rows.k % CHECK_INTERVAL
         coins = rows.tosses(chunk + WINDOW)
         outlook = Outlook(
             k=rows.steps,
@@ -136,16 +136,12 @@ class Driver:
         seconds = self._seconds_per_eval * evals[count - 1]
         if seconds > _CHUNK_SECONDS:  # one compiled step takes as long as hundreds: it is mostly the call
             count = max(1, int(count * _CHUNK_SECONDS / seconds)) if compiled else 1
-        noted |= samples_only and steps_left <= WINDOW
+        noted = min(count, max(0, count + WINDOW - steps_left)) if samples_only else 0
         began = time.perf_counter()
-        if compiled:
-            self._advance_unchecked(rows, count, coins)
-        elif checked or noted or count == 1:
-            self._advance_checked(rows, count, coins, noted)
+        if compiled or count > 1:
+            self._advance_unchecked(rows, count, coins, 0 if compiled else noted)
         else:
-            if samples_only:  # the last steps are taken by themselves, and noted
-                count = min(count, steps_left - WINDOW)
-            self._advance_unchecked(rows, count, coins)
+            self._advance_checked(rows, coins, opening or noted > 0)
         self._seconds_per_eval = (time.perf_counter() - began) / max(1.0, evals[count - 1])
         return True
 
@@ -154,13 +150,19 @@ class Driver:
     def _can_go_back(self, rows: ActiveRows) -> bool:
         return rows.session.oracle.replayable is not False and rows.state.x.shape[1] * rows.count <= _SNAPSHOT_SIZE
 
-    def _advance_unchecked(self, rows: ActiveRows, count: int, coins: Array | None) -> None:
-        """Take steps without checks in between; rows for which that went wrong go back, to take them one by one."""
+    def _advance_unchecked(self, rows: ActiveRows, count: int, coins: Array | None, noted: int) -> None:
+        """Take steps without checks in between; rows for which that went wrong go back, to take them one by one.
+
+        Of the last `noted` steps, note what they see of samples.
+        """
         before = rows.snapshot()
         until = rows.k + count
-        rows.session.checking = False
         try:
-            seen = rows.advance(count, coins)
+            rows.session.checking = False
+            seen = [rows.advance(count - noted, coins)]
+            rows.session.checking = True
+            for step in range(count - noted, count):
+                seen.append(rows.advance(1, None if coins is None else coins[:, step:]))
         except NestedInterruptError:
             rows.restore(before)
             raise
@@ -174,25 +176,25 @@ class Driver:
             rows.restore(before)
             rows.checked_until = rows.diverged_by = until
             self.active[-1:] = [*others, rows.take(~bounded)]
-        if seen is not None and bounded.any() and not rows.session.oracle.knows_operator:
-            self.active[-1 if bounded.all() else -2].note_samples(seen[:, bounded])
+        if bounded.any() and not rows.session.oracle.knows_operator:
+            for samples in seen:
+                if samples is not None:
+                    self.active[-1 if bounded.all() else -2].note_samples(samples[:, bounded])
 
-    def _advance_checked(self, rows: ActiveRows, count: int, coins: Array | None, noted: bool) -> None:
-        """Take steps one by one until a row diverges; with `noted`, note what they see of samples."""
-        for step in range(count):
-            rows.session.checking = True
-            mark = rows.session.mark()
-            try:
-                seen = rows.advance(1, None if coins is None else coins[:, step:])
-            except (OracleError, NestedInterruptError):
-                self._before_failure = mark
-                raise
-            if noted and seen is not None:
-                rows.note_samples(seen)
-            bounded = rows.bounded()
-            if not bounded.all():
-                self._retire_diverged(rows, bounded)
-                return
+    def _advance_checked(self, rows: ActiveRows, coins: Array | None, noted: bool) -> None:
+        """Take one step, and retire rows that have diverged with it; with `noted`, note what it sees of samples."""
+        rows.session.checking = True
+        mark = rows.session.mark()
+        try:
+            seen = rows.advance(1, coins)
+        except (OracleError, NestedInterruptError):
+            self._before_failure = mark
+            raise
+        if noted and seen is not None:
+            rows.note_samples(seen)
+        bounded = rows.bounded()
+        if not bounded.all():
+            self._retire_diverged(rows, bounded)
 
     # -- rows that end ---------------------------------------------------------------------------------------
 
