@@ -34,8 +34,8 @@ class CautiousSteps(Method):
     It is updated in rounds 0, 1, 2, 4, 8 and every 16th: a round should not cost more than a fast sampler.
 
     State, vectors (rows, d): `x` is the mean of the points up to the last update; `y`, `origin`, `point_sum`,
-    `sample_sum`, and `last`, the previous sample.
-    Numbers (rows, 1): `step` is a, and `longest` is :math:`\alpha`.
+    `sample_sum`; `last`, the previous sample; `step`, a in each coordinate: arrays of one shape are multiplied faster.
+    Numbers (rows, 1): `longest` is :math:`\alpha`.
     Numbers (rows,): `distance` is r; `run_squares` is the sum of squared samples before this segment. Within it,
     `squares`, `previous_block` and `block` are sums of squared samples in finished blocks, in the last of these, and in
     the current one (`block_at_update`: when the step was last updated); `path` is the sum of squared step lengths until
@@ -66,7 +66,8 @@ class CautiousSteps(Method):
     def following(y: Array, run: State) -> State:
         """The state at the start of a segment from y; `run` has the fields of RUN, and the `lowest` mean square."""
         vectors = arrays.zeros_like(y)
-        values = {"x": y, "y": y, "point_sum": vectors, "sample_sum": vectors, "last": vectors, "step": run.longest}
+        values = {"x": y, "y": y, "point_sum": vectors, "sample_sum": vectors, "last": vectors}
+        values["step"] = vectors + run.longest
         values |= {name: getattr(run, name) for name in RUN}
         values |= dict.fromkeys(_SUMS, arrays.zeros_like(y[:, 0]))
         values["large_bound"] = 2 * run.lowest
@@ -97,13 +98,14 @@ class CautiousSteps(Method):
     def _update(k: int, s: State, square: Array) -> None:
         """Update the mean and the step in round k, which has this squared sample."""
         xp, longest = arrays.namespace(s.x), s.longest[:, 0]
+        latest_path = _latest_path(s)
         s.x = s.point_sum * (1 / (k + 1))
-        s.distance, s.path = _distance(s), _path(s)
+        s.distance, s.path = _distance(s, latest_path), s.path + latest_path
         s.block_at_update = s.block
         total = s.run_squares + s.squares + s.block + square
         cautious = CAUTION * s.distance / xp.sqrt(total + smallest(s.x.dtype))
         limited = (cautious > UNMOVED * longest) & (cautious < longest)
-        s.step = xp.where(limited, cautious, longest)[:, None]
+        s.step = arrays.zeros_like(s.y) + xp.where(limited, cautious, longest)[:, None]
 
 
 class Segment(NamedTuple):
@@ -132,7 +134,7 @@ class Segment(NamedTuple):
     @classmethod
     def of(cls, s: State, rounds: int) -> "Segment":
         """The segment whose state is s after this many rounds."""
-        squares, tiny = s.squares + s.block, smallest(s.x.dtype)
+        squares, latest_path, tiny = s.squares + s.block, _latest_path(s), smallest(s.x.dtype)
         last_blocks = rounds - max(0, (rounds - 1) // BLOCK - 1) * BLOCK
         return cls(
             rounds=rounds,
@@ -147,28 +149,24 @@ class Segment(NamedTuple):
             kurtosis=s.fourth_powers * rounds / (squares**2 + tiny),
             fourth_powers=s.fourth_powers,
             large_share=s.large / rounds,
-            path=_path(s),
-            distance=_distance(s),
+            path=s.path + latest_path,
+            distance=_distance(s, latest_path),
             run_squares=s.run_squares + squares,
         )
 
 
-def _path(s: State) -> Array:
-    """The sum of squared step lengths in this segment."""
-    return s.path + _latest_path(s)
-
-
 def _latest_path(s: State) -> Array:
+    """The sum of squared step lengths since the step was last updated."""
     return s.step[:, 0] ** 2 * (s.block - s.block_at_update)
 
 
-def _distance(s: State) -> Array:
+def _distance(s: State, latest_path: Array) -> Array:
     """The largest distance from the origin so far, and at least half that of a random walk with the latest steps.
 
     On a line an iterate is often back at its origin by chance when the step is updated. It must not be stuck there.
     """
     xp = arrays.namespace(s.x)
-    now = xp.maximum(arrays.row_squares(s.y - s.origin), _latest_path(s) / 4)
+    now = xp.maximum(arrays.row_squares(s.y - s.origin), latest_path / 4)
     return xp.maximum(s.distance, xp.sqrt(now))
 
 
