@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from functools import cached_property
-from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -29,10 +28,22 @@ _LONG = 1 << 16  # coordinates of a row from which on it is updated in pieces: t
 _PIECE = 1 << 19  # bytes of each array in such a piece
 
 
-class State(SimpleNamespace):
+class State:
     """The state of a method: named arrays with one row per run, among them the iterate `x`."""
 
     x: Array
+
+    def __init__(self, **values: Array) -> None:
+        vars(self).update(values)
+
+    if TYPE_CHECKING:  # arrays have any names; attributes of a SimpleNamespace would take twice as long
+
+        def __getattr__(self, name: str) -> Any: ...
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+    def __repr__(self) -> str:
+        return f"State({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def take(self, rows: Rows) -> State:
         """The state of a selection of the rows; a copy."""
