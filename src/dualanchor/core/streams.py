@@ -229,7 +229,8 @@ class GeneratorSource:
         self._first, self._second = (int(word) for word in key.generate_state(2, np.uint64))
         self._generator = np.random.Generator(np.random.SFC64(key))  # from the key, so that users can spawn others
         self._set = partial(Struct("=5Q").pack_into, _state_words(self._generator), 0)
-        self._mix = partial(self._generator.random, None, np.float64, np.empty(12))  # as SFC64 mixes a new seed
+        numbers = np.empty(12)
+        self._mix = partial(self._generator.random, None, numbers.dtype, numbers)  # as SFC64 mixes a new seed
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy makes its own generator: the addresses of this one's state must not be copied."""

@@ -41,8 +41,8 @@ class _Watched(WrappedOracle):
         self._observer, self._request, self._samples = observer, request, samples
 
     def mean(self, x: Array, batch: Batch) -> Array:
-        value = self.inner.mean(x, batch)
-        self._show(int(np.max(batch.size)))
+        value, size = self.inner.mean(x, batch), batch.size
+        self._show(size if isinstance(size, int) else int(np.max(size)))
         return value
 
     def table(self, points: Sequence[Array], batches: Sequence[Batch], outer: Oracle | None = None) -> Array | None:

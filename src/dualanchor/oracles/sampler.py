@@ -123,10 +123,11 @@ class Sampler(Shardable):
             generators = [source.generator(at, shard) for source, at in zip(sources, positions, strict=True)]
             return self._all_rows(x, self._sample(arrays.user_copy(x), n, generators))
         sample, shape, dtype = self._sample, self._shape, x.dtype
+        rows, d = x.shape
         foreign = type(x) is not np.ndarray and arrays.is_foreign(x)
-        short = not foreign and x.shape[1] < arrays.LARGE
-        expected = x.shape[1:] if shape is None else shape
-        values: Any = [None] * len(x) if foreign else np.empty(x.shape, dtype)
+        short = not foreign and d < arrays.LARGE
+        expected = (d,) if shape is None else shape
+        values: Any = [None] * rows if foreign else np.empty((rows, d), dtype)
         for row, source in enumerate(sources):
             point = x[row].copy() if short else arrays.user_copy(x[row])
             if shape is not None:
@@ -140,7 +141,7 @@ class Sampler(Shardable):
             values[row] = value if shape is None else value.reshape(-1)
         if not foreign:
             return values
-        return values[0][None] if len(x) == 1 and self.returns_new else arrays.namespace(x).stack(values)
+        return values[0][None] if rows == 1 and self.returns_new else arrays.namespace(x).stack(values)
 
     def _all_rows(self, x: Array, value: Any) -> Array:
         """What a vectorized function returned; the Session checks library, shape and dtype."""

@@ -136,10 +136,10 @@ class Driver:
         seconds = self._seconds_per_eval * evals[count - 1]
         if seconds > _CHUNK_SECONDS:  # one compiled step takes as long as hundreds: it is mostly the call
             count = max(1, int(count * _CHUNK_SECONDS / seconds)) if compiled else 1
-        noted = min(count, max(0, count + WINDOW - steps_left)) if samples_only else 0
+        noted = min(count, max(0, count + WINDOW - steps_left)) if samples_only and not compiled else 0
         began = time.perf_counter()
         if compiled or count > 1:
-            self._advance_unchecked(rows, count, coins, 0 if compiled else noted)
+            self._advance_unchecked(rows, count, coins, noted)
         else:
             self._advance_checked(rows, coins, opening or noted > 0)
         self._seconds_per_eval = (time.perf_counter() - began) / max(1.0, evals[count - 1])
@@ -151,9 +151,9 @@ class Driver:
         return rows.session.oracle.replayable is not False and rows.state.x.shape[1] * rows.count <= _SNAPSHOT_SIZE
 
     def _advance_unchecked(self, rows: ActiveRows, count: int, coins: Array | None, noted: int) -> None:
-        """Take steps without checks in between; rows for which that went wrong go back, to take them one by one.
+        """Take steps without checks in between, and note the samples of the last `noted`.
 
-        Of the last `noted` steps, note what they see of samples.
+        Rows for which that went wrong go back, to take the steps one by one.
         """
         before = rows.snapshot()
         until = rows.k + count
@@ -177,9 +177,7 @@ class Driver:
             rows.checked_until = rows.diverged_by = until
             self.active[-1:] = [*others, rows.take(~bounded)]
         if bounded.any() and not rows.session.oracle.knows_operator:
-            for samples in seen:
-                if samples is not None:
-                    self.active[-1 if bounded.all() else -2].note_samples(samples[:, bounded])
+            self.active[-1 if bounded.all() else -2].note_samples(np.concatenate(seen)[:, bounded])
 
     def _advance_checked(self, rows: ActiveRows, coins: Array | None, noted: bool) -> None:
         """Take one step, and retire rows that have diverged with it; with `noted`, note what it sees of samples."""
@@ -190,7 +188,7 @@ class Driver:
         except (OracleError, NestedInterruptError):
             self._before_failure = mark
             raise
-        if noted and seen is not None:
+        if noted:
             rows.note_samples(seen)
         bounded = rows.bounded()
         if not bounded.all():

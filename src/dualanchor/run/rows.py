@@ -198,8 +198,7 @@ class ActiveRows:
 
     def at_end(self) -> Array:
         """Which rows have reached the end of their stage or of the method's horizon (a mask)."""
-        remaining = self.remaining()
-        return np.full(self.count, remaining is not None and remaining <= 0)
+        return np.full(self.count, (remaining := self.remaining()) is not None and remaining <= 0)
 
     # -- steps -----------------------------------------------------------------------------------------------
 
@@ -214,11 +213,11 @@ class ActiveRows:
         evals = _running_total(cost.evals, count)
         return Cost(evals if cost.draws is cost.evals else _running_total(cost.draws, count), evals)
 
-    def advance(self, count: int, coins: Array | None) -> Array | None:
+    def advance(self, count: int, coins: Array | None) -> Array:
         """Take `count` steps. If one raises, k is the step that failed and the state is the one before it.
 
-        Returns squared norm and batch size of the largest sample of each of the last steps, (steps, rows, 2), where the
-        session has examined them.
+        Returns squared norm and batch size of the largest sample of each of the last steps, (steps, rows, 2): of those
+        that compiled code notes, or of the last one if the session has examined it.
         """
         step, s, F, first = self.method.step, self.state, self.session, self.k
         if self.compiled:
@@ -244,7 +243,7 @@ class ActiveRows:
         finally:
             F.trail = None
         self.k = first + count
-        return None if F.largest is None else F.largest[None]
+        return np.empty((0, self.count, 2)) if F.largest is None else F.largest[None]
 
     def note_samples(self, seen: Array) -> None:
         """Note what the last steps saw of samples, (steps, rows, 2): the mean of the first steps, and the last ones."""
@@ -272,9 +271,7 @@ class ActiveRows:
         """Which rows have finite vectors, an iterate that can be squared, and no NaN in the rest of their state."""
         x = self.state.x
         bounded = np.isfinite(arrays.to_host(arrays.row_squares(x)))
-        for value in vars(self.state).values():
-            if value is x or arrays.surely_finite(value):
-                continue
+        for value in [y for y in vars(self.state).values() if y is not x and not arrays.surely_finite(y)]:
             if value.shape == x.shape:
                 bounded &= arrays.finite_rows(value)
             elif arrays.has_nan(value):
