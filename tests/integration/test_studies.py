@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,6 +61,21 @@ def results(folder):
     return json.loads((Path(folder) / "results.json").read_text())
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The small panel with four seeds, and what the command printed. Only to be read."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "small.toml").write_text(SMALL)
+    text = run("reproduce", folder / "small.toml", "--seeds", 4, "--out", folder / "out", "--jobs", 1).output
+    return folder / "out", text
+
+
+@pytest.fixture
+def out(finished, tmp_path):
+    """A copy of that folder."""
+    return shutil.copytree(finished[0], tmp_path / "out")
+
+
 @pytest.mark.parametrize("name", PAPER)
 def test_every_point_of_the_paper_s_grids_makes_a_method(name):
     text = resources.files("dualanchor.paper.panels").joinpath(f"{name}.toml").read_text(encoding="utf-8")
@@ -88,9 +104,8 @@ def test_the_paper_s_panels_are_as_printed():
     assert {len(panel.entries) for panel in panels_for(["appendix"], False)} == {3}
 
 
-def test_outputs_are_complete_and_equal_the_library_s_numbers(panel, tmp_path):
-    out = tmp_path / "out"
-    text = run("reproduce", panel, "--seeds", 4, "--out", out, "--jobs", 1).output
+def test_outputs_are_complete_and_equal_the_library_s_numbers(finished):
+    out, text = finished
     assert "s-dual-ohm" in text
     assert "report.html" in text
     for name in ("results.json", "curves.csv", "small.png", "small.svg", "report.html"):
@@ -113,24 +128,22 @@ def test_outputs_are_complete_and_equal_the_library_s_numbers(panel, tmp_path):
     assert found["initial_residual"] == pytest.approx(start.mean())
 
 
-def test_curves_are_a_tidy_table(panel, tmp_path):
-    pandas = pytest.importorskip("pandas")
-    run("reproduce", panel, "--seeds", 3, "--out", tmp_path / "out", "--jobs", 1)
-    curves = pandas.read_csv(tmp_path / "out" / "curves.csv")
+def test_curves_are_a_tidy_table(finished):
+    pandas, (out, _) = pytest.importorskip("pandas"), finished
+    curves = pandas.read_csv(out / "curves.csv")
     assert list(curves.columns) == ["panel", "method", "seed", "k", "evals", "residual"]
-    assert set(curves.seed) == {0, 1, 2}
+    assert set(curves.seed) == {0, 1, 2, 3}
     ends = curves.sort_values("k").groupby(["method", "seed"]).residual.last()
-    for method, row in results(tmp_path / "out")["panels"]["small"]["methods"].items():
+    for method, row in results(out)["panels"]["small"]["methods"].items():
         np.testing.assert_array_equal(ends[method].to_numpy(), row["final"]["per_seed"])
 
 
 @pytest.mark.slow
-def test_a_configuration_that_tuning_recorded_is_not_run_again(panel, tmp_path):
-    run("reproduce", panel, "--seeds", 3, "--out", tmp_path / "apart", "--jobs", 1)
+def test_a_configuration_that_tuning_recorded_is_not_run_again(panel, finished, tmp_path):
     tuned = '[methods.s-ohm-tuned]\nmethod = "s-ohm"\ngrid.batch_size = [1, 5]\n'
     panel.write_text(SMALL.replace("[methods.sgda.grid]", tuned + "[methods.sgda.grid]"))
-    run("reproduce", panel, "--seeds", 3, "--out", tmp_path / "both", "--jobs", 1)
-    apart, both = (results(tmp_path / name)["panels"]["small"]["methods"]["s-ohm"] for name in ("apart", "both"))
+    run("reproduce", panel, "--seeds", 4, "--out", tmp_path / "both", "--jobs", 1)
+    apart, both = (results(one)["panels"]["small"]["methods"]["s-ohm"] for one in (finished[0], tmp_path / "both"))
     assert apart == both
     stored = [np.load(path)["header.json"].tobytes() for path in (tmp_path / "both" / "store").glob("*.npz")]
     ohm = [piece for piece in (json.loads(text)["piece"] for text in stored) if piece["method"] == "s-ohm"]
@@ -138,22 +151,20 @@ def test_a_configuration_that_tuning_recorded_is_not_run_again(panel, tmp_path):
 
 
 @pytest.mark.slow
-def test_jobs_store_and_fresh_do_not_change_the_numbers(panel, tmp_path):
-    folders = [tmp_path / name for name in "abc"]
-    run("reproduce", panel, "--seeds", 4, "--out", folders[0], "--jobs", 1)
-    run("reproduce", panel, "--seeds", 4, "--out", folders[1], "--jobs", 2)
-    first = results(folders[0])
-    assert first == results(folders[1])
+def test_jobs_store_and_fresh_do_not_change_the_numbers(panel, out, tmp_path):
+    run("reproduce", panel, "--seeds", 4, "--out", tmp_path / "two", "--jobs", 2)
+    first = results(out)
+    assert first == results(tmp_path / "two")
     for name in ("curves.csv", "small.png", "small.svg", "report.html"):
-        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
-    before = {path.name: path.stat().st_mtime_ns for path in (folders[0] / "store").iterdir()}
-    run("reproduce", panel, "--seeds", 4, "--out", folders[0])
-    assert {path.name: path.stat().st_mtime_ns for path in (folders[0] / "store").iterdir()} == before
-    run("reproduce", panel, "--seeds", 4, "--out", folders[0], "--fresh", "--jobs", 1)
-    after = {path.name: path.stat().st_mtime_ns for path in (folders[0] / "store").iterdir()}
+        assert (out / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    before = {path.name: path.stat().st_mtime_ns for path in (out / "store").iterdir()}
+    run("reproduce", panel, "--seeds", 4, "--out", out)
+    assert {path.name: path.stat().st_mtime_ns for path in (out / "store").iterdir()} == before
+    run("reproduce", panel, "--seeds", 4, "--out", out, "--fresh", "--jobs", 1)
+    after = {path.name: path.stat().st_mtime_ns for path in (out / "store").iterdir()}
     assert set(after) == set(before)
     assert all(after[name] > before[name] for name in before)
-    assert results(folders[0]) == first
+    assert results(out) == first
 
 
 @pytest.mark.slow
@@ -204,34 +215,28 @@ def test_a_study_that_is_interrupted_says_what_is_kept(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_store_of_another_version_is_recomputed_and_said(panel, tmp_path):
-    out = tmp_path / "out"
-    run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
+def test_a_store_of_another_version_is_recomputed_and_said(panel, out):
     first = results(out)
     for path in list((out / "store").iterdir()):
         path.rename(path.with_stem(path.stem[:25] + "0" * 16))
-    text = run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1).output
+    text = run("reproduce", panel, "--seeds", 4, "--out", out, "--jobs", 1).output
     assert "another version" in " ".join(text.split())
     assert results(out)["panels"] == first["panels"]
-    text = run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1).output
+    text = run("reproduce", panel, "--seeds", 4, "--out", out, "--jobs", 1).output
     assert "another version" not in " ".join(text.split())  # said once, and gone
 
 
 @pytest.mark.slow
-def test_a_damaged_piece_is_computed_again(panel, tmp_path):
-    out = tmp_path / "out"
-    run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
+def test_a_damaged_piece_is_computed_again(panel, out):
     first = results(out)
     damaged = sorted((out / "store").iterdir())[0]
     damaged.write_bytes(damaged.read_bytes()[:50])
-    run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
+    run("reproduce", panel, "--seeds", 4, "--out", out, "--jobs", 1)
     assert results(out) == first
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_a_clear_error_and_leaves_the_store_intact(panel, tmp_path):
-    out = tmp_path / "out"
-    run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
+def test_a_full_disk_is_a_clear_error_and_leaves_the_store_intact(panel, out):
     before = {path.name: path.read_bytes() for path in (out / "store").iterdir()}
     report = (out / "report.html").read_bytes()
 
@@ -240,7 +245,7 @@ def test_a_full_disk_is_a_clear_error_and_leaves_the_store_intact(panel, tmp_pat
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 
     done = subprocess.run(
-        [*COMMAND, "reproduce", str(panel), "--seeds", "3", "--out", str(out), "--jobs", "1"],
+        [*COMMAND, "reproduce", str(panel), "--seeds", "5", "--out", str(out), "--jobs", "1"],
         capture_output=True,
         text=True,
         preexec_fn=limit,
@@ -301,9 +306,7 @@ def test_bad_input_of_the_commands(panel, tmp_path):
 
 
 @pytest.mark.slow
-def test_report_is_rendered_anew_from_the_files(panel, tmp_path):
-    out = tmp_path / "out"
-    run("reproduce", panel, "--seeds", 2, "--out", out, "--jobs", 1)
+def test_report_is_rendered_anew_from_the_files(out):
     before = results(out)
     for name in ("report.html", "small.png", "small.svg"):
         (out / name).unlink()
