@@ -119,7 +119,6 @@ def test_a_run_in_stages_resumes_from_checkpoints_all_along(name, copies, tmp_pa
         assert_same_result(whole, da.solve(problem, IN_STAGES[name], checkpoint=copy, **options))
 
 
-@pytest.mark.no_cover
 @pytest.mark.slow
 def test_a_request_for_an_accuracy_resumes_from_checkpoints_all_along(copies, tmp_path):
     """Certificates between stages that are in stages themselves, and corrections that are not."""

@@ -85,6 +85,7 @@ def test_solve_with_a_decreasing_operator_has_no_success(known: bool) -> None:
     assert {"residual-grew", "samples-grew"} & set(codes(result))
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("name", ["decreasing", "hyperbolic", "rotation", "cube", "double well", "a sign forgotten"])
 def test_solve_is_no_success_where_it_grew(name: str, known: bool) -> None:
@@ -99,6 +100,7 @@ def test_solve_is_no_success_where_it_grew(name: str, known: bool) -> None:
         assert not result.success or end <= (1.5 * start + 1 if known else 100 * start), (method, end)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("budget", [1000, 2000])
 def test_poisson_regression_without_L_ends_below_its_start(budget: int) -> None:
     operator = poisson_regression()
@@ -110,6 +112,7 @@ def test_poisson_regression_without_L_ends_below_its_start(budget: int) -> None:
         assert not result.success or end < 0.7 * start or warned(result), (seed, end)
 
 
+@pytest.mark.no_cover
 def test_poisson_regression_with_eps_certifies_nothing_that_rare_rows_contradict() -> None:
     operator = poisson_regression()
     start = truth(operator, operator.x0)
@@ -134,6 +137,7 @@ def _multiplicative(x: Any, n: int, rng: np.random.Generator) -> Any:
     return x - 1 + 300 * np.linalg.norm(x) * rng.normal(size=20) / np.sqrt(20 * n)
 
 
+@pytest.mark.no_cover
 def test_compare_does_not_rank_a_diverged_method_first() -> None:
     problem = da.Problem(da.Sampler(_multiplicative), x0=np.zeros(20), constants=da.Constants(L=3.0))
     compared = da.compare(problem, ["rain", "auto", "averaged"], budget=2000, seeds=3, jobs=1)
@@ -195,6 +199,7 @@ def test_a_decreasing_operator_is_named_and_nothing_more_is_spent(L: float | Non
     assert truth(operator, result.x) <= 1.2 * truth(operator, operator.x0)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", ["constant", "decreasing", "sign", "steep kink", "2(x - 1), L = 1"])
 @pytest.mark.parametrize("options", [{"budget": 2000}, {"eps": 0.25, "max_samples": 20_000}])
 def test_replications_are_judged_one_by_one(name: str, options: dict[str, Any]) -> None:

@@ -54,7 +54,6 @@ def test_tables_look_at_the_past_only(make: Any) -> None:
     assert (np.diag(table) > 0).all()
 
 
-@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "dual"), PAIRS, ids=lambda one: getattr(one, "id", ""))
 def test_duals_are_the_known_ones_and_duals_of_duals_the_methods(method: da.Method, dual: Any) -> None:

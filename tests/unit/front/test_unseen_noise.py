@@ -68,6 +68,7 @@ def jumps(p, gauss=0.0, root=1.0):
     return sample
 
 
+@pytest.mark.no_cover
 @pytest.mark.filterwarnings("ignore::dualanchor.core.errors.AssumptionWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("p", [0.005, 0.02, 0.1])

@@ -126,6 +126,7 @@ def halved_batches(step_size: float, horizon: int, batch_size: Any = 1) -> da.Me
     return da.OHM(step_size, horizon, batch_size)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("methods", "expected"),
     [
