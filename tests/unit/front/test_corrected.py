@@ -90,6 +90,7 @@ def test_samples_that_do_not_repeat_are_certified_as_before():
     assert result.certificate.rule == "min"
 
 
+@pytest.mark.slow
 def test_noise_that_was_seen_is_not_forgotten_at_once():
     """Jumps in one sample of fifty; fails correct code with a probability of 1e-3."""
 

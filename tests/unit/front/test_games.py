@@ -94,6 +94,7 @@ CONSTRAINTS = {  # with the solution for F(x) = x - TARGET
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONSTRAINTS)
 def test_every_prox_works_without_L(name):
     one, solution = CONSTRAINTS[name]

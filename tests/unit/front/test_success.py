@@ -170,6 +170,7 @@ def test_a_run_that_diverged_is_not_said_to_have_fallen():
     assert {"diverged", "back-at-start"} <= set(codes(result))
 
 
+@pytest.mark.slow
 def test_a_fall_that_is_not_seen_names_the_bounds_that_decide():
     """Heavy tails: samples as large as some of the run may be missing from the certificate at x0, and hide its fall."""
 

@@ -109,6 +109,7 @@ def test_samples_whose_squares_are_0_do_no_harm():
     assert not da.root(sample, [-30.0], budget=500).success
 
 
+@pytest.mark.slow
 def test_rare_samples_are_not_taken_for_noise_that_vanishes():
     def sparse(x, n, rng):
         return x - 10 * rng.binomial(n, 0.1, size=x.shape) / n
@@ -132,6 +133,8 @@ def test_max_rounds_makes_larger_rounds():
         da.root(sample, np.zeros(2), budget=8000, max_rounds=0)
 
 
+@pytest.mark.no_cover
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dualanchor.core.errors.AssumptionWarning")
 @pytest.mark.parametrize("budget", [100, 300, 2000])
 @pytest.mark.parametrize("factor", [0.01, 1.0, 100.0, None])
@@ -165,6 +168,7 @@ def test_samples_that_are_small_by_chance_do_not_stop_a_run():
     assert np.linalg.norm(A @ result.x - b) < 0.1
 
 
+@pytest.mark.slow
 def test_an_iterate_that_is_back_where_it_was_does_not_stop_a_run():
     """Counts make it return to the same number exactly; 1 of 30 runs ended far away, where 10 times 0.07 is not."""
 
