@@ -5,6 +5,7 @@ HYPOTHESIS_PROFILE=search looks for new examples, twenty times as many.
 
 import ctypes
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-HERE = Path(__file__).parent
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("default", derandomize=True, max_examples=25, **COMMON)
 settings.register_profile("search", max_examples=500, **COMMON)
@@ -22,6 +22,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--hostile-full", action="store_true", help="run the hostile tests with all their cases")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where slow tests are left out, files in which all are slow are not imported: their libraries take seconds."""
+    if config.option.markexpr != "not slow" or not collection_path.match("test_*.py"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return re.search(r"^pytestmark = \[?\s*pytest\.mark\.slow\b", text, flags=re.MULTILINE) is not None or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,11 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _repeats(item, seen[name]):
             item.add_marker("no_cover")
         seen[name] += 1
-    items.sort(key=lambda item: not _is_in(item, "integration"))
-
-
-def _is_in(item: pytest.Item, *folders: str) -> bool:
-    return any(item.path.is_relative_to(HERE / folder) for folder in folders)
+    items.sort(key=lambda item: item.path.parent.name != "integration")
 
 
 def _repeats(item: pytest.Item, number: int) -> bool:
@@ -48,9 +52,10 @@ def _repeats(item: pytest.Item, number: int) -> bool:
     `number` counts the cases of a test. One in three of the fast ones is measured, and all that nothing else repeats:
     arrays of other libraries, and checks that fail.
     """
-    if item.path.name in ("test_arrays.py", "test_checks.py") or not _is_in(item, "statistics", "contract", "lemmas"):
-        return False
-    return _is_in(item, "statistics") or item.get_closest_marker("slow") is not None or number % 3 > 0
+    folder, file = item.path.parts[-2:]
+    if folder not in ("contract", "lemmas") or file in ("test_arrays.py", "test_checks.py"):
+        return folder == "statistics"
+    return item.get_closest_marker("slow") is not None or number % 3 > 0
 
 
 @pytest.fixture(autouse=True, scope="module")
