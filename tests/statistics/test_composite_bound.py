@@ -51,7 +51,10 @@ def _solved(A: Array, b: Array, L: float, prox: Callable[[Array, Any], Array], x
     z, a = np.zeros((1, len(b))), 2 / L
     for _ in range(20_000):
         x = prox(z, a)
-        z = (z + x - a * F(x)) / 2
+        step = (x - a * F(x) - z) / 2
+        z = z + step
+        if np.abs(step).max() < 1e-14:
+            break
     x = prox(z, a)
     assert np.linalg.norm((z - x) / a + F(x)) < 1e-8
     return Inclusion(F, L, prox, x0, x[0])
