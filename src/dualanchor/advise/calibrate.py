@@ -225,12 +225,16 @@ class _Calibrator:
 
     def widen(self, sketch: Sketch, distance: float, count: int) -> Sketch:
         """The sketch with the images of the directions of least increase added to its span (a Krylov space)."""
+        basis = np.linalg.qr(sketch.directions.T)[0].T  # orthonormal rows
         for _ in range(min(count, self.probe.dimension - len(sketch.directions), _EXTRA_DIRECTIONS)):
             image = estimates.lowest_combination(sketch.directions, sketch.images[0]) @ sketch.images[0]
-            extra = orthogonal_part(image, sketch.directions)
+            extra = orthogonal_part(image, basis)
             if np.linalg.norm(extra) <= 1e-6 * np.linalg.norm(image):
-                extra = orthogonal_part(self.probe.random_direction(), sketch.directions)
+                extra = orthogonal_part(self.probe.random_direction(), basis)
             sketch = self.probe.extend(sketch, unit(extra)[None], distance)
+            added = orthogonal_part(sketch.directions[-1], basis)  # the domain may have changed the direction
+            if np.linalg.norm(added) > 1e-6:
+                basis = np.concatenate([basis, unit(added)[None]])
         return sketch
 
     def find_smallest_slope(

@@ -297,11 +297,10 @@ def unit(vector: Any) -> Array:
     return np.asarray(vector / np.linalg.norm(vector))
 
 
-def orthogonal_part(vector: Array, span: Array) -> Array:
-    """The part of a vector (d,) that is orthogonal to the vectors (p, d)."""
-    basis = np.linalg.qr(span.T)[0]
+def orthogonal_part(vector: Array, basis: Array) -> Array:
+    """The part of a vector (d,) that is orthogonal to the orthonormal vectors (p, d)."""
     for _ in range(2):  # the second pass removes rounding errors of the first
-        vector = vector - basis @ (basis.T @ vector)
+        vector = vector - (basis @ vector) @ basis
     return vector
 
 
