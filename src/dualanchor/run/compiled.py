@@ -26,7 +26,7 @@ from dualanchor.core.types import Array
 from dualanchor.oracles.jax_function import Varying, hashed
 from dualanchor.oracles.jax_sampler import OracleTemplate, TracedStreams, key_of, sampler_of
 from dualanchor.run.rows import COMPILED_INTERVAL, WINDOW
-from dualanchor.run.traced import Number, NumberNeededError, trace_branches
+from dualanchor.run.traced import Number, NumberNeededError, Steps, trace_branches
 
 
 class _Sizes(Schedule):
@@ -39,23 +39,44 @@ class _Sizes(Schedule):
         return self._size
 
 
-class _Session(Session):
-    """The session of one traced step: it keeps the sizes drawn, and the largest value and the first NaN of each row.
+class Report(NamedTuple):
+    """What the last WINDOW steps saw of samples."""
 
-    `values` has the values of the first calls, if the step is traced again for another branch. `always` is true, but
-    the compiler does not know: what depends on it is computed once, and not again in every place that uses it.
+    largest: Any  # (WINDOW, rows, 2), squared norm and batch size of the largest sample of each step
+    failed: Any  # (rows,), whether a value was NaN at a moderate point; farther out the row diverged
+    norm: Any  # (rows,), of that point
+
+    @classmethod
+    def empty(cls, x: Array) -> Report:
+        rows = len(x)
+        return cls(jnp.full((WINDOW, rows, 2), -1.0, x.dtype), jnp.zeros(rows, bool), jnp.zeros(rows, x.dtype))
+
+    def with_call(self, step: Any, x: Array, value: Array, size: Any) -> Report:
+        """The report with another value: that of a batch of this size, in one of the last steps."""
+        before, squares = self.largest[step], jnp.vecdot(value, value)
+        seen = jnp.stack([squares, jnp.full_like(squares, size)], axis=1)
+        largest = self.largest.at[step].set(jnp.where(squares[:, None] > before[:, :1], seen, before))
+        failed = jnp.isnan(value).any(axis=1) & (jnp.abs(x).max(axis=1) < moderate(x.dtype))
+        norm = jnp.where(failed & ~self.failed, jnp.linalg.norm(x, axis=1), self.norm)
+        return Report(largest, self.failed | failed, norm)
+
+
+class _Session(Session):
+    """The session of one traced step: it keeps the sizes drawn, and adds its calls to a report in the last steps.
+
+    `window_step` is the number of the step among the last WINDOW ones, or negative. `always` is true, but the compiler
+    does not know: what depends on it is computed once, and not again in every place that uses it.
     """
 
-    __slots__ = ("_always", "_called", "_values", "drawn", "failed", "norm")
-    largest: Any
+    __slots__ = ("_always", "_steps", "_window_step", "drawn", "report")
 
-    def __init__(self, oracle: Oracle, streams: Any, x: Array, values: list[Array], always: Any) -> None:
+    def __init__(
+        self, oracle: Oracle, streams: Any, steps: Steps, report: Report, window_step: Any, always: Any
+    ) -> None:
         super().__init__(oracle, streams)
-        self._values, self._called, self._always = values, 0, always
+        self._steps, self._window_step, self._always = steps, window_step, always
         self.drawn: list[Any] = []
-        self.largest = jnp.full((len(x), 2), -1.0, x.dtype)  # squared norm and batch size
-        self.failed = jnp.zeros(len(x), bool)
-        self.norm = jnp.zeros(len(x), x.dtype)  # of the point at which a row failed
+        self.report = report
 
     def draw(self, size: Any) -> Batch:
         if isinstance(size, _Sizes):  # by a method that draws its batch itself
@@ -68,17 +89,16 @@ class _Session(Session):
         return self.oracle.draw(self.streams, size)
 
     def __call__(self, x: Array, batch: Batch) -> Array:
-        if self._called == len(self._values):
-            self._values.append(jax.lax.cond(self._always, lambda: accepted(x, self.oracle.mean(x, batch)), lambda: x))
-        value = self._values[self._called]
-        self._called += 1
-        size = batch.size.value if isinstance(batch.size, Varying) else batch.size
-        squares = jnp.vecdot(value, value)
-        seen = jnp.stack([squares, jnp.full_like(squares, size)], axis=1)
-        self.largest = jnp.where(squares[:, None] > self.largest[:, :1], seen, self.largest)
-        before = self.failed, self.norm
-        self.failed, self.norm = jax.lax.cond(
-            jnp.isnan(squares).any(), lambda: _failures(x, value, *before), lambda: before
+        before, size = self.report, batch.size.value if isinstance(batch.size, Varying) else batch.size
+        value = self._steps.once(
+            lambda: jax.lax.cond(self._always, lambda: accepted(x, self.oracle.mean(x, batch)), lambda: x)
+        )
+        self.report = self._steps.once(
+            lambda: jax.lax.cond(
+                self._window_step >= 0,
+                lambda: before.with_call(self._window_step, x, value, size),
+                lambda: before,
+            )
         )
         return value
 
@@ -91,10 +111,17 @@ class _Session(Session):
         raise NumberNeededError("rows")
 
 
-def _failures(x: Array, value: Array, failed: Array, norm: Array) -> tuple[Array, Array]:
-    """Which rows have seen NaN at a moderate point, and the norm of that point; farther out they diverged."""
-    now = jnp.isnan(value).any(axis=1) & (jnp.abs(x).max(axis=1) < moderate(x.dtype))
-    return failed | now, jnp.where(now & ~failed, jnp.linalg.norm(x, axis=1), norm)
+class _State(State):
+    """The state of one traced step: what is assigned before the method branches is computed before it branches."""
+
+    __slots__ = ("_steps",)  # not among the named arrays
+
+    def __init__(self, steps: Steps, values: dict[str, Any]) -> None:
+        object.__setattr__(self, "_steps", steps)
+        vars(self).update(values)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        vars(self)[name] = self._steps.once(lambda: value)
 
 
 class Form(NamedTuple):
@@ -173,14 +200,15 @@ class Program:
     def probe(self, state: dict[str, Any], arguments: Arguments) -> None:
         """Trace a step, to see whether it can be compiled and how many batches it draws; raises if it cannot."""
         counts = set[tuple[int, int]]()
-        jax.eval_shape(lambda state, arguments: self._step(arguments.first, state, arguments, counts), state, arguments)
+        report = Report.empty(state["x"])
+        jax.eval_shape(lambda *now: self._step(arguments.first, *now, counts), state, report, arguments)
         (self.draws, open_draws), *others = counts
         if others or open_draws not in (0, self.draws):
             raise NumberNeededError(_EVERYTHING)
         self.open_sizes = open_draws > 0
 
-    def _step(self, k: Any, state: dict[str, Any], arguments: Arguments, counts: Any = None) -> Any:
-        """The state after step k, and for each row its largest sample, whether it failed and at which norm.
+    def _step(self, k: Any, state: dict[str, Any], report: Report, arguments: Arguments, counts: Any = None) -> Any:
+        """The state after step k, and the report.
 
         The numbers of batches drawn, and of those whose size is an argument, are added to `counts`.
         """
@@ -188,30 +216,26 @@ class Program:
         sizes = arguments.sizes[k - arguments.first] if len(arguments.sizes) else 0
         position = arguments.position + (k - arguments.first) * self.draws
 
-        def branch(answers: Iterator[bool], values: list[Array]) -> Any:
+        def branch(answers: Iterator[bool], steps: Steps) -> Any:
             size = Varying(sizes, self._bits)
             method = _method(self._form, iter(arguments.numbers), size, answers)
-            s, x = State(**state), state["x"]
-            F = _Session(oracle, TracedStreams(arguments.source, position), x, values, k >= 0)
+            s, x = _State(steps, state), state["x"]
+            streams, window_step = TracedStreams(arguments.source, position), k - (arguments.last - WINDOW)
+            F = _Session(oracle, streams, steps, report, window_step, k >= 0)
             coin = None if self._coin is None else np.full(len(x), self._coin)
             method.step(Number(k, answers), s, F, coin)  # type: ignore[arg-type]
             if counts is not None:
                 counts.add((len(F.drawn), sum(drawn is size for drawn in F.drawn)))
             after = {name: jnp.asarray(value, state[name].dtype) for name, value in vars(s).items()}
-            return after, F.largest, F.failed, F.norm
+            return after, F.report
 
         return trace_branches(branch)
 
     def _run(self, state: dict[str, Any], arguments: Arguments) -> Any:
-        x = state["x"]
-
-        def step(k: Any, now: Any) -> Any:
-            state, largest, failed, norm = self._step(k, now[0], arguments)
-            return state, jnp.concatenate([now[1][1:], largest[None]]), failed, norm
-
-        seen = jnp.zeros((WINDOW, len(x), 2), x.dtype)
-        start = state, seen, jnp.zeros(len(x), bool), jnp.zeros(len(x), x.dtype)
-        return jax.lax.fori_loop(arguments.first, arguments.last, step, start)
+        start = state, Report.empty(state["x"])
+        return jax.lax.fori_loop(
+            arguments.first, arguments.last, lambda k, now: self._step(k, *now, arguments), start
+        )
 
 
 _PROGRAMS: dict[Any, Program] = {}
@@ -259,15 +283,15 @@ def _advance(method: Method, s: State, F: Session, first: int, count: int, coin:
     sizes = np.zeros(COMPILED_INTERVAL if program.open_sizes else 0, np.int32)
     if program.open_sizes:
         sizes[:count] = draws // program.draws
-    after, seen, failed, norms = program.run(vars(s), arguments._replace(sizes=sizes))
+    after, report = program.run(vars(s), arguments._replace(sizes=sizes))
     if F.checking:
-        require_numbers(np.asarray(failed), np.asarray(norms), F.oracle)
+        require_numbers(np.asarray(report.failed), np.asarray(report.norm), F.oracle)
     if isinstance(s.x, np.ndarray):
         after = {name: np.array(value, vars(s)[name].dtype) for name, value in after.items()}
     vars(s).update(after)
     F.draws, F.evals = F.draws + int(draws.sum()), F.evals + int(evals.sum())
     F.streams.position = F.streams.position + count * program.draws
-    return list(np.asarray(seen, float)[-count:])
+    return list(np.asarray(report.largest, float)[-count:])
 
 
 def _program(method: Method, s: State, F: Session, first: int, count: int, coin: bool | None) -> Any:

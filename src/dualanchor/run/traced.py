@@ -94,17 +94,32 @@ class _Condition:
         raise _UnansweredError(self._predicate)
 
 
-def trace_branches(
-    run: Callable[[Iterator[bool], list[Any]], Any], answers: tuple[bool, ...] = (), values: Sequence[Any] = ()
-) -> Any:
-    """`run(answers, values)`, traced for all answers that it asks for; compiled code chooses among them.
+class Steps:
+    """What a traced step computes, one value after the other; a step that is traced again gets those already known."""
 
-    It adds to `values` what it has computed before a branch, and finds it there when it is run again with the answer.
+    def __init__(self, known: Sequence[Any]) -> None:
+        self.known = list(known)
+        self._next = 0
+
+    def once(self, compute: Callable[[], Any]) -> Any:
+        """The next value: the known one, or else what `compute` gives."""
+        if self._next == len(self.known):
+            self.known.append(compute())
+        self._next += 1
+        return self.known[self._next - 1]
+
+
+def trace_branches(
+    run: Callable[[Iterator[bool], Steps], Any], answers: tuple[bool, ...] = (), known: Sequence[Any] = ()
+) -> Any:
+    """`run(answers, steps)`, traced for all answers that it asks for; compiled code chooses among them.
+
+    What it computes by `steps.once` before a branch is computed before the branch in compiled code too.
     """
-    known = list(values)
+    steps = Steps(known)
     try:
-        return run(iter(answers), known)
+        return run(iter(answers), steps)
     except _UnansweredError as question:
         predicate = question.predicate
-    branches = (partial(trace_branches, run, (*answers, answer), known) for answer in (True, False))
+    branches = (partial(trace_branches, run, (*answers, answer), steps.known) for answer in (True, False))
     return jax.lax.cond(predicate, *branches)
