@@ -18,6 +18,7 @@ from dualanchor.core.types import Array, Rows
 LARGE = 1 << 21  # numbers in an array from which on it is not copied without need
 _PIECE = 1 << 16  # numbers that are updated at a time, so that they stay in the cache
 _ONE_CORE = 8192  # length of vectors up to which OpenBLAS uses one core; on several, sums are rounded differently
+_COLUMNS = 32  # into which the rows of a JAX array are folded to be summed
 _vecdot = getattr(np, "vecdot", None) or (lambda x, y: (x[:, None] @ y[:, :, None])[:, 0, 0])  # NumPy 1 has no vecdot
 _NAMESPACES: dict[type, Any] = {np.ndarray: np}
 
@@ -174,7 +175,8 @@ def row_squares(x: Array) -> Array:
 def row_products(x: Array, y: Array) -> Array:
     """The inner product of each row of x with the same row of y; the same bits on any number of cores."""
     if not isinstance(x, np.ndarray):
-        return namespace(x).vecdot(x, y)
+        by_columns = x.shape[1] >= 2 * _COLUMNS and is_jax(x)
+        return _by_columns(x * y) if by_columns else namespace(x).vecdot(x, y)
     rows, d = x.shape
     if d > _ONE_CORE:
         return sum(_vecdot(*pieces) for pieces in zip(_pieces(x), _pieces(y), strict=True))
@@ -233,6 +235,14 @@ def row_norms(x: Array) -> Array:
     if x.size < LARGE:
         return np.linalg.norm(x, axis=1)
     return np.sqrt(sum(_vecdot(piece, piece).astype(np.float64) for piece in _pieces(x))).astype(x.dtype)
+
+
+def _by_columns(x: Array) -> Array:
+    """The sum of each row. XLA adds up columns in vector registers, but the numbers of a row one by one."""
+    rows, d = x.shape
+    whole = d - d % _COLUMNS
+    columns = x[:, :whole].reshape(rows, -1, _COLUMNS).sum(axis=1)
+    return columns.sum(axis=1) + x[:, whole:].sum(axis=1)
 
 
 def _pieces(x: Array) -> list[Array]:

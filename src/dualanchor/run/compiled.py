@@ -9,7 +9,7 @@ that the method needs as a Python number (an index, a shape) is compiled in.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +27,9 @@ from dualanchor.oracles.jax_function import Varying, hashed
 from dualanchor.oracles.jax_sampler import OracleTemplate, TracedStreams, key_of, sampler_of
 from dualanchor.run.rows import COMPILED_INTERVAL, WINDOW
 from dualanchor.run.traced import Number, NumberNeededError, Steps, trace_branches
+
+
+_ONE_CORE = 4096  # numbers in a sample, of all rows, up to which it is computed on one core
 
 
 class _Sizes(Schedule):
@@ -64,17 +67,16 @@ class Report(NamedTuple):
 class _Session(Session):
     """The session of one traced step: it keeps the sizes drawn, and adds its calls to a report in the last steps.
 
-    `window_step` is the number of the step among the last WINDOW ones, or negative. `always` is true, but the compiler
-    does not know: what depends on it is computed once, and not again in every place that uses it.
+    It is step k, and `window_step` is its number among the last WINDOW ones, negative before them.
     """
 
-    __slots__ = ("_always", "_steps", "_window_step", "drawn", "report")
+    __slots__ = ("_k", "_steps", "_window_step", "drawn", "report")
 
     def __init__(
-        self, oracle: Oracle, streams: Any, steps: Steps, report: Report, window_step: Any, always: Any
+        self, oracle: Oracle, streams: Any, steps: Steps, report: Report, k: Any, window_step: Any
     ) -> None:
         super().__init__(oracle, streams)
-        self._steps, self._window_step, self._always = steps, window_step, always
+        self._steps, self._k, self._window_step = steps, k, window_step
         self.drawn: list[Any] = []
         self.report = report
 
@@ -90,9 +92,7 @@ class _Session(Session):
 
     def __call__(self, x: Array, batch: Batch) -> Array:
         before, size = self.report, batch.size.value if isinstance(batch.size, Varying) else batch.size
-        value = self._steps.once(
-            lambda: jax.lax.cond(self._always, lambda: accepted(x, self.oracle.mean(x, batch)), lambda: x)
-        )
+        value = self._steps.once(lambda: _computed_once(lambda: accepted(x, self.oracle.mean(x, batch)), x, self._k))
         self.report = self._steps.once(
             lambda: jax.lax.cond(
                 self._window_step >= 0,
@@ -109,6 +109,18 @@ class _Session(Session):
         if rows.all():
             return self
         raise NumberNeededError("rows")
+
+
+def _computed_once(compute: Callable[[], Array], x: Array, k: Any) -> Array:
+    """`compute()`, of the shape of x, as a value that compiled code does not compute again wherever it is used.
+
+    A small one is written to one of two slots and read from there. XLA computes what it writes to a slot on one core;
+    it would divide other work of this size among the cores, which takes longer than the work.
+    """
+    if x.size > _ONE_CORE:
+        return jax.lax.cond(k >= 0, compute, lambda: x)  # k is never negative, but the compiler does not know
+    slots = jax.lax.dynamic_update_index_in_dim(jnp.zeros((2, *x.shape), x.dtype), compute(), k & 1, 0)
+    return jax.lax.dynamic_index_in_dim(slots, k & 1, 0, keepdims=False)
 
 
 class _State(State):
@@ -221,7 +233,7 @@ class Program:
             method = _method(self._form, iter(arguments.numbers), size, answers)
             s, x = _State(steps, state), state["x"]
             streams, window_step = TracedStreams(arguments.source, position), k - (arguments.last - WINDOW)
-            F = _Session(oracle, streams, steps, report, window_step, k >= 0)
+            F = _Session(oracle, streams, steps, report, k, window_step)
             coin = None if self._coin is None else np.full(len(x), self._coin)
             method.step(Number(k, answers), s, F, coin)  # type: ignore[arg-type]
             if counts is not None:
