@@ -21,7 +21,7 @@ from dualanchor.core.types import Array
 from dualanchor.oracles.jax_function import NUMBER, Function, Varying, hashed, wants_generator
 
 _WORD = (1 << 32) - 1  # the bits of a seed that JAX takes
-_FEW, _MANY = 4, 32  # values of a table that are computed in one call: two choices, since each is compiled
+_TABLE_CALL = 32  # values of a table that are computed in one call, at most
 _HELD = 1 << 21  # numbers in the values of one call, at most
 
 
@@ -47,10 +47,21 @@ class OracleTemplate:
 
 @partial(jax.jit, static_argnames=("template", "size"))
 def _values(
-    template: OracleTemplate, size: Any, x: Any, n: Any, source: Any, rows: Any, position: Any, data: Any
+    template: OracleTemplate, size: Any, x: Any, n: Any, source: Any, rows: Any, position: Any, count: Any, data: Any
 ) -> Any:
+    """The first `count` values of a table, in an array like x.
+
+    They are computed one by one, as in a run. XLA would divide the work on many rows at once among the cores, which
+    for short rows takes longer than the work.
+    """
+    oracle = template.with_data(data)
     batch_size: Any = size if n is None else Varying(n, 0)
-    return template.with_data(data).mean(x, Batch(batch_size, (source[rows], position)))
+
+    def add(i: Any, values: Any) -> Any:
+        batch = Batch(batch_size, (source[rows[i]][None], position[i][None]))
+        return values.at[i].set(oracle.mean(x[i][None], batch)[0])
+
+    return jax.lax.fori_loop(0, count, add, jnp.zeros_like(x))
 
 
 @partial(jax.jit, static_argnames=("operator", "form"))
@@ -152,8 +163,7 @@ class JaxSampler(Oracle):
     def table(self, points: Sequence[Array], batches: Sequence[Batch], outer: Oracle | None = None) -> Array | None:
         rows, d = points[0].shape
         count = len(points) * len(batches) * rows
-        most = _FEW if count <= 2 * _FEW else _MANY
-        if count == 1 or most * d > _HELD:
+        if count == 1 or _TABLE_CALL * d > _HELD:
             return None
         x = np.concatenate([arrays.to_host(point) for point in points])
         positions = np.stack([per_row(batch.data[1], rows) for batch in batches]).astype(np.int32)
@@ -163,11 +173,11 @@ class JaxSampler(Oracle):
         oracle = outer or self
         template = OracleTemplate(key_of(oracle), oracle)
         values = np.empty((count, d), x.dtype)
-        for start in range(0, count, most):
-            piece = entries[:, start : start + most]
+        for start in range(0, count, _TABLE_CALL):
+            piece = entries[:, start : start + _TABLE_CALL]
             length = piece.shape[1]
-            point, batch, row = np.pad(piece, ((0, 0), (0, most - length)))
-            arguments = x[point * rows + row], n, source, row, positions[batch, row], self.data
+            point, batch, row = np.pad(piece, ((0, 0), (0, _TABLE_CALL - length)))
+            arguments = x[point * rows + row], n, source, row, positions[batch, row], length, self.data
             try:
                 values[start : start + length] = np.asarray(_values(template, size, *arguments))[:length]
             except OracleError as error:

@@ -9,7 +9,7 @@ that the method needs as a Python number (an index, a shape) is compiled in.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -26,10 +26,7 @@ from dualanchor.core.types import Array
 from dualanchor.oracles.jax_function import Varying, hashed
 from dualanchor.oracles.jax_sampler import OracleTemplate, TracedStreams, key_of, sampler_of
 from dualanchor.run.rows import COMPILED_INTERVAL, WINDOW
-from dualanchor.run.traced import Number, NumberNeededError, Steps, trace_branches
-
-
-_ONE_CORE = 4096  # numbers in a sample, of all rows, up to which it is computed on one core
+from dualanchor.run.traced import Number, NumberNeededError, Steps, computed_once, trace_branches
 
 
 class _Sizes(Schedule):
@@ -72,9 +69,7 @@ class _Session(Session):
 
     __slots__ = ("_k", "_steps", "_window_step", "drawn", "report")
 
-    def __init__(
-        self, oracle: Oracle, streams: Any, steps: Steps, report: Report, k: Any, window_step: Any
-    ) -> None:
+    def __init__(self, oracle: Oracle, streams: Any, steps: Steps, report: Report, k: Any, window_step: Any) -> None:
         super().__init__(oracle, streams)
         self._steps, self._k, self._window_step = steps, k, window_step
         self.drawn: list[Any] = []
@@ -92,7 +87,7 @@ class _Session(Session):
 
     def __call__(self, x: Array, batch: Batch) -> Array:
         before, size = self.report, batch.size.value if isinstance(batch.size, Varying) else batch.size
-        value = self._steps.once(lambda: _computed_once(lambda: accepted(x, self.oracle.mean(x, batch)), x, self._k))
+        value = self._steps.once(lambda: computed_once(lambda: accepted(x, self.oracle.mean(x, batch)), x, self._k))
         self.report = self._steps.once(
             lambda: jax.lax.cond(
                 self._window_step >= 0,
@@ -109,18 +104,6 @@ class _Session(Session):
         if rows.all():
             return self
         raise NumberNeededError("rows")
-
-
-def _computed_once(compute: Callable[[], Array], x: Array, k: Any) -> Array:
-    """`compute()`, of the shape of x, as a value that compiled code does not compute again wherever it is used.
-
-    A small one is written to one of two slots and read from there. XLA computes what it writes to a slot on one core;
-    it would divide other work of this size among the cores, which takes longer than the work.
-    """
-    if x.size > _ONE_CORE:
-        return jax.lax.cond(k >= 0, compute, lambda: x)  # k is never negative, but the compiler does not know
-    slots = jax.lax.dynamic_update_index_in_dim(jnp.zeros((2, *x.shape), x.dtype), compute(), k & 1, 0)
-    return jax.lax.dynamic_index_in_dim(slots, k & 1, 0, keepdims=False)
 
 
 class _State(State):
@@ -213,7 +196,11 @@ class Program:
         """Trace a step, to see whether it can be compiled and how many batches it draws; raises if it cannot."""
         counts = set[tuple[int, int]]()
         report = Report.empty(state["x"])
-        jax.eval_shape(lambda *now: self._step(arguments.first, *now, counts), state, report, arguments)
+
+        def first_step(state: dict[str, Any], report: Report, arguments: Arguments) -> Any:
+            return self._step(arguments.first, state, report, arguments, counts)
+
+        jax.eval_shape(first_step, state, report, arguments)
         (self.draws, open_draws), *others = counts
         if others or open_draws not in (0, self.draws):
             raise NumberNeededError(_EVERYTHING)
@@ -244,10 +231,10 @@ class Program:
         return trace_branches(branch)
 
     def _run(self, state: dict[str, Any], arguments: Arguments) -> Any:
-        start = state, Report.empty(state["x"])
-        return jax.lax.fori_loop(
-            arguments.first, arguments.last, lambda k, now: self._step(k, *now, arguments), start
-        )
+        def step(k: Any, now: tuple[dict[str, Any], Report]) -> Any:
+            return self._step(k, now[0], now[1], arguments)
+
+        return jax.lax.fori_loop(arguments.first, arguments.last, step, (state, Report.empty(state["x"])))
 
 
 _PROGRAMS: dict[Any, Program] = {}

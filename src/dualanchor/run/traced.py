@@ -10,6 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dualanchor.core.types import Array
+
+_ONE_CORE = 4096  # numbers in a sample, of all rows, up to which it is computed on one core
+
 
 class NumberNeededError(Exception):
     """The method needs a hyper-parameter, given by its name, as a Python number."""
@@ -123,3 +127,15 @@ def trace_branches(
         predicate = question.predicate
     branches = (partial(trace_branches, run, (*answers, answer), steps.known) for answer in (True, False))
     return jax.lax.cond(predicate, *branches)
+
+
+def computed_once(compute: Callable[[], Array], x: Array, k: Any) -> Array:
+    """`compute()`, of the shape of x, as a value that compiled code does not compute again wherever it is used.
+
+    A small one is written to one of two slots and read from there. XLA computes what it writes to a slot on one core;
+    it would divide other work of this size among the cores, which takes longer than the work.
+    """
+    if x.size > _ONE_CORE:
+        return jax.lax.cond(k >= 0, compute, lambda: x)  # k is never negative, but the compiler does not know
+    slots = jax.lax.dynamic_update_index_in_dim(jnp.zeros((2, *x.shape), x.dtype), compute(), k & 1, 0)
+    return jax.lax.dynamic_index_in_dim(slots, k & 1, 0, keepdims=False)
