@@ -12,6 +12,7 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 from dualanchor.methods.auto import Auto  # noqa: E402
+from dualanchor.methods.cautious import CautiousSteps  # noqa: E402
 from dualanchor.oracles.jax_sampler import JaxSampler  # noqa: E402
 from dualanchor.run import compiled, driver  # noqa: E402
 
@@ -101,6 +102,44 @@ def test_a_front_door_gives_what_it_gives_in_numpy(options):
         assert getattr(found, name) == getattr(expected, name), name
     assert [one.code for one in found.findings] == [one.code for one in expected.findings]
     assert found.certificate.upper == pytest.approx(expected.certificate.upper, rel=1e-9)
+
+
+@pytest.mark.parametrize("d", [100, 3000])  # 2 rows of 3,000 numbers are not kept on one core
+def test_long_vectors_give_what_they_give_in_numpy(d):
+    noise = np.random.default_rng(1).normal(size=(2, 300, d))
+
+    class Shifted(Written):
+        def mean(self, x, batch):
+            return x - 1 + noise[batch.data] / np.sqrt(batch.size)
+
+    def shifted(x, n, noise):
+        return x - 1 + noise / jnp.sqrt(n)
+
+    options = {"budget": 300, "check": False, "reps": 2}
+    constants = da.Constants(L=1.0)
+    expected = da.solve(da.Problem(Shifted(), np.zeros(d), constants=constants), "auto", **options)
+    with jax.enable_x64(True):
+        x0 = jnp.zeros(d)
+        oracle = JaxSampler(shifted, x0, noise=jnp.asarray(noise))
+        found = da.solve(da.Problem(oracle, x0, constants=constants), "auto", **options)
+    np.testing.assert_allclose(found.x, expected.x, rtol=0, atol=1e-11)
+
+
+def test_a_sampler_stands_once_in_a_program_and_small_samples_stay_on_one_core():
+    """However the method branches. The normal distribution has one logarithm; divided work has partitions."""
+
+    def sample(x, n, key):
+        return x - 1 + jax.random.normal(key, x.shape) / jnp.sqrt(n)
+
+    x0 = jnp.zeros(1000)
+    F = da.Session(JaxSampler(sample, x0), da.Streams(0, np.arange(1), dimension=1000))
+    method = CautiousSteps(0.5)
+    s = method.init(x0[None])
+    program, arguments = compiled._program(method, s, F, 0, 1, None)
+    text = program.run.lower(vars(s), arguments).compile().as_text()
+    assert text.count(" conditional(") > 2
+    assert text.count(" log-plus-one(") == 1
+    assert "outer_dimension_partitions" not in text
 
 
 FORTY_RUNS = {"budget": 4_000, "L": 1.25, "reps": 40}
