@@ -21,7 +21,7 @@ from dualanchor.core.types import Array
 from dualanchor.oracles.jax_function import NUMBER, Function, Varying, hashed, wants_generator
 
 _WORD = (1 << 32) - 1  # the bits of a seed that JAX takes
-_TABLE_CALL = 32  # values of a table that are computed in one call, at most
+_FEW, _MANY = 4, 32  # values of a table that are computed in one call, at most: two choices, since each is compiled
 _HELD = 1 << 21  # numbers in the values of one call, at most
 
 
@@ -163,7 +163,8 @@ class JaxSampler(Oracle):
     def table(self, points: Sequence[Array], batches: Sequence[Batch], outer: Oracle | None = None) -> Array | None:
         rows, d = points[0].shape
         count = len(points) * len(batches) * rows
-        if count == 1 or _TABLE_CALL * d > _HELD:
+        most = _FEW if count <= 2 * _FEW else _MANY
+        if count == 1 or most * d > _HELD:
             return None
         x = np.concatenate([arrays.to_host(point) for point in points])
         positions = np.stack([per_row(batch.data[1], rows) for batch in batches]).astype(np.int32)
@@ -173,10 +174,10 @@ class JaxSampler(Oracle):
         oracle = outer or self
         template = OracleTemplate(key_of(oracle), oracle)
         values = np.empty((count, d), x.dtype)
-        for start in range(0, count, _TABLE_CALL):
-            piece = entries[:, start : start + _TABLE_CALL]
+        for start in range(0, count, most):
+            piece = entries[:, start : start + most]
             length = piece.shape[1]
-            point, batch, row = np.pad(piece, ((0, 0), (0, _TABLE_CALL - length)))
+            point, batch, row = np.pad(piece, ((0, 0), (0, most - length)))
             arguments = x[point * rows + row], n, source, row, positions[batch, row], length, self.data
             try:
                 values[start : start + length] = np.asarray(_values(template, size, *arguments))[:length]
