@@ -155,6 +155,7 @@ class DualAnchor(FieldOptimizer):
         else:
             with torch.no_grad():
                 for group in self.param_groups:
+                    self._begin_step(group)
                     self._end_step(group)
         return loss
 
@@ -214,22 +215,29 @@ class DualAnchor(FieldOptimizer):
         return {**super()._settings(group), "horizon": horizon, "averaged": averaged, **unchecked}
 
     def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
+        self._begin_step(group)
         begin, N = stage(group)
         k = group["k"] - begin
         factor = group["tail_lr"] if is_averaging(group) else 1.0
         z = self._buffers("z", x, torch.zeros_like)
         step = times_lr(group, factor * self._field(group, x, G))
-        if k == 0 and begin:
-            z *= 0.0
         if group["prox"] is None:
             _take_step(N, k, x, z, step)
         else:  # as in `oracles.composite.Composite`: the steps move w, and the parameters are its prox
             w = self._buffers("before_prox", x, torch.clone)
-            if k == 0 and factor != 1.0:  # w - x is proportional to the step
-                w.lerp_(x, 1 - factor)
             _take_step(N, k, w, z, w - x + step)
             x.copy_(TensorList([_apply_prox(group["prox"], p, factor * group["lr"]) for p in w.tensors], x.foreach))
         self._end_step(group)
+
+    def _begin_step(self, group: Group) -> None:
+        """Begin a new stage where there is one, also for parameters without a gradient now."""
+        begin, _ = stage(group)
+        if group["averaged"] and 0 < group["k"] == begin:
+            x = tensors_of(group, [p for p in group["params"] if p in self.state])
+            z = self._buffers("z", x, torch.zeros_like)
+            z *= 0.0
+            if group["prox"] is not None and is_averaging(group):  # w - x is proportional to the step
+                self._buffers("before_prox", x, torch.clone).lerp_(x, 1 - group["tail_lr"])
 
     def _end_step(self, group: Group) -> None:
         """Count a step, taken or skipped, and add its point to the mean; after the last one, return that."""

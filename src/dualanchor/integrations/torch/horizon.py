@@ -38,10 +38,13 @@ def stage(group: Group) -> tuple[int, int]:
     if not group["averaged"]:
         return 0, total + 1
     tail = total - _averaged_steps(group)
-    for begin, end in pairwise((0, tail // 4, tail // 2, tail, total)):
-        if begin <= k < end:
-            return begin, end - begin + 1
-    return 0, total + 1
+    ends = (tail // 4, tail // 2, tail, total)
+    begin, length = 0, ends[0]
+    for end, following in pairwise(ends):  # without branches on k, each of which torch.compile would compile
+        is_later = min(1, max(0, k - end + 1))
+        begin += is_later * (end - begin)
+        length += is_later * (following - end - length)
+    return begin, length + 1
 
 
 def is_averaging(group: Group) -> bool:
