@@ -2,6 +2,7 @@
 
 import copy
 import io
+import linecache
 import re
 import warnings
 
@@ -13,10 +14,17 @@ from dualanchor.core.method import State
 
 torch = pytest.importorskip("torch")
 
-from dualanchor.integrations.torch import OHM, DualAnchor, ExtraGradient, OptimisticGradient  # noqa: E402
+from dualanchor.integrations.torch import (  # noqa: E402
+    OHM,
+    DualAnchor,
+    ExtraGradient,
+    OptimisticGradient,
+    RegularisedDualAnchor,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::dualanchor.core.errors.HorizonWarning")  # most runs are left early
 
+HorizonWarning = da.errors.HorizonWarning
 ROUNDS, LR = 60, 0.3
 SHAPES = [(3, 2), (5,), ()]  # the second ascends
 DTYPES = [pytest.param(torch.float32, 1e-6, id="float32"), pytest.param(torch.float64, 1e-12, id="float64")]
@@ -256,6 +264,14 @@ def test_states_of_other_optimisers_are_refused_when_they_are_loaded(name):
         with pytest.raises(ValueError, match=rf"{name}: load_state_dict takes what a {name} saved. Got groups with"):
             optimizer.load_state_dict(other.state_dict())
         assert optimizer.param_groups[0]["lr"] == LR
+
+
+def test_a_new_state_of_the_regularised_kind_is_refused():
+    plain = DualAnchor([torch.ones(2, requires_grad=True)], lr=LR, total_steps=9)
+    regularised = RegularisedDualAnchor([torch.ones(2, requires_grad=True)], lr=LR, total_steps=9, delta=0.1)
+    for optimizer, other, evidence in ((plain, regularised, "with delta"), (regularised, plain, "without delta")):
+        with pytest.raises(ValueError, match=rf"load_state_dict takes .* Got groups {evidence}, as of another"):
+            optimizer.load_state_dict(other.state_dict())
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -602,3 +618,45 @@ def test_an_extragradient_step_whose_second_gradient_is_refused_has_changed_noth
             optimizer.step(closure)
         assert a.tolist() == [1.0, 1.0, 1.0]
         assert not optimizer.param_groups[0]["ahead"]
+
+
+@pytest.mark.parametrize("unscaled", [False, True])
+def test_extragradient_refuses_steps_by_grad_scaler(unscaled):
+    """GradScaler unscales the gradients of one backward pass per step; without it nothing has changed afterwards."""
+    p = torch.ones(1, requires_grad=True)
+    optimizer, scaler = ExtraGradient([p], lr=0.25), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(p @ p / 2).backward()
+    if unscaled:
+        scaler.unscale_(optimizer)
+    optimizer.extrapolate()
+    scaler.scale(p @ p / 2).backward()
+    with pytest.raises(
+        ValueError, match=r"two gradients, and GradScaler unscales only .* Got a step by GradScaler\. Use"
+    ):
+        scaler.step(optimizer)
+    assert p.item() == 1.0
+    for _ in range(2):  # and it works on without the scaler
+        optimizer.zero_grad()
+        (p @ p / 2).backward()
+        optimizer.step() if optimizer.param_groups[0]["ahead"] else optimizer.extrapolate()
+    assert p.item() == 1 - 0.25 * 0.75
+
+
+def test_warnings_about_the_horizon_point_to_the_line_of_the_caller():
+    p = torch.ones(1, requires_grad=True)
+    optimizer = DualAnchor([p], lr=LR, total_steps=2)
+    torch.optim.lr_scheduler.StepLR(optimizer, 10)  # wraps `step` once more
+    scaler = torch.amp.GradScaler("cpu")
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        scaler.scale((p * torch.inf).sum()).backward()
+        scaler.step(optimizer)
+        optimizer.state_dict()
+        optimizer.step()
+        optimizer.step()
+        dropped = DualAnchor([p], lr=LR, total_steps=2)
+        dropped.step()
+        del dropped
+    seen = [one for one in seen if issubclass(one.category, HorizonWarning)]
+    lines = [linecache.getline(one.filename, one.lineno).strip() for one in seen]
+    assert lines == ["scaler.step(optimizer)", "optimizer.state_dict()", "optimizer.step()", "del dropped"]

@@ -47,7 +47,7 @@ def test_a_stage_begins_also_in_a_step_without_gradients(skipped, by_scaler, pro
         optimizer.zero_grad()
         if k != skipped or by_scaler:
             scaler.scale((p - TARGET).square().sum() / 2 * (math.inf if k == skipped else 1.0)).backward()
-        scaler.step(optimizer) if p.grad is not None else optimizer.step()
+        scaler.step(optimizer)
         scaler.update(1.0)
     torch.testing.assert_close(p.detach(), mean_of_literal_loop(skipped, prox), rtol=1e-12, atol=1e-13)
 
@@ -67,6 +67,27 @@ def test_a_step_that_is_refused_does_not_begin_a_stage_twice():
             p.grad = dense
         optimizer.step()
     torch.testing.assert_close(p.detach(), mean_of_literal_loop(None, soft_threshold), rtol=1e-12, atol=1e-13)
+
+
+def test_a_step_by_grad_scaler_without_any_gradient_counts():
+    p = torch.ones(3, requires_grad=True)
+    optimizer, scaler = DualAnchor([p], lr=LR, total_steps=1), torch.amp.GradScaler("cpu")
+    scaler.scale(p.sum())  # makes the scaler's state
+    scaler.step(optimizer)
+    assert optimizer.remaining == 0
+
+
+def test_every_averaged_group_must_end_with_the_run():
+    u, v = (torch.ones(2, requires_grad=True) for _ in range(2))
+    groups = [{"params": [u], "total_steps": 20}, {"params": [v], "total_steps": 40}]
+    rule = r"a group with averaged must end with the run, .* Got total_steps of 40 and of 20\. Give all groups the same"
+    with pytest.raises(ValueError, match=f"DualAnchor: {rule}"):
+        DualAnchor(groups, lr=0.1, total_steps=30, averaged=True)
+    DualAnchor([groups[0], {**groups[1], "averaged": False}], lr=0.1, total_steps=30, averaged=True)
+    optimizer = DualAnchor([v], lr=0.1, total_steps=40, averaged=True)
+    with pytest.raises(ValueError, match=f"DualAnchor: {rule}"):
+        optimizer.add_param_group(groups[0])
+    assert len(optimizer.param_groups) == 1
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""S-Dual-OHM as an optimiser of PyTorch, plain and regularised."""
+"""S-Dual-OHM as an optimiser of PyTorch."""
 
 import weakref
 from collections.abc import Callable, Iterable
@@ -121,11 +121,22 @@ class DualAnchor(FieldOptimizer):
         if "total_steps" in group:
             group["horizon"] = horizon_from(type(self).__name__, group.pop("horizon", None), group.pop("total_steps"))
         super().add_param_group(group)
+        self._require_means()
         added = self.param_groups[-1]
         if added["prox"] is not None:
             with torch.no_grad():
                 for p in added["params"]:
                     p.copy_(_apply_prox(added["prox"], p.detach(), _PROJECTION_STEP * float(added["lr"])))
+
+    def _require_means(self) -> None:
+        """Refuse the last group if the run would end before an averaged group has its mean."""
+        shortest = min(map(steps_of, self.param_groups))
+        for group in self.param_groups:
+            if group["averaged"] and steps_of(group) > shortest:
+                self.param_groups.pop()
+                rule = f"{type(self).__name__}: a group with averaged must end with the run, so with its shortest group"
+                received = f"total_steps of {steps_of(group)} and of {shortest}"
+                raise ArgumentError(rule, received, "Give all groups the same total_steps, or set averaged=False")
 
     @property
     def remaining(self) -> int:
@@ -256,7 +267,7 @@ class DualAnchor(FieldOptimizer):
     def _gradients_are_finite(self) -> bool:
         """Unscale gradients where a GradScaler asks for it; False if it has found infinite ones."""
         found_inf, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
-        if found_inf is not None and found_inf.item():
+        if found_inf is not None and float(found_inf):  # the int 0 where no parameter has a gradient
             rule, received = "gradients must be finite", "a step that GradScaler skips"
             self._monitor.warn_once("skipped", rule, received, "It counts as a step")
             return False
@@ -279,49 +290,6 @@ class DualAnchor(FieldOptimizer):
             self._monitor = RunMonitor(type(self).__name__)
             weakref.finalize(self, self._monitor.warn_if_unfinished)
         self._monitor.groups = self.param_groups
-
-
-class RegularisedDualAnchor(DualAnchor):
-    r"""`DualAnchor` with a pull towards the start, for games without curvature, such as bilinear ones.
-
-    Update and guarantee are those of `dualanchor.RegularisedDualOHM`: the field is :math:`G(x) + \delta (x - x_0)`. For
-    monotone fields that are M-Lipschitz in mean square, with
-    :math:`\alpha \le 2\delta/(M^2+\delta^2)`. `dualanchor.plan(eps=..., M=..., D=..., sigma=...)` gives all numbers.
-
-    Parameters
-    ----------
-    params, lr, horizon, maximize, and keywords : as for `DualAnchor`
-    delta : float, :math:`\delta`, about half of the accuracy over the distance to a solution
-
-    Notes
-    -----
-    One more vector of state: the start, which is the value of a parameter when it first has a gradient.
-
-    Examples
-    --------
-    >>> import torch
-    >>> u, v = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
-    >>> players = [{"params": u}, {"params": v, "maximize": True}]
-    >>> optimizer = RegularisedDualAnchor(players, lr=0.2, delta=0.1, total_steps=400)
-    >>> for _ in range(400):
-    ...     optimizer.zero_grad()
-    ...     (u * v).sum().backward()
-    ...     optimizer.step()
-    >>> bool(u.abs() < 0.15 and v.abs() < 0.15)
-    True
-    """
-
-    _buffer_names = (*DualAnchor._buffer_names, "anchor")
-
-    def __init__(self, params: Iterable[Any], lr: Any, horizon: int | None = None, *, delta: float, **options: Any):
-        self._extra_defaults = {"delta": delta}
-        super().__init__(params, lr, horizon, **options)
-
-    def _settings(self, group: Group) -> Group:
-        return {**super()._settings(group), "delta": check.number(group["delta"], f"{type(self).__name__}: delta")}
-
-    def _field(self, group: Group, x: TensorList, G: TensorList) -> TensorList:
-        return G + group["delta"] * (x - self._buffers("anchor", x, torch.clone))
 
 
 class _MethodAndState:

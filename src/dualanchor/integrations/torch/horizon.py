@@ -1,6 +1,5 @@
 """Where a run with a horizon stands: its number of steps, the stages of averaged runs, warnings about its end."""
 
-import warnings
 from contextlib import suppress
 from itertools import pairwise
 from math import ceil
@@ -8,7 +7,7 @@ from typing import Any
 
 from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, HorizonWarning, explain
-from dualanchor.integrations.torch.field import Group
+from dualanchor.integrations.torch.field import Group, warn_caller
 
 
 def horizon_from(owner: str, horizon: Any, total_steps: Any) -> int:
@@ -97,4 +96,4 @@ class RunMonitor:
     def _warn(self, rule: str, received: str, remedy: str) -> None:
         progress = f"after {self.groups[0]['k']} of {self._total_steps()} steps"
         text = explain(f"{self._owner}: {rule}", f"{received}, {progress}", remedy)
-        warnings.warn(text, HorizonWarning, stacklevel=5)
+        warn_caller(text, HorizonWarning)

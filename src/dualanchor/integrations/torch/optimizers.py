@@ -77,6 +77,7 @@ class ExtraGradient(FieldOptimizer):
 
     _extra_defaults: Mapping[str, Any] = {"ahead": False}
     _buffer_names = ("origin",)
+    _step_supports_amp_scaling = True  # so that GradScaler sets found_inf, by which its steps are refused
 
     def extrapolate(self) -> None:
         """Move to the point ahead, along the present gradients."""
@@ -85,6 +86,7 @@ class ExtraGradient(FieldOptimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a whole step, calling the closure twice; or, without one, end the step that `extrapolate` began."""
+        self._require_no_scaler()
         if closure is None:
             self._require_ahead()
             return super().step()
@@ -95,11 +97,22 @@ class ExtraGradient(FieldOptimizer):
             self._evaluate(closure)
             super().step()
         except BaseException:  # a step that fails changes nothing
-            with torch.no_grad():
-                for group in self.param_groups:
-                    self._go_back(group)
+            self._undo()
             raise
         return loss
+
+    def _undo(self) -> None:
+        with torch.no_grad():
+            for group in self.param_groups:
+                self._go_back(group)
+
+    def _require_no_scaler(self) -> None:
+        if getattr(self, "found_inf", None) is not None:
+            del self.found_inf, self.grad_scale  # GradScaler does so only after a step
+            self._undo()
+            rule = "ExtraGradient: a step takes two gradients, and GradScaler unscales only one of them"
+            remedy = "Use torch.autocast with bfloat16, which needs no GradScaler, or OptimisticGradient"
+            raise ArgumentError(rule, "a step by GradScaler", remedy)
 
     def _require_at_iterate(self) -> None:
         if any(group["ahead"] for group in self.param_groups):

@@ -1,6 +1,5 @@
 """How steep a field of gradients is, from a few batches: what `lr="auto"` is made of."""
 
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import inf
@@ -11,7 +10,7 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, AssumptionWarning, explain
-from dualanchor.integrations.torch.field import Group
+from dualanchor.integrations.torch.field import Group, warn_caller
 
 _POWER_ITERATIONS = 8  # each takes one gradient on each batch
 _RELATIVE_DISTANCE = 1e-3  # between the two points of a difference of gradients, relative to 1 + |x|
@@ -77,7 +76,7 @@ class Steepness:
             )
             received = f"a loss that curves downwards for those of shape {', '.join(shapes[:3])}{more}"
             remedy = 'If they are to ascend, put them into a group with "maximize": True, else out of it'
-            warnings.warn(explain(rule, received, remedy), AssumptionWarning, stacklevel=4)
+            warn_caller(explain(rule, received, remedy), AssumptionWarning)
         return steepness
 
     def _largest_slope(self, units: Tensor) -> tuple[float, float]:
