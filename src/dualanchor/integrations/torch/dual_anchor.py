@@ -23,7 +23,7 @@ from dualanchor.integrations.torch.steepness import Steepness
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.prox import Resolvent
 
-_AVERAGED_LR = 0.125  # lr="auto" takes this fraction of 1/M where points are averaged: long steps bias means
+_AVERAGED_LR = 0.125  # lr="auto" takes this fraction of 1/L where points are averaged: long steps bias means
 _PROJECTION_STEP = 1e-8  # times lr: the prox with a step this short is nearly the projection onto its set
 
 
@@ -39,15 +39,16 @@ class DualAnchor(FieldOptimizer):
     ----------
     params : iterable, parameters, or groups of them with settings of their own: `{"params": ..., "maximize": True}`
     lr : float, tensor or "auto"
-        :math:`\alpha`, read at every step. "auto" takes 1/M for each group from the few batches of `look`, and an
-        eighth of it for the steps whose points are averaged. M is how fast gradients change along the steepest
-        direction at the start, in units in which all groups are equally steep.
+        :math:`\alpha`, read at every step. "auto" takes 1/L for each group from the few batches of `look`, and an
+        eighth of it for the steps whose points are averaged. L is M, how fast gradients change along the steepest
+        direction at the start, over the cosine of the angle by which the field turns there; it is measured in units
+        in which all groups are equally steep. Groups with an `lr` of their own keep it in all steps.
     horizon : int, N = `total_steps` + 1; one of the two is needed
     maximize : bool, whether these parameters ascend
     total_steps : int
         How often `step` will be called, as for schedulers: `epochs * len(loader)`, divided by the batches of an
         accumulated gradient. A further step warns once and moves nothing. Where groups differ, the shortest ends the
-        run.
+        run; averaged groups must be as short.
     averaged : bool or float
         Whether the last step puts the mean of the points of the last half of the steps, or of this part of them, into
         the parameters. `averaged_model` has the mean at any time.
@@ -108,16 +109,19 @@ class DualAnchor(FieldOptimizer):
             "averaged": averaged,
             "tail_lr": _AVERAGED_LR if auto else 1.0,
         }
-        super().__init__(params, 1.0 if auto else lr, maximize, weight_decay=weight_decay, foreach=foreach)
+        undecided = torch.tensor(1.0)  # the lr of groups without one of their own, until it is measured
+        super().__init__(params, undecided if auto else lr, maximize, weight_decay=weight_decay, foreach=foreach)
         self._watch()
         if look is not None:
-            rates = [1 / M for M in Steepness(self.param_groups, look, f"{name}: look").of_groups()]
+            rates = self._rates(Steepness(self.param_groups, look, f"{name}: look"))
             for settings, rate in zip((self.defaults, *self.param_groups), (min(rates), *rates), strict=True):
-                settings["lr"] = rate if settings["lr"] == 1.0 else settings["lr"]
+                settings["lr"] = rate if settings["lr"] is undecided else settings["lr"]
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with settings of their own; in mid-run they join where the others are."""
         group = dict(param_group)
+        if "lr" in group:
+            group.setdefault("tail_lr", 1.0)
         if "total_steps" in group:
             group["horizon"] = horizon_from(type(self).__name__, group.pop("horizon", None), group.pop("total_steps"))
         super().add_param_group(group)
@@ -259,6 +263,10 @@ class DualAnchor(FieldOptimizer):
             mean.lerp_(iterate, 1 / points)
             if group["k"] == steps_of(group):
                 iterate.copy_(mean)
+
+    def _rates(self, steepness: Steepness) -> list[float]:
+        """The lr of each group for `lr="auto"`."""
+        return [1 / L for L in steepness.of_groups()]
 
     def _field(self, group: Group, x: TensorList, G: TensorList) -> TensorList:
         """What the method takes for F at x, from the gradients there."""

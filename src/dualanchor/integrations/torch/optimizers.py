@@ -59,7 +59,8 @@ class ExtraGradient(FieldOptimizer):
     The method of `dualanchor.SEG` with :math:`\alpha` = `lr`; parameters as in `DualAnchor`, without a horizon.
     `step(closure)` calls the closure twice and returns the loss of the first call. By hand: `backward`,
     `extrapolate()`, `zero_grad()`, `backward` on a new batch, `step()`. For monotone M-Lipschitz fields: with exact
-    gradients it converges for :math:`\alpha < 1/M` (Korpelevich 1976); nothing is known under noise.
+    gradients it converges for :math:`\alpha < 1/M` (Korpelevich 1976); nothing is known under noise. Steps by
+    `torch.amp.GradScaler`, which unscales one gradient per step, are refused.
 
     Examples
     --------

@@ -8,6 +8,7 @@ import torch
 from dualanchor.core import check
 from dualanchor.integrations.torch.dual_anchor import DualAnchor
 from dualanchor.integrations.torch.field import Group, TensorList
+from dualanchor.integrations.torch.steepness import Steepness
 
 
 class RegularisedDualAnchor(DualAnchor):
@@ -19,7 +20,8 @@ class RegularisedDualAnchor(DualAnchor):
 
     Parameters
     ----------
-    params, lr, horizon, maximize, and keywords : as for `DualAnchor`
+    params, lr, horizon, maximize, and keywords : as for `DualAnchor`; `lr="auto"` is :math:`\delta/(M^2+\delta^2)` for
+        all groups, half of the longest step of the theorem, with the M of all parameters together
     delta : float, :math:`\delta`, about half of the accuracy over the distance to a solution
 
     Notes
@@ -48,6 +50,10 @@ class RegularisedDualAnchor(DualAnchor):
 
     def _settings(self, group: Group) -> Group:
         return {**super()._settings(group), "delta": check.number(group["delta"], f"{type(self).__name__}: delta")}
+
+    def _rates(self, steepness: Steepness) -> list[float]:
+        M, deltas = steepness.of_all(), [group["delta"] for group in self.param_groups]
+        return [min(delta / (M**2 + delta**2) for delta in deltas)] * len(deltas)
 
     def _field(self, group: Group, x: TensorList, G: TensorList) -> TensorList:
         return G + group["delta"] * (x - self._buffers("anchor", x, torch.clone))

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from math import inf
-from typing import Any
+from math import inf, sqrt
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,17 @@ _POWER_ITERATIONS = 8  # each takes one gradient on each batch
 _RELATIVE_DISTANCE = 1e-3  # between the two points of a difference of gradients, relative to 1 + |x|
 _FLAT = 0.01  # times the largest steepness of a group: groups below get that of the steepest one
 _DECREASING = -0.9  # cosine of a move and the change of the field, below which the field decreases along the move
+_LEAST_COSINE = 0.05  # of the angle by which a field turns; L is at most M over this
 _MAX_TENSORS = 8  # a single group with at most this many tensors is checked tensor by tensor for a decrease
+
+
+class _Slopes(NamedTuple):
+    """What power iterations have shown along some directions, on all batches."""
+
+    M: float  # the largest slope |G(x + d) - G(x)| / |d|
+    L: float  # the largest of M over the cosine of the angle by which the field turns: steps of 1/L are short enough
+    cosine: float  # of a move and the change of the field in the last iteration, the largest one of all batches
+    turn: float  # the cosine of the angle by which the field turns, the largest one of all batches
 
 
 class Steepness:
@@ -31,6 +41,7 @@ class Steepness:
             rule, received = f"{owner} must be a pair: a function and a few batches", type(look).__name__
             remedy = "Pass look=(loss, batches): loss(batch) is what is differentiated"
             raise ArgumentTypeError(rule, received, remedy)
+        self._generator_state = torch.random.get_rng_state()  # before a DataLoader draws its order from it
         self._loss, self._batches, self._owner = look[0], list(look[1]), owner
         players = [(i, p) for i, group in enumerate(groups) for p in group["params"] if p.requires_grad]
         self._groups = len(groups)
@@ -39,36 +50,63 @@ class Steepness:
         self._signs = [-1.0 if groups[i]["maximize"] else 1.0 for i in self._group_of]
         self._x = torch.cat([p.detach().reshape(-1) for p in self._params])
         self._weight_decay = self._spread(float(groups[i]["weight_decay"]) for i in self._group_of)
-        self._generator_state = torch.random.get_rng_state()
 
     def of_groups(self) -> list[float]:
-        """M for each group: steps of at most 1/M are short enough for the fields of all batches.
+        """L for each group: steps of at most 1/L are short enough for the fields of all batches.
 
         M = |G(x + d) - G(x)| / |d| along power iterations, the largest over the batches: first for each group alone,
-        then for all of them together in units in which they are equally steep.
+        then for all of them together in units in which they are equally steep. There L is M over the cosine of the
+        angle by which the field turns, as for the field (c + i) x, which is 1/L-cocoercive with L = |c + i| / cos.
         """
         with self._restoring():
-            if self._groups > 1:
-                alone = [self._measured(i == group for i in self._group_of) for group in range(self._groups)]
-                steepest = max(alone)
-                alone = [M if _FLAT * steepest < M else steepest or 1.0 for M in alone]
-                joint = self._largest_slope(self._spread(alone[i] ** -0.5 for i in self._group_of))[0]
-            else:
-                if 1 < len(self._params) <= _MAX_TENSORS:
-                    for i in range(len(self._params)):  # only for the warnings
-                        self._measured(i == j for j in range(len(self._params)))
-                alone, joint = [1.0], self._measured(True for _ in self._params)
-        if not 0 < joint < inf:
+            alone = self._of_each()
+            steepest = max(alone)
+            alone = [M if _FLAT * steepest < M else steepest or 1.0 for M in alone]
+            units = [M**-0.5 for M in alone]
+            joint = self._together(units)
+            self._require_slope(joint.L)
+            joint = self._stable(self._spread(units[i] for i in self._group_of), joint)
+        if joint.turn < _LEAST_COSINE:
+            rule = f"{self._owner}: the field must not only turn, or no step is short enough for DualAnchor"
+            received = f"a field whose changes are at right angles to moves, with a cosine of {joint.turn:.2g} at most"
+            remedy = "Give each player a penalty such as weight_decay, or use RegularisedDualAnchor or ExtraGradient"
+            warn_caller(explain(rule, received, remedy), AssumptionWarning)
+        return [joint.L * M for M in alone]
+
+    def of_all(self) -> float:
+        """M for all parameters together."""
+        with self._restoring():
+            self._of_each()  # only for its warnings
+            M = self._together([1.0] * self._groups).M
+        self._require_slope(M)
+        return M
+
+    def _of_each(self) -> list[float]:
+        """M for each group alone, 1 for a single one; warns of parameters along which the field decreases."""
+        if self._groups > 1:
+            return [self._measured(i == group for i in self._group_of).M for group in range(self._groups)]
+        if 1 < len(self._params) <= _MAX_TENSORS:
+            for i in range(len(self._params)):
+                self._measured(i == j for j in range(len(self._params)))
+        return [1.0]
+
+    def _together(self, units: list[float]) -> _Slopes:
+        """The slopes along all parameters, with one unit for each group; a single group has the unit 1."""
+        if self._groups == 1:
+            return self._measured(True for _ in self._params)
+        return self._slopes(self._spread(units[i] for i in self._group_of))
+
+    def _require_slope(self, slope: float) -> None:
+        if not 0 < slope < inf:
             rule = f"{self._owner} must show how fast gradients change"
             remedy = "Check that loss(batch) depends on the parameters and is finite, or pass lr as a number"
-            raise ArgumentError(rule, f"a largest slope of {joint}", remedy)
-        return [joint * M for M in alone]
+            raise ArgumentError(rule, f"a largest slope of {slope}", remedy)
 
-    def _measured(self, chosen: Iterable[bool]) -> float:
+    def _measured(self, chosen: Iterable[bool]) -> _Slopes:
         """The steepness along some of the parameters; warns if the field decreases along their steepest direction."""
         mask = list(chosen)
-        steepness, cosine = self._largest_slope(self._spread(map(float, mask)))
-        if steepness > 0 and cosine < _DECREASING:
+        slopes = self._slopes(self._spread(map(float, mask)))
+        if slopes.M > 0 and slopes.cosine < _DECREASING:
             shapes = [str(tuple(p.shape)) for p, is_chosen in zip(self._params, mask, strict=True) if is_chosen]
             more = "" if len(shapes) <= 3 else f" and {len(shapes) - 3} more"
             rule = (
@@ -77,35 +115,70 @@ class Steepness:
             received = f"a loss that curves downwards for those of shape {', '.join(shapes[:3])}{more}"
             remedy = 'If they are to ascend, put them into a group with "maximize": True, else out of it'
             warn_caller(explain(rule, received, remedy), AssumptionWarning)
-        return steepness
+        return slopes
 
-    def _largest_slope(self, units: Tensor) -> tuple[float, float]:
-        """The steepness with coordinates in these units, (d,), 0 for those that stay; the largest cosine of batches."""
-        largest, cosines = 0.0, list[float]()
-        distance = _RELATIVE_DISTANCE * (1 + float(self._x.norm()))
+    def _slopes(self, units: Tensor) -> _Slopes:
+        """The slopes with coordinates in these units, (d,), 0 for those that stay."""
+        M, L, cosines, turns = 0.0, 0.0, list[float](), list[float]()
         for batch in self._batches:
-            here = self._field(self._x, batch)
-            direction = torch.randn(self._x.shape, generator=torch.Generator().manual_seed(0)).to(self._x)
-            direction = torch.where(units > 0, direction, 0.0)
+            here, direction = self._field(self._x, batch), self._first_direction(units)
+            before, previous = direction, 0.0
+            largest, twice, squares = 0.0, 0.0, 0.0
             for _ in range(_POWER_ITERATIONS):
-                direction = direction / direction.norm()
-                move = units * direction
-                step = distance / float(move.norm())
-                change = units * (self._field(self._x + step * move, batch) - here) / step
+                change = self._change(units, direction, batch, here)
                 slope = float(change.norm())
                 cosine = float(change @ direction) / (slope or 1.0)
                 largest = max(largest, slope)
-                direction = change
                 if not 0 < slope < inf:
                     break
+                # For a field Ax with symmetric part S and antisymmetric part J, <AAd, d> = |Sd|^2 - |Jd|^2.
+                twice, squares = twice + previous * float(change @ before), squares + previous**2
+                before, direction, previous = direction, change / slope, slope
+            turn = sqrt(min(1.0, max(0.0, 0.5 + 0.5 * twice / squares))) if squares else 1.0
+            M, L = max(M, largest), max(L, largest / max(turn, _LEAST_COSINE))
             cosines.append(cosine)
-        return largest, max(cosines, default=0.0)
+            turns.append(turn)
+        return _Slopes(M, L, max(cosines, default=0.0), max(turns, default=1.0))
+
+    def _stable(self, units: Tensor, slopes: _Slopes) -> _Slopes:
+        """The slopes, with a larger L if steps of 1/L along the mean field lead away in a direction where it increases.
+
+        The direction is that of power iterations of x - G(x)/L. They also find weak curvature beside strong rotation,
+        which is not where the field is steepest.
+        """
+        direction, fields = self._first_direction(units), [self._field(self._x, batch) for batch in self._batches]
+        for _ in range(_POWER_ITERATIONS):
+            last = direction
+            each = zip(self._batches, fields, strict=True)
+            changes = torch.stack([self._change(units, last, batch, here) for batch, here in each])
+            mean = changes.mean(0)
+            following = last - mean / slopes.L
+            if not 0 < (norm := float(following.norm())) < inf:
+                break
+            direction = following / norm
+        inner, square = float(mean @ last), float(changes.square().sum(1).mean())  # cocoercive in expectation
+        if not 0 < inner < square / (2 * slopes.L):
+            return slopes
+        turn = inner / sqrt(square)
+        return slopes._replace(L=min(square / inner, slopes.M / _LEAST_COSINE), turn=min(slopes.turn, turn))
+
+    def _first_direction(self, units: Tensor) -> Tensor:
+        direction = torch.randn(self._x.shape, generator=torch.Generator().manual_seed(0)).to(self._x)
+        direction = torch.where(units > 0, direction, 0.0)
+        return direction / direction.norm()
+
+    def _change(self, units: Tensor, direction: Tensor, batch: Any, here: Tensor) -> Tensor:
+        """The change of the field per unit of a move in this direction, of norm 1, in these units."""
+        move = units * direction
+        step = _RELATIVE_DISTANCE * (1 + float(self._x.norm())) / float(move.norm())
+        return units * (self._field(self._x + step * move, batch) - here) / step
 
     def _field(self, x: Tensor, batch: Any) -> Tensor:
         torch.random.set_rng_state(self._generator_state)  # the same dropout at all points
         _assign(self._params, x)
         with torch.enable_grad():
             loss = self._loss(batch)
+            self._require_loss(loss)
             gradients = torch.autograd.grad(loss, self._params, allow_unused=True)
         if x is self._x and not torch.isfinite(loss).all():
             remedy = "Check loss(batch) at the parameters as they are, or pass lr as a number"
@@ -113,6 +186,17 @@ class Steepness:
         each = zip(self._params, self._signs, gradients, strict=True)
         parts = [torch.zeros_like(p) if g is None else sign * g for p, sign, g in each]
         return torch.cat([part.reshape(-1) for part in parts]) + self._weight_decay * x
+
+    def _require_loss(self, loss: Any) -> None:
+        if isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad:
+            return
+        remedy = "Return the loss that backward() is called on in the loop"
+        received = type(loss).__name__
+        if isinstance(loss, Tensor):
+            received = "a tensor without a graph"
+            if loss.numel() != 1:
+                received, remedy = f"shape {tuple(loss.shape)}", "Take the mean or sum"
+        raise ArgumentTypeError(f"{self._owner}: loss(batch) must return one number with a graph", received, remedy)
 
     def _spread(self, values: Iterable[float]) -> Tensor:
         """A vector like x, from one number for each parameter."""

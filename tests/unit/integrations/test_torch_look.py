@@ -1,0 +1,121 @@
+"""`lr="auto"`: steps that are short enough for games, settings that are kept, and losses that cannot be looked at."""
+
+import warnings
+
+import pytest
+
+import dualanchor as da
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+from dualanchor.integrations.torch import DualAnchor, RegularisedDualAnchor  # noqa: E402
+
+AssumptionWarning = da.errors.AssumptionWarning
+STEPS = 400
+
+
+def game(curvature, kind=DualAnchor, **options):
+    """The optimiser and the loss of a game with these curvatures in each coordinate of both players and rotation 1."""
+    c = torch.as_tensor(curvature)
+    u, v = torch.ones(len(c), requires_grad=True), torch.ones(len(c), requires_grad=True)
+
+    def loss(batch):
+        return c @ (u * u) / 2 + u @ v - c @ (v * v) / 2
+
+    groups = [{"params": [u]}, {"params": [v], "maximize": True}]
+    return kind(groups, lr="auto", look=(loss, [0]), total_steps=STEPS, **options), loss
+
+
+def end_of(optimizer, loss):
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss(0).backward()
+        optimizer.step()
+    return torch.cat([p.detach() for group in optimizer.param_groups for p in group["params"]]).norm().item()
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+@pytest.mark.parametrize("c", [1.0, 0.5, 0.3, 0.2, 0.1])
+def test_steps_are_one_over_L_of_a_game_that_turns(c, averaged):
+    """G = (c + i) x is 1/L-cocoercive with L = c + 1/c. Steps of 1/M diverge from c = 0.5 on."""
+    optimizer, loss = game([c] * 3, averaged=averaged)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([c / (1 + c**2)] * 2, rel=0.01)
+    assert end_of(optimizer, loss) < (0.02 if averaged else 0.08)  # at the start 2.4
+
+
+@pytest.mark.parametrize("weak", [0.3, 0.1, 0.06])
+def test_weak_curvature_is_found_beside_strong_curvature(weak):
+    """The field is steepest where c = 1 and cocoercive steps are shortest where c is weak: there L is weak + 1/weak."""
+    optimizer, loss = game([1.0, weak])
+    assert optimizer.param_groups[0]["lr"] <= 2 * weak / (1 + weak**2)
+    assert end_of(optimizer, loss) < 0.1  # at the start 2
+
+
+@pytest.mark.parametrize("curvature", [[0.0] * 3, [0.01] * 3, [1.0, 0.01]])
+def test_a_game_without_a_usable_step_is_said(curvature):
+    with pytest.warns(AssumptionWarning, match=r"must not only turn, .* Got a field whose .* Give each player") as seen:
+        optimizer, loss = game(curvature)
+    assert seen[0].filename == __file__
+    assert end_of(optimizer, loss) < 2
+
+
+def test_negative_curvature_does_not_shorten_steps():
+    """The field of a nonconvex loss does not turn: its steps are 1/M."""
+    p = torch.ones(3, requires_grad=True)
+    hessian = torch.tensor([1.0, -0.7, -0.2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer = DualAnchor([p], lr="auto", look=(lambda batch: hessian @ (p * p) / 2, [0]), total_steps=9)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(1.0, rel=0.02)
+
+
+@pytest.mark.parametrize("delta", [0.02, 0.1])
+@pytest.mark.parametrize("c", [0.0, 0.5])
+def test_regularised_steps_are_half_of_the_longest_of_the_theorem(c, delta):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer, loss = game([c] * 3, RegularisedDualAnchor, delta=delta)
+    expected = delta / (1 + c**2 + delta**2)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([expected] * 2, rel=0.01)
+    assert end_of(optimizer, loss) < 2  # at the start 2.4
+
+
+def test_an_own_lr_of_a_group_is_kept():
+    u, v, w = (torch.ones(3, requires_grad=True) for _ in range(3))
+
+    def loss(batch):
+        return 50 * u @ u + u @ v - 25 * v @ v + w @ w / 2
+
+    groups = [{"params": [u]}, {"params": [v], "maximize": True, "lr": 1.0}, {"params": [w], "lr": 0.5}]
+    optimizer = DualAnchor(groups, lr="auto", look=(loss, [0]), total_steps=10, averaged=True)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.01, 1.0, 0.5], rel=0.01)
+    assert [group["tail_lr"] for group in optimizer.param_groups] == [0.125, 1.0, 1.0]
+    optimizer.add_param_group({"params": [torch.ones(1, requires_grad=True)]})
+    assert optimizer.param_groups[3]["lr"] == optimizer.param_groups[0]["lr"]
+
+
+def test_a_look_at_a_shuffling_loader_leaves_the_generator_as_it_was():
+    model, data = torch.nn.Linear(4, 1), TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
+    before = torch.random.get_rng_state()
+    look = (lambda batch: (model(batch[0]) - batch[1]).square().mean(), DataLoader(data, 16, shuffle=True))
+    DualAnchor(model.parameters(), lr="auto", look=look, total_steps=9)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda loss: loss, r"Got shape \(8, 1\)\. Take the mean or sum"),
+        (lambda loss: loss.mean().item(), r"Got float\. Return the loss that backward\(\) is called on"),
+        (lambda loss: loss.mean().backward(), r"Got NoneType\. Return the loss"),
+        (lambda loss: loss.mean().detach(), r"Got a tensor without a graph\. Return the loss"),
+    ],
+)
+def test_a_loss_that_cannot_be_differentiated_is_said(made, message):
+    model, x = torch.nn.Linear(3, 1), torch.ones(8, 3)
+    before = model.weight.detach().clone()
+    with pytest.raises(TypeError, match=rf"DualAnchor: look: loss\(batch\) must return one number .*\. {message}"):
+        DualAnchor(model.parameters(), lr="auto", look=(lambda batch: made(model(x).square()), [0]), total_steps=9)
+    assert torch.equal(model.weight, before)
