@@ -53,6 +53,9 @@ def field_of(value_of: Callable[..., Any], x: Any, leaves: Any, size_u: int, rng
             received = type(value).__name__
             if isinstance(value, torch.Tensor):
                 received = "a number without a graph"
+                if torch.is_inference_mode_enabled():
+                    received += ", in torch.inference_mode()"
+                    remedy = "Leave that mode: nothing can be differentiated in it, even with enable_grad()"
                 if value.numel() != 1:
                     received, remedy = f"shape {tuple(value.shape)}", "Take the mean or sum"
             raise OracleError(f"{owner} must return one number", received, remedy)

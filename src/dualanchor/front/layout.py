@@ -100,6 +100,9 @@ def _numbers(value: Any, owner: str) -> Array:
     array = as_reals(value)
     if array is None:
         raise ArgumentTypeError(f"{owner}: the start must be made of real numbers", repr(value)[:80], "Pass floats")
+    if str(array.dtype) == "torch.bfloat16":  # in float16, which NumPy has, runs work
+        rule, remedy = f"{owner}: the start must have a dtype that NumPy has too", "Pass x0.float()"
+        raise ArgumentTypeError(rule, f"a tensor of {array.dtype}", f"{remedy}; the function may use torch.autocast")
     empty = 0 in array.shape
     if empty or not arrays.finite_rows(array.reshape(1, -1)).all():
         what = "an empty array" if empty else "a start with NaN or infinity"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
@@ -47,7 +48,11 @@ class Tree:
 
     @staticmethod
     def _flat_mean(leaf: Any, shape: tuple[int, ...], n: int, owner: str, x: Array) -> Array:
-        leaf = arrays.as_library_of(leaf, x) if arrays.is_foreign(x) else arrays.to_host(leaf)
+        if arrays.is_foreign(x):
+            _require_array(leaf, shape, owner, x)
+            leaf = arrays.as_library_of(leaf, x)
+        else:
+            leaf = arrays.to_host(leaf)
         if tuple(leaf.shape) == (n, *shape):
             leaf = arrays.namespace(leaf).mean(leaf, axis=0)
         if tuple(leaf.shape) != shape:
@@ -80,18 +85,38 @@ def _has_arrays(start: Sequence[Any]) -> bool:
     return any(isinstance(part, np.ndarray) for part in start) and as_reals(start) is None
 
 
+def _require_array(leaf: Any, shape: tuple[int, ...], owner: str, x: Array) -> None:
+    """Refuse a leaf of a sample at x, of another library than NumPy, that is no array of that library."""
+    is_numpy = isinstance(leaf, (np.ndarray, np.generic))  # which JAX converts
+    if not (arrays.is_foreign(leaf) or (is_numpy and arrays.is_jax(x))):
+        rule = f"{owner} must return a tree whose leaves are arrays of the library of the start"
+        kind = "None" if leaf is None else type(leaf).__name__
+        remedy = "Compute with that library; its asarray, with dtype and device of the leaf, converts numbers"
+        raise OracleError(rule, f"{kind} for a leaf of shape {shape}", remedy)
+
+
 def _parameters(module: Any, owner: str) -> dict[str, Any]:
     for name, part in module.named_modules():
-        if getattr(part, "training", False) and hasattr(part, "running_mean") and part.running_mean is not None:
+        always = _is_batch_norm(part) and part.running_mean is None  # also in eval()
+        in_training = getattr(part, "training", False) and getattr(part, "running_mean", None) is not None
+        if always or in_training:
             rule = f"{owner}: a sample of a module must not depend on the other samples of its batch"
-            received = f"{name or 'a module'} ({type(part).__name__}) in training mode"
+            kind = "without running statistics" if always else "in training mode"
+            received = f"{name or 'a module'} ({type(part).__name__}) {kind}"
             remedy = "Call module.eval(), which uses its running statistics, or use GroupNorm or LayerNorm"
+            if always:
+                remedy = "Use track_running_stats=True and module.eval(), or GroupNorm or LayerNorm"
             raise ArgumentError(rule, received, remedy)
     parameters = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
     if not parameters:
         rule, remedy = f"{owner}: a module must have parameters that require gradients", "Call requires_grad_() on it"
         raise ArgumentError(rule, f"a {type(module).__name__} without them", remedy)
     return parameters
+
+
+def _is_batch_norm(part: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
 
 
 def _skeleton_and_leaves(tree: Any) -> tuple[Any, list[Any]]:

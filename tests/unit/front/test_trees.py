@@ -143,6 +143,14 @@ BAD = {
         (torch.nn.BatchNorm1d(3), torch.ones(3)), phi, ValueError,
         r"must not depend on the other samples.*Got a module \(BatchNorm1d\) in training mode. Call module.eval",
     ),
+    "batch norm without statistics": (
+        (torch.nn.BatchNorm1d(3, track_running_stats=False).eval(), torch.ones(3)), phi, ValueError,
+        r"Got a module \(BatchNorm1d\) without running statistics. Use track_running_stats=True and module.eval\(\)",
+    ),
+    "bfloat16": (
+        (torch.ones(3).bfloat16(), torch.ones(3).bfloat16()), phi, TypeError,
+        r"must have a dtype that NumPy has too. Got a tensor of torch.bfloat16. Pass x0.float\(\)",
+    ),
     "frozen": (
         (torch.nn.Linear(2, 2).requires_grad_(False), torch.ones(3)), phi, ValueError,
         r"must have parameters that require gradients. Got a Linear without them. Call requires_grad_\(\)",
@@ -154,3 +162,41 @@ BAD = {
 def test_what_cannot_be_differentiated_is_said_in_three_parts(start, function, error, message):
     with pytest.raises(error, match=f"saddle: .*{message}"):
         da.saddle(function, start, budget=200)
+
+
+def test_inference_mode_is_named_as_the_cause():
+    rule = r"phi must return one number. Got a number without a graph, in torch.inference_mode\(\). Leave that mode"
+    with torch.inference_mode(), pytest.raises(RuntimeError, match=rule):
+        da.saddle(lambda u, v, n, rng: u @ u - v @ v, (torch.ones(3), torch.ones(3)), budget=200)
+
+
+def test_instance_norm_may_be_without_statistics():
+    """Its samples do not depend on each other."""
+    module = torch.nn.InstanceNorm1d(2, affine=True)
+    result = da.root(lambda p, n, rng: {name: value - 1 for name, value in p.items()}, module, budget=200)
+    assert list(result.x) == ["weight", "bias"]
+
+
+@pytest.mark.parametrize("door", [da.root, da.fixed_point])
+def test_half_precision_is_float16_only(door):
+    def sample(p, n, generator):
+        noise = torch.randn(2, generator=generator).to(p["a"]) / n**0.5
+        return {"a": p["a"] - 1 + noise if door is da.root else (p["a"] + 1 + noise) / 2}
+
+    result = door(sample, {"a": torch.zeros(2, dtype=torch.float16)}, budget=2000)
+    assert result.x["a"].dtype is torch.float16
+    np.testing.assert_allclose(result.x["a"], 1.0, atol=0.1)
+    with pytest.raises(
+        TypeError, match=rf"{door.__name__}: the start must have a dtype .* Got a tensor of torch.bfloat"
+    ):
+        door(sample, {"a": torch.zeros(2, dtype=torch.bfloat16)}, budget=2000)
+
+
+@pytest.mark.parametrize("leaf", [1.0, None, np.zeros(()), np.float64(1.0)], ids=lambda leaf: type(leaf).__name__)
+def test_a_leaf_that_is_no_tensor_is_named(leaf):
+    kind = "None" if leaf is None else type(leaf).__name__
+    rule = (
+        rf"root: sample must return a tree whose leaves are arrays of .* Got {kind} for a leaf of shape \(\)\. Compute"
+    )
+    with pytest.raises(da.errors.OracleError, match=rule):
+        da.root(lambda p, n, rng: {"a": p["a"], "b": leaf}, {"a": torch.ones(2), "b": torch.zeros(())}, budget=200)
