@@ -162,7 +162,8 @@ the table shows what the rules can do and is no independent test of them. A hard
 of other kinds (regressions on real data, Bellman operators, Markov games, queues, inventories, quantiles, CVaR,
 saturated and badly scaled operators, rare and heavy noise), against the best of SGDA with a constant step, SGDA with
 steps that fall like one over the root of k, and **tail averages**, each with the best of eight steps; 3,000 samples,
-24 runs. {HELD_OUT}
+24 runs each. With L the default was at or below the best of these on 14 of 45 problems, within 1.5 times of it on 33
+and within 2 times on 37, median 1.12; without L on 14, 29 and 37, median 1.19.
 Problems on which the default is far behind: F decreases around x0, which it takes for a wrong sign and refuses;
 coordinates in units that differ by 10,000, where samples are yes or no; noise that is largest at the root.
 
