@@ -1,6 +1,7 @@
 """Runs on samplers written in JAX: compiled, and the same as in NumPy."""
 
 import itertools
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -407,3 +408,40 @@ def test_samplers_with_a_key_are_certified_and_calibrated():
         return x - 1 + jnp.asarray(rng.normal(size=3), x.dtype) / n**0.5
 
     assert da.certify(in_numpy, jnp.ones(3), samples=400).upper < 0.5
+
+
+class Shop:
+    """A sampler that is a bound method, and reads from outside what may change."""
+
+    def __init__(self, demand, shift):
+        self.demand, self.shift = demand, shift
+
+    def sample(self, x, n, key):
+        return x - self.demand + self.shift + 0.1 * jax.random.normal(key, x.shape) / jnp.sqrt(n)
+
+
+def test_what_a_sampler_reads_from_outside_may_change_between_calls():
+    shop = Shop(2.0, jnp.zeros(2))
+    for demand, shift in ((2.0, 0.0), (7.0, 0.0), (7.0, 1.0)):
+        shop.demand, shop.shift = demand, jnp.full(2, shift)
+        result = da.root(shop.sample, jnp.zeros(2), budget=1000)
+        assert result.success
+        np.testing.assert_allclose(result.x, demand - shift, atol=0.05)
+
+
+@dataclass
+class Scale:
+    """Has no hash; as a sampler, and among its arguments."""
+
+    factor: float
+
+    def __call__(self, x, n, key, *others):
+        factor = self.factor * (others[0].factor if others else 1.0)
+        return factor * (x - 1) + 0.1 * jax.random.normal(key, x.shape) / jnp.sqrt(n)
+
+
+@pytest.mark.parametrize("args", [(), (Scale(2.0), 3.0)])
+def test_samplers_and_arguments_need_no_hash(args):
+    result = da.root(Scale(0.5), jnp.zeros(2), args=args, budget=1000)
+    assert result.success
+    np.testing.assert_allclose(result.x, 1.0, atol=0.1)

@@ -51,6 +51,11 @@ def hashed(value: Any) -> Any:
     return value
 
 
+def unwrapped(value: Any) -> Any:
+    """The value that `hashed` got."""
+    return value.value if isinstance(value, ByIdentity) else value
+
+
 NUMBER = ByIdentity(None)
 """Stands for a number in the arguments of a function, which is passed when it is called."""
 
@@ -59,20 +64,23 @@ NUMBER = ByIdentity(None)
 class Function:
     """The part of a sampler that is compiled: all but the numbers in `args` and the noise. Points are flat, (d,)."""
 
-    sample: Any
+    sample: Any  # as `hashed` returns it
     name: str
     form: Any  # its split(flat) is the point that `sample` takes; None for flat points
     structure: Any  # of args, as JAX describes it
-    leaves: tuple[Any, ...]  # of args, with NUMBER in place of each number
+    leaves: tuple[Any, ...]  # of args, as `hashed` returns them, with NUMBER in place of each number
     any_size: bool = False  # whether n may be a traced number
+    traced: str = ""  # stands for what tracing `sample` has found, also outside of its arguments
 
     def mean_at(self, x: Array, n: Any, source: Any, numbers: list[Any]) -> Array:
         """The mean of n samples at one point (d,), with randomness from `source`; raises OracleErrors."""
         remaining = iter(numbers)
-        args = self.structure.unflatten([next(remaining) if type(leaf) is ByIdentity else leaf for leaf in self.leaves])
+        args = self.structure.unflatten(
+            [next(remaining) if leaf is NUMBER else unwrapped(leaf) for leaf in self.leaves]
+        )
         point = x if self.form is None else self.form.split(x)
         try:
-            value = self.sample(point, n, source, *args)
+            value = unwrapped(self.sample)(point, n, source, *args)
         except Exception as error:
             raise self._error(error) from error
         parts, structure = jax.tree.flatten(value)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +19,7 @@ from dualanchor.core.errors import OracleError
 from dualanchor.core.oracle import Batch, Oracle
 from dualanchor.core.streams import Streams, per_row
 from dualanchor.core.types import Array
-from dualanchor.oracles.jax_function import NUMBER, Function, Varying, hashed, wants_generator
+from dualanchor.oracles.jax_function import NUMBER, Function, Varying, hashed, unwrapped, wants_generator
 
 _WORD = (1 << 32) - 1  # the bits of a seed that JAX takes
 _FEW, _MANY = 4, 32  # values of a table that are computed in one call, at most: two choices, since each is compiled
@@ -122,9 +123,9 @@ class JaxSampler(Oracle):
         self.knows_operator = operator is not None
         self._operator = operator
         fixed = tuple(NUMBER if _is_number(leaf) else hashed(leaf) for leaf in leaves)
-        self.function = Function(sample, name, form, structure, fixed)
-        self._require_pure(jnp.asarray(x0))
-        self.function = replace(self.function, any_size=self._takes_any_size(jnp.asarray(x0)))
+        self.function = Function(hashed(sample), name, form, structure, fixed)
+        traced = self._traced(jnp.asarray(x0))
+        self.function = replace(self.function, any_size=self._takes_any_size(jnp.asarray(x0)), traced=traced)
 
     def with_data(self, data: Any) -> JaxSampler:
         """The same sampler with another `data`: the numbers in `args`, and the noise."""
@@ -203,25 +204,33 @@ class JaxSampler(Oracle):
         return {**super().describe(), "args": len(self.function.leaves)}
 
     def __repr__(self) -> str:
-        return f"JaxSampler({getattr(self.function.sample, '__name__', type(self.function.sample).__name__)})"
+        sample = unwrapped(self.function.sample)
+        return f"JaxSampler({getattr(sample, '__name__', type(sample).__name__)})"
 
     def _trial_source(self) -> Any:
         """A key, or noise, with which the function can be traced."""
         noise = self.data[1]
         return jax.random.key(0) if noise is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[0, 0], noise)
 
-    def _require_pure(self, x: Array) -> None:
-        """Raise unless tracing the function twice gives the same program with the same constants."""
+    def _traced(self, x: Array) -> str:
+        """A digest of the traced program with its constants; raises unless tracing twice gives the same.
+
+        It is a part of the key of compiled code: what a function reads from outside of its arguments may change.
+        """
         source, numbers = self._trial_source(), self.data[0]
         first, second = (  # two lambdas: JAX caches what it has traced
             jax.make_jaxpr(lambda x, source: self.function.mean_at(x, 2, source, numbers))(x, source) for _ in range(2)
         )
         texts = [re.sub(r"0x[0-9a-f]+", "", str(program)) for program in (first, second)]
         constants = zip(first.consts, second.consts, strict=True) if texts[0] == texts[1] else [(0, 1)]
-        if not all(one is other or np.array_equal(one, other) for one, other in constants):
+        if not all(one is other or np.array_equal(_plain(one), _plain(other)) for one, other in constants):
             rule = f"{self.function.name} must be a pure function: all randomness must come from the key"
             received = "one that was different when it was traced again"
             raise OracleError(rule, received, "Draw with jax.random from the key, not with NumPy or random")
+        digest = blake2b(texts[0].encode())
+        for constant in first.consts:
+            digest.update(np.ascontiguousarray(_plain(constant)).tobytes())
+        return digest.hexdigest()
 
     def _takes_any_size(self, x: Array) -> bool:
         """Whether the function can be traced with n as a traced number."""
@@ -276,6 +285,12 @@ def keyed(sample: Any, x0: Array, *, form: Any, args: tuple[Any, ...], name: str
 
 def _is_number(leaf: Any) -> bool:
     return isinstance(leaf, (jax.Array, np.ndarray, np.floating, float))
+
+
+def _plain(constant: Any) -> Array:
+    """A constant of a traced program as a NumPy array."""
+    keys = isinstance(constant, jax.Array) and jnp.issubdtype(constant.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(constant) if keys else constant)
 
 
 def _strong(value: Any) -> Any:
