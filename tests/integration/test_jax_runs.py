@@ -358,6 +358,41 @@ def test_bad_starts_and_seeds():
         da.root(gaussian, jnp.zeros(2), budget=1_000, seed=jax.random.key(0))
 
 
+@pytest.mark.parametrize("start", [np.zeros(2), [0.0, 0.0], "loaded"], ids=["NumPy", "list", "loaded"])
+def test_a_key_needs_a_start_in_jax(start, tmp_path):
+    def sample(x, n, key):
+        return x + jax.random.normal(key, x.shape) / jnp.sqrt(n)
+
+    if isinstance(start, str):
+        da.root(sample, jnp.zeros(2), budget=200).save(tmp_path / "run.npz")
+        start = da.Result.load(tmp_path / "run.npz")
+    message = r"root: sample gets a JAX key only .* Got TypeError: .*PRNG key.* Start from a JAX array"
+    with pytest.raises(da.errors.OracleError, match=message):
+        da.root(sample, start, budget=1_000)
+    with pytest.raises(da.errors.OracleError, match="Start from a JAX array"):
+        da.root(lambda x, n, key: x + jax.jit(jax.random.normal)(key), start, budget=1_000)
+
+
+@pytest.mark.parametrize("bounds", [(0, 0.5), [(0, 0.5), (None, 0.5)]])
+@pytest.mark.parametrize("keywords", [{}, {"L": 1.0}])
+def test_bounds_are_compiled(bounds, keywords):
+    def sample(x, n, key):
+        return x - 1 + 0.1 * jax.random.normal(key, x.shape) / jnp.sqrt(n)
+
+    result = da.root(sample, jnp.zeros(2), bounds=bounds, budget=1_000, **keywords)
+    np.testing.assert_allclose(result.x, 0.5, atol=1e-6)
+    u, v = da.saddle(
+        lambda u, v, n, key: u - 2 + v,
+        lambda u, v, n, key: u - v,
+        (jnp.zeros(2), jnp.zeros(2)),
+        bounds=((0, 0.5), None),
+        budget=1_000,
+        **keywords,
+    ).x
+    np.testing.assert_allclose(u, 0.5, atol=1e-6)
+    np.testing.assert_allclose(v, 0.5, atol=0.05)
+
+
 def test_each_gives_every_sample_a_key_of_its_own():
     """The variance of a mean of 16 is a sixteenth: within a factor of 1.5 for 400 of them, 5 standard errors."""
     mean = da.each(lambda x, key: x + jax.random.normal(key, x.shape))

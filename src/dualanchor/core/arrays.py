@@ -111,7 +111,7 @@ def empty(shape: tuple[int, ...], x: Array) -> Array:
     """An uninitialised array of this shape, with the library, dtype and device of x."""
     if isinstance(x, np.ndarray):
         return np.empty(shape, x.dtype)
-    return namespace(x).empty(shape, dtype=x.dtype, device=x.device)
+    return namespace(x).empty(shape, dtype=x.dtype, device=_device(x))
 
 
 def in_double(x: Array) -> Array:
@@ -133,7 +133,7 @@ def like(values: Any, x: Array) -> Array:
         return np.asarray(values, dtype=x.dtype)
     if is_foreign(values):
         return values if values.dtype == x.dtype else namespace(x).astype(values, x.dtype)
-    return namespace(x).asarray(values, dtype=x.dtype, device=x.device, copy=True)
+    return namespace(x).asarray(values, dtype=x.dtype, device=_device(x), copy=True)
 
 
 def as_library_of(value: Any, x: Array) -> Any:
@@ -307,6 +307,11 @@ def is_jax(value: Any) -> bool:
 def _detached(x: Any) -> Any:
     """A tensor without its autograd graph, which would otherwise grow from step to step."""
     return x.detach() if getattr(x, "requires_grad", False) else x
+
+
+def _device(x: Any) -> Any:
+    """The device of an array; None, the default one, for a value that JAX traces."""
+    return getattr(x, "device", None)
 
 
 def _at(x: Any) -> Any:

@@ -15,6 +15,7 @@ from dualanchor.front.layout import Layout
 from dualanchor.prox import Resolvent, box, none, product
 
 Prox = Callable[..., Any]
+_OF_ARRAYS = "scipy.optimize.Bounds(lower, upper) for arrays of lower and upper bounds"
 
 
 def flat_prox(door: str, layout: Layout, x0: Array, proxes: dict[str, Any], bounds: Any) -> Prox | None:
@@ -53,14 +54,21 @@ def flat_prox(door: str, layout: Layout, x0: Array, proxes: dict[str, Any], boun
 
 
 def _box(door: str, bounds: Any, size: int) -> box:
-    """The box from SciPy's Bounds, from a pair for all coordinates, or from a pair for each; None is no bound."""
+    """The box from SciPy's Bounds, from a pair for all coordinates, or from a pair for each; None is no bound.
+
+    Two arrays in two dimensions are refused: they could be lower and upper bounds, or a pair for each coordinate.
+    """
     if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
         ends: Any = (bounds.lb, bounds.ub)
     else:
         pairs = np.array(bounds, dtype=object)
         if pairs.shape not in ((2,), (size, 2)):
             rule = f"{door}: bounds must be a pair, {size} pairs (lower, upper), or scipy.optimize.Bounds"
-            raise ArgumentTypeError(rule, repr(bounds)[:80], "Use for example (0, None)")
+            raise ArgumentTypeError(rule, repr(bounds)[:80], f"Use for example (0, None), or {_OF_ARRAYS}")
+        if pairs.shape == (2, 2) and isinstance(bounds, (tuple, list)) and any(map(_is_array, bounds)):
+            rule = f"{door}: bounds must not be two arrays in two dimensions, which could be read in two ways"
+            remedy = f"Use {_OF_ARRAYS}, or a list of pairs, [(lower, upper), (lower, upper)]"
+            raise ArgumentTypeError(rule, repr(bounds)[:80], remedy)
         ends = ([-np.inf if end is None else end for end in np.atleast_1d(pairs[..., 0])],
                 [np.inf if end is None else end for end in np.atleast_1d(pairs[..., 1])])  # fmt: skip
     values = [as_reals(end) for end in ends]
@@ -69,6 +77,10 @@ def _box(door: str, bounds: Any, size: int) -> box:
         raise ArgumentTypeError(rule, repr(bounds)[:80], "Check the lengths")
     lower, upper = (float(end.ravel()[0]) if end.size == 1 else end.ravel() for end in values if end is not None)
     return box(lower, upper)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or arrays.is_foreign(value)
 
 
 def _foreign_box(bounds: box) -> Prox:

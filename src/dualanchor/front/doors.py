@@ -54,6 +54,7 @@ def root(
     prox : callable, optional: solve 0 in F(x) + G(x) instead; see `inclusion`
     bounds : pair, list of pairs or scipy.optimize.Bounds, optional
         The constraint lower <= x <= upper as a prox: one pair for all coordinates, or one for each; None for no bound.
+        Arrays of lower and of upper bounds go into a `Bounds`.
     eps : float
         The residual to reach; give either `eps` or `budget`. The run stops at the first point whose upper confidence
         bound is at most eps. If L (or M), sigma and D are known, and that takes more than a seventh of the samples that

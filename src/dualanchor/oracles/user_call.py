@@ -1,6 +1,7 @@
 """Calling a user's function for every row, and checking what it returns."""
 
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -68,8 +69,25 @@ def raised(error: Exception, name: str, row: int | None) -> OracleError:
     """The OracleError for an exception that the user's function `name` raised in a row."""
     if isinstance(error, OracleError):
         return OracleError(*error.parts, row)
+    received = f"{type(error).__name__}: {error}"
+    if (source := _other_source(error)) is not None:
+        kind, start = source
+        rule = f"{name} gets {kind} only where the start is of that library, elsewhere a NumPy Generator"
+        return OracleError(rule, received.partition("\n")[0], f"Start from {start}", row)
     remedy = f"Fix {name}; the error it raised is shown above, the result so far is in .result of this one"
-    return OracleError(f"{name} must not raise", f"{type(error).__name__}: {error}", remedy, row)
+    return OracleError(f"{name} must not raise", received, remedy, row)
+
+
+def _other_source(error: Exception) -> tuple[str, str] | None:
+    """What a function that has passed a NumPy Generator to JAX or PyTorch needs instead, and the start for that."""
+    text = str(error)
+    if not isinstance(error, TypeError) or not re.search(r"numpy\.random\S*Generator", text):
+        return None
+    if "PRNG key" in text or "abstract array" in text:
+        return "a JAX key", "a JAX array, such as jnp.asarray(x0)"
+    if "torch" in text:
+        return "a torch.Generator", "a tensor of PyTorch, and call the parameter generator"
+    return None
 
 
 def taking_generator(sample: Callable[..., Any], place: int) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.optimize import Bounds
 from tests.unit.front.samplers import Counted
 
 import dualanchor as da
@@ -45,6 +46,31 @@ def test_small_sets_need_no_constants(bounds):
     result = da.root(Counted(lambda x: np.array([x[1], -x[0]]) - [1.0, 2.0]), np.zeros(2), bounds=bounds, budget=600)
     assert result.success
     assert bounds[0] <= result.x.min() <= result.x.max() <= bounds[1]
+
+
+LOWER, UPPER = np.zeros(2), np.array([1.0, 0.25])
+
+
+@pytest.mark.parametrize("bounds", [(LOWER, UPPER), [LOWER, UPPER], ([0, 0], UPPER), (LOWER, [1.0, 0.25])])
+def test_two_arrays_in_two_dimensions_are_refused(bounds):
+    """They were read as a pair for each coordinate."""
+    with pytest.raises(
+        TypeError, match=r"root: bounds .* two arrays .* Got .* Use scipy\.optimize\.Bounds\(lower, upper"
+    ):
+        da.root(Counted(), np.zeros(2), bounds=bounds, budget=600)
+
+
+@pytest.mark.parametrize(
+    "bounds", [(0, UPPER), [(0, 1.0), (0, 0.25)], np.stack([LOWER, UPPER], axis=1), Bounds(LOWER, UPPER)]
+)
+def test_bounds_that_can_be_read_in_one_way_only(bounds):
+    result = da.root(Counted(lambda x: x - 10), np.zeros(2), bounds=bounds, budget=600)
+    np.testing.assert_allclose(result.x, UPPER)
+
+
+def test_two_arrays_in_other_dimensions_are_refused():
+    with pytest.raises(TypeError, match=r"3 pairs .* Use .* scipy\.optimize\.Bounds\(lower, upper\) for arrays"):
+        da.root(Counted(lambda x: x, 3), np.zeros(3), bounds=(np.zeros(3), np.ones(3)), budget=600)
 
 
 def test_a_set_of_one_point_is_refused():

@@ -200,3 +200,13 @@ def test_a_leaf_that_is_no_tensor_is_named(leaf):
     )
     with pytest.raises(da.errors.OracleError, match=rule):
         da.root(lambda p, n, rng: {"a": p["a"], "b": leaf}, {"a": torch.ones(2), "b": torch.zeros(())}, budget=200)
+
+
+def test_a_generator_needs_a_start_in_torch():
+    def sample(x, n, generator):
+        return x + torch.randn(2, generator=generator).numpy()
+
+    message = r"root: sample gets a torch\.Generator only .* Got TypeError: .* Start from a tensor"
+    with pytest.raises(da.errors.OracleError, match=message) as caught:
+        da.root(sample, np.zeros(2), budget=1000)
+    assert "\n" not in str(caught.value)
