@@ -39,6 +39,7 @@ def certify(
     oracle: Source,
     x: Any = None,
     *,
+    args: Sequence[Any] = (),
     samples: int,
     confidence: float = 0.95,
     seed: int = 0,
@@ -61,8 +62,10 @@ def certify(
 
     Parameters
     ----------
-    oracle : Oracle, Problem or callable `sample(x, n, rng)` that returns the mean of n samples at x
-    x : number, array of shape (d,) or (rows, d), or Result, optional; without it at a problem's start
+    oracle : Oracle, Problem or callable `sample(x, n, rng, *args)` that returns the mean of n samples at x
+    x : number, array of shape (d,) or (rows, d), tree of arrays, torch.nn.Module or Result, optional
+        Without it at a problem's start. A tree or a module reaches the callable as such, as in `root`.
+    args : tuple, passed on to the callable
     samples : int
         Samples at each point, at least 16, better 256 or more; the largest multiple of the number of groups is used.
     confidence : float, probability that the bound holds, between 0 and 1
@@ -89,7 +92,7 @@ def certify(
     """
     check.count(samples, "certify: samples", MIN_SAMPLES)  # before anything is drawn
     seed = check.seed(seed, rng, "certify")
-    F, points, single = open_samples(oracle, x, seed=seed, purpose=Purpose.CERTIFICATE, owner="certify")
+    F, points, single = open_samples(oracle, x, seed=seed, purpose=Purpose.CERTIFICATE, owner="certify", args=args)
     if sigma is None and isinstance(oracle, Problem):
         sigma = oracle.constants.sigma
     options: dict[str, Any] = {"confidence": confidence, "rule": rule, "sigma": sigma, "kurtosis": kurtosis}
@@ -97,7 +100,13 @@ def certify(
 
 
 def best_of(
-    oracle: Source, candidates: Sequence[Any], *, samples: int, confidence: float = 0.95, seed: int = 0
+    oracle: Source,
+    candidates: Sequence[Any],
+    *,
+    args: Sequence[Any] = (),
+    samples: int,
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> tuple[int, Certificate]:
     """The index of the candidate with the smallest upper bound on fresh samples, and its certificate.
 
@@ -105,8 +114,8 @@ def best_of(
 
     Parameters
     ----------
-    oracle, confidence, seed : as in `certify`; for a problem whose instance is random, give the oracle of the instance
-    candidates : list of arrays of shape (d,) or of Results
+    oracle, args, confidence, seed : as in `certify`; of a problem with random parts, give the oracle of the instance
+    candidates : list of arrays of shape (d,), of trees of arrays, or of Results
     samples : int, total number; each candidate gets an equal share, at least 16
 
     Examples
@@ -129,7 +138,8 @@ def best_of(
     share = check.count(samples, "best_of: samples") // len(points)
     check.count(share, "best_of: samples of each", MIN_SAMPLES)
     level = 1 - (1 - confidence) / len(points)
-    certificates = [certify(oracle, x, samples=share, confidence=level, seed=seed + i) for i, x in enumerate(points)]
+    shared: dict[str, Any] = {"args": args, "samples": share, "confidence": level}
+    certificates = [certify(oracle, x, seed=seed + i, **shared) for i, x in enumerate(points)]
     best = min(range(len(points)), key=lambda i: float(certificates[i].upper))
     findings = (*certificates[best].findings, Finding.of("joint-confidence", count=len(points)))
     return best, replace(certificates[best], confidence=confidence, findings=findings)

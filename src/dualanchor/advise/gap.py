@@ -1,5 +1,6 @@
 """`certify_gap`: an upper confidence bound on the gap of a variational inequality, from fresh samples."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -65,6 +66,7 @@ def certify_gap(
     x: Any,
     prox: Resolvent,
     *,
+    args: Sequence[Any] = (),
     samples: int,
     confidence: float = 0.95,
     seed: int = 0,
@@ -83,8 +85,8 @@ def certify_gap(
 
     Parameters
     ----------
-    oracle, confidence, seed, rng : as in `certify`
-    x : array of shape (d,) or (rows, d), or Result; points of the set
+    oracle, args, confidence, seed, rng : as in `certify`
+    x : array of shape (d,) or (rows, d), tree of arrays, or Result; points of the set
     prox : Resolvent, the projection onto C: a box, a ball, a simplex, or a product of them
     samples : int, samples at each point, at least 16, better 256 or more
 
@@ -101,7 +103,7 @@ def certify_gap(
         remedy = "Use a box, ball or simplex of dualanchor.prox, or a product of them"
         raise ArgumentTypeError("certify_gap: prox must be a set of dualanchor.prox", repr(prox), remedy)
     seed = check.seed(seed, rng, "certify_gap")
-    F, points, single = open_samples(oracle, x, seed=seed, purpose=Purpose.GAP, owner="certify_gap")
+    F, points, single = open_samples(oracle, x, seed=seed, purpose=Purpose.GAP, owner="certify_gap", args=args)
     return gap_from_session(F, points, prox, samples, confidence=confidence, single=single)
 
 

@@ -1,7 +1,7 @@
 """`infer`: standard errors and confidence intervals of a root, from fresh samples or from a data set."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any
 
@@ -34,6 +34,7 @@ def infer(
     oracle: Source,
     x: Any = None,
     *,
+    args: Sequence[Any] = (),
     samples: int | None = None,
     confidence: float = 0.95,
     seed: int = 0,
@@ -57,8 +58,10 @@ def infer(
 
     Parameters
     ----------
-    oracle : Oracle, Problem or callable `sample(x, n, rng)`, whose samples can be repeated at a second point
-    x : number, array of shape (d,), or Result, optional; without it at a problem's start
+    oracle : Oracle, Problem or callable `sample(x, n, rng, *args)`, whose samples can be repeated at a second point
+    x : number, array of shape (d,), tree of arrays, torch.nn.Module or Result, optional
+        Without it at a problem's start. Coordinates of a tree are those of its leaves, one after the other.
+    args : tuple, passed on to the callable
     samples : int, at least 32 and 5 for each coordinate; rounded down to a multiple of a 128th of them
     confidence : float, probability that an interval contains its coordinate, for each interval by itself
     seed, rng : int or numpy.random.Generator, source of the samples
@@ -79,7 +82,7 @@ def infer(
     if isinstance(x, Result) and any(finding.code == "composite-residual" for finding in x.findings):
         rule, remedy = "infer: x must be a root of F itself", "Where no constraint is active, pass result.x"
         raise CapabilityError(rule, "the result of a run with bounds or a prox", remedy)
-    F, points, single = open_samples(oracle, x, seed=seed, purpose=Purpose.INFERENCE, owner="infer")
+    F, points, single = open_samples(oracle, x, seed=seed, purpose=Purpose.INFERENCE, owner="infer", args=args)
     if not single:
         rule, remedy = "infer: x must be one point, of shape (d,)", "Call it for each point, with a seed for each"
         raise ArgumentError(rule, f"shape {tuple(points.shape)}", remedy)

@@ -1,11 +1,11 @@
 """Open a session for the oracle and the points that `certify`, `certify_gap`, `infer` and `calibrate` receive."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualanchor.core import arrays
+from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.oracle import Oracle, require_dimension
 from dualanchor.core.problem import Problem, as_point
@@ -13,34 +13,42 @@ from dualanchor.core.result import Result
 from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
+from dualanchor.oracles.layout import Layout, of_function, require_tuple
 from dualanchor.oracles.sampler import Sampler
 
 Source: TypeAlias = Oracle | Problem | Callable[..., Any]  # whatever samples can be drawn from
 
 
-def open_samples(oracle: Source, x: Any, *, seed: int, purpose: Purpose, owner: str) -> tuple[Session, Array, bool]:
+def open_samples(
+    oracle: Source, x: Any, *, seed: int, purpose: Purpose, owner: str, args: Sequence[Any] = ()
+) -> tuple[Session, Array, bool]:
     """A session, points (rows, d), and whether x is a single point.
 
-    x is a point (d,), points (rows, d), a Result, or None for a problem's start; for a function also a number or the
-    Result of a run on one. The random parts of a problem are those of `solve` for the Result's seed, or for `seed`, row
-    r as replication r. `owner` is the public function that error messages name.
+    x is a point (d,), points (rows, d), a Result, a tree of arrays or a module, or None for a problem's start; for a
+    function also a number or the Result of a run on one. The random parts of a problem are those of `solve` for the
+    Result's seed, or for `seed`, row r as replication r. `owner` is the public function that error messages name.
+    `args` are passed to a function.
     """
     point, instance_seed = (x.x, x.seed) if isinstance(x, Result) else (x, seed)
-    if isinstance(x, Result) and isinstance(point, tuple):
-        rule = f"{owner}: x must be one array, and that of a saddle point is two"
-        raise ArgumentTypeError(rule, "a Result of saddle", "Pass np.concatenate(result.x) and an oracle of both parts")
+    tree = Layout.of_points(x, owner)
+    point = point if tree is None else tree[1]
     dimension = None
+    require_tuple(args, owner)
+    if len(args) and isinstance(oracle, (Oracle, Problem)):
+        rule, remedy = f"{owner}: args are passed to a function sample(x, n, rng, *args)", "Leave them out"
+        raise ArgumentTypeError(rule, f"args and a {type(oracle).__name__}", remedy)
     if isinstance(oracle, Problem):
         rows = _rows(_shape(point))
         oracle, start, _ = oracle.instance(Streams(instance_seed, np.arange(rows), Purpose.INSTANCE))
         dimension = start.shape[1]
         point = start[0] if point is None else point
     elif not isinstance(oracle, Oracle):
-        if not callable(oracle):
-            rule = f"{owner}: oracle must be an Oracle, a Problem or a function sample(x, n, rng)"
-            raise ArgumentTypeError(rule, type(oracle).__name__, "Wrap it in Sampler, AdditiveNoise or FiniteSum")
-        of_one_run = isinstance(x, Result) and x.shape == ()
-        oracle, point = _wrap(oracle, point, of_one_run, f"{owner}: sample")
+        _require_function(oracle, args, owner)
+        if tree is not None:
+            oracle = of_function(owner, oracle, tree[0], point if len(point.shape) == 1 else point[0], args)
+        else:
+            of_one_run = isinstance(x, Result) and x.shape == ()
+            oracle, point = _wrap(oracle, point, of_one_run, f"{owner}: sample", tuple(args))
     if point is None:
         rule = f"{owner}: x can be left out only where the oracle is a Problem"
         raise ArgumentTypeError(rule, "no point", "Pass x=...")
@@ -62,26 +70,38 @@ def _rows(shape: tuple[int, ...]) -> int:
 
 
 def _shape(value: Any) -> tuple[int, ...]:
-    """The shape of what may be an array; (1,) for dicts and ragged lists, which `as_point` rejects."""
+    """The shape of what may be an array; (1,) for ragged lists, which `as_point` rejects."""
     try:
-        return (1,) if isinstance(value, dict) else tuple(np.shape(value))
+        return tuple(np.shape(value))
     except ValueError:
         return (1,)
 
 
-def _wrap(sample: Callable[..., Any], point: Any, of_one_run: bool, name: str) -> tuple[Oracle, Any]:
+def _require_function(sample: Any, args: Sequence[Any], owner: str) -> None:
+    """Raise unless `sample` is a function of a point, a number, a generator and these args."""
+    if not callable(sample):
+        rule = f"{owner}: oracle must be an Oracle, a Problem or a function sample(x, n, rng)"
+        raise ArgumentTypeError(rule, type(sample).__name__, "Wrap it in Sampler, AdditiveNoise or FiniteSum")
+    form = f"(x, n, rng{', *args' if args else ''}); da.each wraps a function of (x, rng)"
+    remedy = "Change its arguments; bind further ones by args= or functools.partial"
+    check.function(sample, f"{owner}: sample", form, 3 + len(args), change=remedy)
+
+
+def _wrap(
+    sample: Callable[..., Any], point: Any, of_one_run: bool, name: str, args: tuple[Any, ...]
+) -> tuple[Oracle, Any]:
     """The oracle of a user's function, and the point or points for it.
 
     A number, and the x of one run, whatever its shape, become one point (d,); the function then sees that shape.
     """
     shape = None
-    if point is not None and not isinstance(point, dict) and (_shape(point) == () or of_one_run):
+    if point is not None and (_shape(point) == () or of_one_run):
         shape = _shape(point)
         point = point.reshape(-1) if arrays.is_foreign(point) else np.reshape(point, -1)
     if not arrays.is_jax(point):
-        return Sampler(sample, shape=shape), point
+        return Sampler(sample, shape=shape, args=args), point
     from dualanchor.oracles.jax_sampler import Reshaped, keyed
 
     one = point.reshape(-1, point.shape[-1])[0]
     form = None if shape is None else Reshaped(shape)
-    return keyed(sample, one, form=form, args=(), name=name) or Sampler(sample, shape=shape), point
+    return keyed(sample, one, form=form, args=args, name=name) or Sampler(sample, shape=shape, args=args), point

@@ -1,7 +1,7 @@
 """The outcome of a run."""
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, prod
 from pathlib import Path
@@ -169,10 +169,18 @@ class Result(Mapping[str, Any]):
         """Plot residuals, recorded or estimated, against samples, and the certificate; returns the matplotlib axes."""
         return importlib.import_module("dualanchor.report.figures").plot_result(self, ax)
 
-    def infer(self, oracle: Any, *, samples: int | None = None, confidence: float = 0.95, seed: int = 0) -> Any:
+    def infer(
+        self,
+        oracle: Any,
+        *,
+        args: Sequence[Any] = (),
+        samples: int | None = None,
+        confidence: float = 0.95,
+        seed: int = 0,
+    ) -> Any:
         """Standard errors and confidence intervals of the root near x: `dualanchor.infer(oracle, self, ...)`."""
         module = importlib.import_module("dualanchor.advise.infer")
-        return module.infer(oracle, self, samples=samples, confidence=confidence, seed=seed)
+        return module.infer(oracle, self, args=args, samples=samples, confidence=confidence, seed=seed)
 
     def __repr__(self) -> str:
         return text_lines(lines_of(self), min_width=10)

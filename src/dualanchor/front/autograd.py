@@ -9,9 +9,9 @@ from dualanchor.core import check
 from dualanchor.core.errors import ArgumentTypeError, OracleError
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.types import Array
-from dualanchor.front.layout import Layout
-from dualanchor.front.tree import pieces
+from dualanchor.oracles.layout import Layout
 from dualanchor.oracles.sampler import Sampler
+from dualanchor.oracles.tree import pieces
 from dualanchor.oracles.user_call import torch_generator
 
 

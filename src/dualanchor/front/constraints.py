@@ -11,7 +11,7 @@ from dualanchor.core import check as require
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
 from dualanchor.core.problem import as_reals
 from dualanchor.core.types import Array
-from dualanchor.front.layout import Layout
+from dualanchor.oracles.layout import Layout
 from dualanchor.prox import Resolvent, box, none, product
 
 Prox = Callable[..., Any]

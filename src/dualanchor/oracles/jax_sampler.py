@@ -219,7 +219,10 @@ class JaxSampler(Oracle):
         """
         source, numbers = self._trial_source(), self.data[0]
         first, second = (  # two lambdas: JAX caches what it has traced
-            jax.make_jaxpr(lambda x, source: self.function.mean_at(x, 2, source, numbers))(x, source) for _ in range(2)
+            jax.make_jaxpr(lambda *arguments: self.function.mean_at(arguments[0], 2, *arguments[1:]))(
+                x, source, numbers
+            )
+            for _ in range(2)
         )
         texts = [re.sub(r"0x[0-9a-f]+", "", str(program)) for program in (first, second)]
         constants = zip(first.consts, second.consts, strict=True) if texts[0] == texts[1] else [(0, 1)]

@@ -39,7 +39,7 @@ class Tree:
 
     def flatten(self, value: Any, n: int, owner: str, x: Array) -> Array:
         """The value of a sampler, a mean or n samples in each leaf, as a flat vector of the library of x."""
-        skeleton, leaves = _skeleton_and_leaves(_in_order_of(self.skeleton, value))
+        skeleton, leaves = skeleton_and_leaves(_in_order_of(self.skeleton, value))
         if skeleton != self.skeleton:
             rule = f"{owner} must return a tree like the start, with the same keys"
             raise OracleError(rule, _form(value), f"Return {_form(self.build(x))}")
@@ -67,7 +67,7 @@ def tree_of(start: Any, owner: str) -> tuple[Any, list[Any]]:
     if callable(getattr(start, "named_parameters", None)):
         start = _parameters(start, owner)
     nested = isinstance(start, Mapping) or (isinstance(start, (list, tuple)) and _has_arrays(start))
-    return _skeleton_and_leaves(start) if nested else (None, [start])
+    return skeleton_and_leaves(start) if nested else (None, [start])
 
 
 def pieces(flat: Array, shapes: Shapes) -> Iterator[Array]:
@@ -119,7 +119,8 @@ def _is_batch_norm(part: Any) -> bool:
     return torch is not None and isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
 
 
-def _skeleton_and_leaves(tree: Any) -> tuple[Any, list[Any]]:
+def skeleton_and_leaves(tree: Any) -> tuple[Any, list[Any]]:
+    """The tree with the index of each leaf in its place, and the leaves."""
     leaves: list[Any] = []
 
     def index(leaf: Any) -> int:
