@@ -200,7 +200,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
     Q, b, x, y, start, anchor, safe = m.rounds, m.samples_per_round, x0, x0, x0, x0, (x0, 0.0, 0.0)
     E = Q // 20 if Q >= 800 else 0
     longest, ceiling, lowest, latest, before_latest, recent = m.step_size, inf, inf, inf, inf, inf
-    n, level, gm = 0.0, 0.0, 0 * x0
+    n, level, gm, behind = 0.0, 0.0, 0 * x0, inf
     far = squares = path = above = checked = checked_step = 0.0
     trial, estimated, seen, peaked, last_step, first_square, mean_drift = False, False, False, 3.0, 0.0, 0.0, 1.0
 
@@ -230,7 +230,22 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
 
     def after(number: int, rounds: int, ended: tuple[Any, ...], ahead: int = 0) -> bool:
         """Everything that follows a segment, with some rounds ahead; whether samples have settled."""
-        nonlocal x, y, start, anchor, safe, longest, ceiling, lowest, latest, before_latest, recent, n, level, gm
+        nonlocal \
+            x, \
+            y, \
+            start, \
+            anchor, \
+            safe, \
+            longest, \
+            ceiling, \
+            lowest, \
+            latest, \
+            before_latest, \
+            recent, \
+            n, \
+            level, \
+            gm, \
+            behind
         nonlocal \
             far, \
             squares, \
@@ -305,7 +320,8 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         p, q, mixed = square(gm) + before, square(g) + now, float(gm @ g)
         w = min(max((p - mixed) / (p + q - 2 * mixed), 0.0), 1.0) if n else 1.0
         stale = level > max(1.7, 1 + 3 * sqrt(max(peaked - 1, 0) / rounds)) * T and n <= ahead and seen and c <= 0.5
-        w = 1.0 if stale else w
+        if stale and behind > 1.7 * T:
+            w, behind = 1.0, T
         x, gm = x + w * (mean - x), gm + w * (g - gm)
         n = 1 / ((1 - w) ** 2 / (n or 1.0) + w**2 / rounds)
         level = n * ((1 - w) ** 2 * before + w**2 * now)

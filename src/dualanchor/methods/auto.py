@@ -83,8 +83,8 @@ class Auto(Staged):
     2. The mean :math:`\bar x` of a segment is added to that of those before with the weight for which
        :math:`\|\bar g\|^2 + T/n` is smallest, with the mean :math:`\bar g` and the mean square T of the samples;
        for affine F that is the squared residual, and 2T/n at most more. With weight 1, at most half the way through,
-       where T has visibly fallen by 1.7: larger samples came from iterates that long steps had scattered, and the mean
-       of those is biased if F bends. If the weight is above 0.9, distances and squares are measured anew.
+       where T has visibly fallen by 1.7 and is below what it was when that last happened by as much: larger samples
+       came from iterates that long steps had scattered, and the mean of those is biased if F bends. If the weight is above 0.9, distances and squares are measured anew.
     3. After Q/8 rounds, as soon as samples do not become smaller and iterates forget where they were, and if Q >= 800:
        Q/20 rounds at :math:`\bar x` for its squared residual :math:`\rho^2` and the variance :math:`s^2`. If
        :math:`\rho^2 \le s^2` but larger than 3 times what step 2 expects, Dual-OHM from :math:`\bar x` with tapered
@@ -157,14 +157,15 @@ class Auto(Staged):
         The mean `x` has the mean sample `g`; a plain mean of `count` samples with mean square `level` is as noisy.
         `fourth` is the sum of the fourth powers of the samples it consists of, `first_square` the mean square of the
         first segment, `estimated` counts estimates of the residual at the mean, `rest` is the number of rounds that
-        are left after the planned segments. `dual` is 1 where Dual-OHM has finished the run.
+        are left after the planned segments. `dual` is 1 where Dual-OHM has finished the run. `left_behind` is the mean
+        square at which larger samples were last left behind.
         """
         memory, zeros = begin(self._steps(0).init(x0)), arrays.zeros_like(x0[:, 0])
         mean = {
             name: arrays.copy(zeros)
             for name in ("level", "count", "fourth", "first_square", "estimated", "rest", "dual")
         }
-        return State(**vars(memory), x=arrays.copy(x0), g=arrays.zeros_like(x0), **mean)
+        return State(**vars(memory), x=arrays.copy(x0), g=arrays.zeros_like(x0), left_behind=zeros + np.inf, **mean)
 
     def stage(self, number: int, memory: State) -> Stage:
         kind, number = _kind(number)
@@ -272,7 +273,8 @@ class Auto(Staged):
         w = xp.clip((a - c) / (a + b - 2 * c + smallest(segment.mean.dtype)), 0.0, 1.0)
         visible = 1 + VISIBLE * xp.sqrt((memory.kurtosis - 1) / rounds)
         stale = (memory.level > xp.maximum(visible, 0 * T + FELL) * T) & (memory.count <= left) & (memory.resolved > 0)
-        stale &= segment.correlation <= AGREE
+        stale &= (segment.correlation <= AGREE) & (memory.left_behind > FELL * T)
+        memory.left_behind = xp.where(stale & ~back, T, memory.left_behind)
         w = xp.where(back, arrays.zeros_like(w), xp.where(new | stale, arrays.zeros_like(w) + 1, w))
         memory.x = memory.x + w[:, None] * (segment.mean - memory.x)
         memory.g = memory.g + w[:, None] * (segment.mean_sample - memory.g)
