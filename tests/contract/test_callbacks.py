@@ -1,5 +1,8 @@
 """Callbacks and progress of a run, and stopping it from there."""
 
+import dataclasses
+import pickle
+
 import numpy as np
 import pytest
 from tests.contract.cases import SEED, bare, every_method, every_plain_method
@@ -7,6 +10,7 @@ from tests.contract.driver import Clock
 
 import dualanchor as da
 from dualanchor.core.streams import Purpose
+from dualanchor.run import driver
 
 
 @every_method
@@ -108,6 +112,56 @@ def test_a_callback_sees_all_rows_with_those_that_have_ended():
     assert shapes == [(3, 2, 4)] * 8
     assert statuses[0] == ["RUNNING", "RUNNING", "RUNNING"]
     assert statuses[2][0] == "HORIZON"
+
+
+def counted(monkeypatch, owner, name):
+    """A list that grows by one with each call of `owner.name`."""
+    calls, original = [], getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *arguments: calls.append(1) or original(*arguments))
+    return calls
+
+
+def counts(intermediate_result):
+    return intermediate_result.nit + intermediate_result.nfev + intermediate_result.draws < 0
+
+
+@pytest.mark.parametrize("callback", [lambda x: None, lambda intermediate_result: None, counts])
+def test_a_callback_costs_only_what_it_reads(callback, monkeypatch):
+    """The rest of a Result is assembled once, at the end, and the rule is asked for many steps at a time."""
+
+    def sample(x, n, rng):
+        return x - 1 + rng.normal(size=2) / np.sqrt(n)
+
+    assembled = counted(monkeypatch, driver, "assemble")
+    asked = counted(monkeypatch, da.Budget, "allowance")
+    result = da.root(sample, np.zeros(2), budget=3000, callback=callback)
+    assert result.nit > 500
+    assert len(assembled) == 1
+    assert len(asked) < result.nit / 10
+
+
+def test_what_a_callback_keeps_without_reading_it_does_not_change_afterwards():
+    kept, read = [], []
+
+    def sample(x, n, rng):
+        return {"a": x["a"] - 1 + rng.normal(size=2) / np.sqrt(n)}
+
+    def read_all(intermediate_result):
+        read.append(pickle.loads(pickle.dumps(intermediate_result)))
+
+    for callback in (lambda intermediate_result: kept.append(intermediate_result), read_all):
+        da.root(sample, {"a": np.zeros(2)}, budget=200, reps=2, callback=callback)
+    assert len({one.x["a"].tobytes() for one in kept}) > 10
+    for one, other in zip(kept, read, strict=True):
+        assert type(other) is da.Result
+        assert one.keys() == other.keys()
+        assert repr(one) == repr(other)
+        for name in ("nit", "nfev", "draws", "status", "findings"):
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+        np.testing.assert_array_equal(one.x["a"], other.x["a"])
+        np.testing.assert_array_equal(one.state["x"], other.state["x"])
+        np.testing.assert_array_equal(one.history.k, other.history.k)
+        assert dataclasses.replace(one, seed=5).nit is one.nit
 
 
 def test_a_callback_error_is_the_callers_own():

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -60,6 +60,45 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+class Intermediate(Result):
+    """The Result of a run as it stands, for a callback: a field is computed when it is first read.
+
+    The run goes on in the same memory; `complete` computes all fields before it does, if the callback has kept it.
+    """
+
+    @classmethod
+    def of(cls, field: Callable[[str], Any]) -> Self:
+        """The result with `field(name)` as its fields."""
+        result = object.__new__(cls)
+        vars(result)["_field"] = field
+        return result
+
+    def complete(self) -> None:
+        """Compute the fields that have not been read."""
+        for name in self.__dataclass_fields__:
+            getattr(self, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Result, tuple(getattr(self, name) for name in self.__dataclass_fields__)
+
+
+class _Field:
+    """A field of an Intermediate; what it computes is stored in the instance, which is then read directly."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, result: Any, owner: type) -> Any:
+        if result is None:
+            return self
+        value = vars(result)[self._name] = result._field(self._name)
+        return value
+
+
+for _name in Result.__dataclass_fields__:
+    setattr(Intermediate, _name, _Field(_name))
 
 
 def as_callback(callback: Callable[..., Any]) -> Callable[[Result], bool]:

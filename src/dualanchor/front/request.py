@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dualanchor.core import check as require
-from dualanchor.core.callbacks import as_callback, as_progress
+from dualanchor.core.callbacks import Intermediate, as_callback, as_progress
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.finding import Finding
 from dualanchor.core.method import Method
@@ -136,7 +136,11 @@ class Request:
         call = as_callback(self.callback)
 
         def shown(intermediate_result: Result) -> bool:
-            return call(replace(intermediate_result, x=view(intermediate_result.x)))
+            def field(name: str) -> Any:
+                value = getattr(intermediate_result, name)
+                return view(value) if name == "x" else value
+
+            return call(Intermediate.of(field))
 
         return replace(self, callback=shown)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.callbacks import Progress
+from dualanchor.core.callbacks import Intermediate
 from dualanchor.core.errors import OracleError
 from dualanchor.core.finding import Finding
 from dualanchor.core.result import Result, Status
@@ -22,10 +22,10 @@ from dualanchor.core.session import Mark
 from dualanchor.core.trail import Trail
 from dualanchor.core.types import Array
 from dualanchor.run.observe import NestedInterruptError, Observer
-from dualanchor.run.outcome import assemble, row_name
+from dualanchor.run.outcome import Running, assemble, progress_of, row_name
 from dualanchor.run.record import Recorder
 from dualanchor.run.rows import COMPILED_INTERVAL, WINDOW, ActiveRows, Ended
-from dualanchor.run.stop import Budget, Outlook, Rule, Target, require_allowed
+from dualanchor.run.stop import Outlook, Rule, Target, require_allowed
 
 CHECK_INTERVAL = 128  # steps between two checks; a number, so that where rows are checked does not depend on the clock
 _CHUNK_SECONDS = 0.25  # a chunk that is expected to take longer is one step
@@ -74,7 +74,7 @@ class Driver:
             try:
                 self._measure_start()
                 self._observer.resume(self)
-                self._require_within_limits()
+                require_allowed(self._rule, self.active, self.ended)
                 while self.active:
                     if self._advance_or_retire(self.active[-1]):
                         self._end_stage()
@@ -104,14 +104,16 @@ class Driver:
         if rows.recorded != rows.steps and self.recorder.wants(rows.steps):
             self._record(rows)
 
-        checked = self._observer.stepwise or rows.k < rows.checked_until or not self._can_go_back(rows)
+        alone = rows.k < rows.checked_until or not self._can_go_back(rows) or self._observer.collective
+        reported = self._observer.stepwise and not alone  # steps are planned together, taken and reported one by one
+        checked = alone or reported
         compiled = rows.compiled and not checked
         samples_only = not rows.session.oracle.knows_operator  # then the first and the last samples are compared
         opening = samples_only and rows.steps < WINDOW
         if compiled:  # such a chunk notes the samples of its last steps itself
             chunk = WINDOW - rows.steps if opening else COMPILED_INTERVAL - rows.k % COMPILED_INTERVAL
         else:
-            chunk = 1 if checked or opening else CHECK_INTERVAL - rows.k % CHECK_INTERVAL
+            chunk = 1 if alone or opening else CHECK_INTERVAL - rows.k % CHECK_INTERVAL
         coins = rows.tosses(chunk + WINDOW)
         outlook = Outlook(
             k=rows.steps,
@@ -138,12 +140,13 @@ class Driver:
             count = max(1, int(count * _CHUNK_SECONDS / seconds)) if compiled else 1
         noted = min(count, max(0, count + WINDOW - steps_left)) if samples_only and not compiled else 0
         began = time.perf_counter()
-        if compiled or count > 1:
-            self._advance_unchecked(rows, count, coins, noted)
+        advanced = True
+        if reported or (count == 1 and not compiled):
+            advanced = self._advance_checked(rows, count, coins, max(noted, int(opening)))
         else:
-            self._advance_checked(rows, coins, opening or noted > 0)
+            self._advance_unchecked(rows, count, coins, noted)
         self._seconds_per_eval = (time.perf_counter() - began) / max(1.0, evals[count - 1])
-        return True
+        return advanced
 
     # -- steps -----------------------------------------------------------------------------------------------
 
@@ -179,20 +182,30 @@ class Driver:
         if bounded.any() and not rows.session.oracle.knows_operator:
             self.active[-1 if bounded.all() else -2].note_samples(np.concatenate(seen)[:, bounded])
 
-    def _advance_checked(self, rows: ActiveRows, coins: Array | None, noted: bool) -> None:
-        """Take one step, and retire rows that have diverged with it; with `noted`, note what it sees of samples."""
-        rows.session.checking = True
-        mark = rows.session.mark()
-        try:
-            seen = rows.advance(1, coins)
-        except (OracleError, NestedInterruptError):
-            self._before_failure = mark
-            raise
-        if noted:
-            rows.note_samples(seen)
-        bounded = rows.bounded()
-        if not bounded.all():
-            self._retire_diverged(rows, bounded)
+    def _advance_checked(self, rows: ActiveRows, count: int, coins: Array | None, noted: int) -> bool:
+        """Take steps one by one until a row diverges, and note the samples of the last `noted`.
+
+        All but the last are reported; returns whether that one is still to be reported.
+        """
+        for step in range(count):
+            if step:
+                self._report()
+                if not self.active:  # the callback or an interrupt has ended the run
+                    return False
+            rows.session.checking = True
+            mark = rows.session.mark()
+            try:
+                seen = rows.advance(1, None if coins is None else coins[:, step:])
+            except (OracleError, NestedInterruptError):
+                self._before_failure = mark
+                raise
+            if step >= count - noted:
+                rows.note_samples(seen)
+            bounded = rows.bounded()
+            if not bounded.all():
+                self._retire_diverged(rows, bounded)
+                break
+        return True
 
     # -- rows that end ---------------------------------------------------------------------------------------
 
@@ -291,13 +304,6 @@ class Driver:
         located.result = self._result([*self.ended, *failed])
         return located
 
-    def _require_within_limits(self) -> None:
-        """Raise if a resumed run has gone further than its rule now allows."""
-        spent: list[tuple[Any, ...]] = [(rows.steps, rows.session.evals, rows.session.draws) for rows in self.active]
-        for ended in self.ended:
-            spent += zip(ended.k.tolist(), ended.evals.tolist(), ended.draws.tolist(), strict=True)
-        require_allowed(self._rule, spent)
-
     # -- records, callbacks, results -------------------------------------------------------------------------
 
     def _result(self, ended: list[Ended]) -> Result:
@@ -327,7 +333,7 @@ class Driver:
         if observer.interrupted:
             self._interrupt()
         if self.active:
-            observer.progress(lambda: self._progress(self.active[-1]))
+            observer.progress(lambda: progress_of(self.active, self._total, self._rule, observer.elapsed))
         if observer.save_is_due:
             observer.save(self)
 
@@ -335,16 +341,5 @@ class Driver:
         self._observer.save(self)  # before the residuals at the end, which may take long
         self._retire_all(Status.INTERRUPTED)
 
-    def _present(self) -> Result:
-        """The run as it stands, newly allocated."""
-        copies = [rows.take(np.ones(rows.count, bool)) for rows in self.active]
-        return self._result([*self.ended, *(rows.ended([Status.RUNNING] * rows.count) for rows in copies)])
-
-    def _progress(self, rows: ActiveRows) -> Progress:
-        evals = int(np.max(rows.session.evals))
-        parts = [evals / budget.evals for budget in self._rule.of(Budget)]
-        if not rows.levels and rows.method.steps:
-            parts.append(rows.k / rows.method.steps)
-        active = sum(group.count for group in self.active)
-        fraction = min(1.0, max(parts)) if parts else None
-        return Progress(rows.steps, fraction, active, self._total, evals, self._observer.elapsed)
+    def _present(self) -> Intermediate:
+        return Intermediate.of(Running(self.ended, self.active, self._shape, self._about, self._result))

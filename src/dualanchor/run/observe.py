@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from dualanchor.core.callbacks import Progress
+from dualanchor.core.callbacks import Intermediate, Progress
 from dualanchor.core.finding import Finding
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result
@@ -36,6 +37,7 @@ class Observer:
     """
 
     signals: tuple[int, ...] = (signal.SIGINT,)
+    collective = False  # whether several ranks decide together, so that chunks are one step
     _outer: Observer | None = None  # the observer of the run that this one is nested in
 
     def __init__(
@@ -76,7 +78,7 @@ class Observer:
 
     @property
     def stepwise(self) -> bool:
-        """Whether every step is reported, so that chunks are one step."""
+        """Whether every step is reported."""
         return self._callback is not None
 
     @property
@@ -89,9 +91,17 @@ class Observer:
         """Whether Ctrl-C has asked the run to end."""
         return self._signalled
 
-    def callback(self, result: Callable[[], Result]) -> bool:
+    def callback(self, present: Callable[[], Intermediate]) -> bool:
         """Call the callback, if there is one, with the run as it stands; returns whether it ends the run."""
-        return self._callback is not None and self._callback(result())
+        if self._callback is None:
+            return False
+        result = present()
+        stop = self._callback(result)
+        kept = weakref.ref(result)
+        del result
+        if (alive := kept()) is not None:  # somebody may read it later
+            alive.complete()
+        return stop
 
     def progress(self, now: Callable[[], Progress]) -> None:
         """Call the progress function, if there is one and it is time to."""
@@ -158,7 +168,7 @@ class CollectiveObserver(Observer):
         self._save_is_due = bool(votes[1])
         self._elapsed = float(votes[2])
 
-    stepwise = True
+    stepwise = collective = True
 
     @property
     def elapsed(self) -> float:
@@ -168,11 +178,12 @@ class CollectiveObserver(Observer):
     def interrupted(self) -> bool:
         return self._any_signalled
 
-    def callback(self, result: Callable[[], Result]) -> bool:
+    def callback(self, present: Callable[[], Intermediate]) -> bool:
         if self._callback is None:
             return False
-        present = result()  # computed by all ranks together
-        return bool(self._engine.agree(lambda: super(CollectiveObserver, self).callback(lambda: present)))
+        result = present()
+        result.complete()  # by all ranks together
+        return bool(self._engine.agree(lambda: super(CollectiveObserver, self).callback(lambda: result)))
 
     @property
     def save_is_due(self) -> bool:

@@ -1,16 +1,27 @@
 """The Result of a run, from its rows that have ended."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dualanchor.core import arrays
+from dualanchor.core.callbacks import Progress
 from dualanchor.core.finding import Finding
 from dualanchor.core.result import History, Result, Status
 from dualanchor.core.types import Array
-from dualanchor.run.rows import Ended
+from dualanchor.run.rows import ActiveRows, Ended
+from dualanchor.run.stop import Budget, Rule
 
 GROWN = 10.0  # factor by which samples must have grown, where F is not known, to say that the run made things worse
+
+_COUNTS: dict[str, tuple[str, Callable[[ActiveRows], Any]]] = {  # names in `Ended`, and the same of active rows
+    "nit": ("k", lambda rows: rows.steps),
+    "nfev": ("evals", lambda rows: rows.session.evals),
+    "draws": ("draws", lambda rows: rows.session.draws),
+}
 
 
 def assemble(
@@ -66,6 +77,56 @@ def assemble(
         ),
         **describe,
     )
+
+
+@dataclass
+class Running:
+    """The fields of a Result while the run goes on, by name; x and counts are computed without all the rest.
+
+    The arguments are those of the driver, which change as it goes on; `result_of` assembles a Result.
+    """
+
+    ended: list[Ended]
+    active: list[ActiveRows]
+    shape: tuple[int, ...]
+    describe: dict[str, Any]
+    result_of: Callable[[list[Ended]], Result]
+
+    def __call__(self, name: str) -> Any:
+        """The value of a field, newly allocated."""
+        if name == "x":
+            points = [*(piece.state.x for piece in self.ended), *(arrays.copy(rows.point()) for rows in self.active)]
+            return self._in_order(points).reshape(*self.shape, -1)
+        if name not in _COUNTS:
+            return self.describe[name] if name in self.describe else getattr(self._whole, name)
+        of_ended, of_active = _COUNTS[name]
+        counts = [of_active(rows) for rows in self.active]
+        per_group = [np.full(rows.count, count) for rows, count in zip(self.active, counts, strict=True)]
+        values = self._in_order([*(getattr(piece, of_ended) for piece in self.ended), *per_group])
+        return values.reshape(self.shape) if self.shape else values.item()
+
+    def _in_order(self, values: list[Array]) -> Array:
+        if len(values) == 1:
+            return values[0]
+        rows = [*(piece.rows for piece in self.ended), *(group.rows for group in self.active)]
+        order = np.argsort(np.concatenate(rows))
+        return arrays.take(arrays.concatenate(values), order)
+
+    @cached_property
+    def _whole(self) -> Result:
+        copies = [rows.take(np.ones(rows.count, bool)) for rows in self.active]
+        return self.result_of([*self.ended, *(rows.ended([Status.RUNNING] * rows.count) for rows in copies)])
+
+
+def progress_of(active: list[ActiveRows], total: int, rule: Rule, elapsed: float) -> Progress:
+    """The progress of a run with `total` rows, by the rows that it is advancing."""
+    rows = active[-1]
+    evals = int(np.max(rows.session.evals))
+    parts = [evals / budget.evals for budget in rule.of(Budget)]
+    if not rows.levels and rows.method.steps:
+        parts.append(rows.k / rows.method.steps)
+    fraction = min(1.0, max(parts)) if parts else None
+    return Progress(rows.steps, fraction, sum(group.count for group in active), total, evals, elapsed)
 
 
 def _about_the_end(statuses: Array, k: Array, method: dict[str, Any], target: float | None) -> list[Finding]:

@@ -7,10 +7,10 @@ two evaluations of the rule, and no row ever starts a step that it cannot pay fo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from dualanchor.core.errors import ArgumentTypeError, CheckpointError
 from dualanchor.core.method import Cost
 from dualanchor.core.result import Status
 from dualanchor.core.types import Array, IntArray
+
+if TYPE_CHECKING:
+    from dualanchor.run.rows import ActiveRows, Ended
 
 UNLIMITED = 1 << 62
 R = TypeVar("R", bound="Rule")
@@ -230,8 +233,11 @@ def _affordable(limit: int, spent: Any, ahead: Array) -> IntArray:
     return np.asarray(np.count_nonzero(ahead <= rest[..., None], axis=-1) - (rest < 0))
 
 
-def require_allowed(rule: Rule, spent: Iterable[tuple[int, Any, Any]]) -> None:
-    """Raise if a resumed run has gone further than the rule allows: steps, evaluations and draws of groups of rows."""
+def require_allowed(rule: Rule, active: list[ActiveRows], ended: list[Ended]) -> None:
+    """Raise if a resumed run, with rows that go on and rows that have ended, is further than the rule allows."""
+    spent: list[tuple[Any, ...]] = [(rows.steps, rows.session.evals, rows.session.draws) for rows in active]
+    for piece in ended:
+        spent += zip(piece.k.tolist(), piece.evals.tolist(), piece.draws.tolist(), strict=True)
     nothing = Cost(np.empty(0), np.empty(0))
     for k, evals, draws in spent:
         outlook = Outlook(k, 1, evals, draws, nothing, elapsed=0.0, residual=lambda: np.array([np.inf]))
