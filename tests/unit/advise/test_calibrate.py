@@ -113,7 +113,7 @@ GOOD = linear(np.eye(2))
         (lambda: da.calibrate(GOOD, [0.0, 0.0], confidence=1.0), ValueError, ("confidence", "1.0")),
         (lambda: da.calibrate(GOOD, [0.0, 0.0], confidence=None), TypeError, ("confidence", "None")),
         (lambda: da.calibrate(GOOD), TypeError, ("calibrate", "Problem")),
-        (lambda: da.calibrate(GOOD, {"a": 1.0}), TypeError, ("real numbers", "'dict'")),
+        (lambda: da.calibrate(GOOD, {"a": "far"}), TypeError, ("calibrate", "real numbers", "'far'")),
         (lambda: da.calibrate(GOOD, np.zeros((1, 1, 2))), ValueError, ("calibrate", "(d,)")),
         (lambda: da.calibrate(GOOD, np.zeros((2, 2))), ValueError, ("one point", "2 points")),
         (lambda: da.calibrate(GOOD, [0.0, np.nan]), ValueError, ("finite", "nan")),
