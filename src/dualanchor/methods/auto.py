@@ -84,7 +84,8 @@ class Auto(Staged):
        :math:`\|\bar g\|^2 + T/n` is smallest, with the mean :math:`\bar g` and the mean square T of the samples;
        for affine F that is the squared residual, and 2T/n at most more. With weight 1, at most half the way through,
        where T has visibly fallen by 1.7 and is below what it was when that last happened by as much: larger samples
-       came from iterates that long steps had scattered, and the mean of those is biased if F bends. If the weight is above 0.9, distances and squares are measured anew.
+       came from iterates that long steps had scattered, and the mean of those is biased if F bends. If the weight is
+       above 0.9, distances and squares are measured anew.
     3. After Q/8 rounds, as soon as samples do not become smaller and iterates forget where they were, and if Q >= 800:
        Q/20 rounds at :math:`\bar x` for its squared residual :math:`\rho^2` and the variance :math:`s^2`. If
        :math:`\rho^2 \le s^2` but larger than 3 times what step 2 expects, Dual-OHM from :math:`\bar x` with tapered

@@ -43,7 +43,7 @@ ROUTES = {
     "guarantee": ({"budget": 5000, "guarantee": True, "sigma": 3.0, "D": 3.0}, 225),
     "eps, in the first stage": ({"eps": 0.3}, 400),
     "eps, later": ({"eps": 0.1}, 1500),
-    "eps, in a certificate": ({"eps": 0.3, "check": False}, 260),
+    "eps, in a certificate": ({"eps": 0.1, "check": False}, 280),
     "eps, replications": ({"eps": 0.3, "reps": 3}, 900),
     "boosted": ({"eps": 0.5, "sigma": 3.0, "D": 3.0, "confidence": 0.99, "check": False}, 30),
 }
