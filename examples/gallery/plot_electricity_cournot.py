@@ -169,6 +169,6 @@ plt.show()
 # **Where it loses.** Sample average approximation is as good as any method can be with these scenarios, and fast,
 # because F is affine and it only needs to store a mean matrix. But it needs F written out as a matrix; the library and
 # gradient play need only samples of marginal profits. Gradient play with the best of nine steps finds offers with about
-# six tenths of the library's error, with a larger residual and no bound. The certificate is far above the truth: it
+# four tenths of the library's error, with a larger residual and no bound. The certificate is far above the truth: it
 # comes from a tenth of the scenarios and must allow for their noise. Without L the library averages iterates, and
-# averaged units never quite reach their bounds: the offers are nearly as good, but the residual is much larger.
+# averaged units never quite reach their bounds: the offers are as good, but the residual is much larger.

@@ -165,9 +165,9 @@ plt.show()
 
 # %%
 # **Where it loses.** With ten columns and data in memory, Newton's method is exact after six passes. No stochastic
-# method comes close, and statsmodels is the right tool. With a single pass, averaged SGD with the right step is better.
-# Poisson regression is hard there: a step that is right near the start is far too long where the exponential grows. One
-# of five runs of the library fails: it returns the start and says so (`result.success` is False). From five passes on,
-# the library exploits that the sum is finite and reduces the variance, while averaged SGD, which samples with
-# replacement, stays at a fraction of the standard error that falls like :math:`1/\sqrt{\text{passes}}`. The library
-# adds generality: any function of a row works, without a Hessian or a likelihood, and the error bars are the same.
+# method comes close, and statsmodels is the right tool. With a single pass, averaged SGD with the right step is
+# slightly better. Poisson regression is hard there: a step that is right near the start is far too long where the
+# exponential grows. One of five runs of the library ends 11 standard errors away. From five passes on, the library
+# exploits that the sum is finite and reduces the variance, while averaged SGD, which samples with replacement, stays at
+# a fraction of the standard error that falls like :math:`1/\sqrt{\text{passes}}`. The library adds generality: any
+# function of a row works, without a Hessian or a likelihood, and the error bars are the same.

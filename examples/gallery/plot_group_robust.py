@@ -172,6 +172,6 @@ plt.show()
 
 # %%
 # **Where it loses.** Averaged SGD with the best of four learning rates, judged by the true field on another seed, ends
-# at two thirds to three quarters of the library's residual. The library finds its own step and spends a tenth of the
+# at seven to eight tenths of the library's residual. The library finds its own step and spends a tenth of the
 # batches on the certificate. Adam with a cosine schedule, also tuned, ends above both. The certificate is three to four
 # times the truth, because 200 batches carry that much noise in 660 coordinates. All spend nearly all time in PyTorch.

@@ -185,5 +185,5 @@ plt.show()
 # rewards of −100 are rare: the certificate stays wide, and the fall of the residual cannot be seen, which the library
 # reports (`success` is False, `fall-not-visible`). If the residual seems to have grown, it returns the start although
 # better points were available: the error of 1 in the figure. Averaged TD with the best of nine steps is about as
-# accurate as the library on Taxi and FrozenLake, and up to five times better on CliffWalking. The gain is that no
+# accurate as the library on Taxi and FrozenLake, and up to six times better on CliffWalking. The gain is that no
 # step was tuned, and that there is a bound.

@@ -177,9 +177,8 @@ figure.legend(loc="outside right upper", fontsize=8)
 plt.show()
 
 # %%
-# **Where it loses.** With 1,200 shifts, an averaged Robbins-Monro iteration is better by about three tenths (with 600
-# it is equal), once its step has been found in four full-length trials. The library needs one run, finds its own
-# step, and spends a sixth of its shifts on calibration and on the certificate. Sample average approximation is worse
-# than both: eight evaluations of a hundred and fifty shifts are not enough for the solver, and more evaluations leave
-# too few shifts for each. Workers pay off if a shift takes milliseconds or more; for short ones the library is faster
-# without them.
+# **Where it loses.** An averaged Robbins-Monro iteration is as good, once its step has been found in four full-length
+# trials. The library needs one run, finds its own step, and spends a sixth of its shifts on calibration and on the
+# certificate. Sample average approximation is worse than both: eight evaluations of a hundred and fifty shifts are not
+# enough for the solver, and more evaluations leave too few shifts for each. Workers pay off if a shift takes
+# milliseconds or more; for short ones the library is faster without them.

@@ -144,4 +144,4 @@ plt.show()
 #
 # **Where it loses.** Without noise, SciPy's methods need about forty calls, and they are the right choice. An averaged
 # Robbins-Monro iteration with the best of five steps ends somewhat lower than `da.scipy.root`, which finds its own step
-# and spends some of its days on the certificate. The certificate is six to seven times the truth.
+# and spends some of its days on the certificate. The certificate is about six times the truth.
