@@ -8,7 +8,7 @@ import numpy as np
 
 from dualanchor.advise import estimates
 from dualanchor.advise.calibration import Calibration, judged
-from dualanchor.advise.probes import Pair, Probe, Project, Sketch, orthogonal_part, unit
+from dualanchor.advise.probes import Pair, Probe, Project, Sketch, orthogonal_part, unit, unit_findings
 from dualanchor.advise.sampled import Source, open_samples
 from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, OracleError
@@ -31,7 +31,6 @@ _RESCALINGS, _RESCALE_FACTOR = 4, 50.0  # corrections of that distance, made if 
 _BENT = 4.0  # times: if the slope changes by more, it says nothing about where a root is
 _FAR_MULTIPLES = (1.0, 2.0, 4.0)  # distances from x0, in units of the radius, where the noise is measured again
 _FAR_DRAWS = 24  # draws at each point there, on at most four points per distance; a single point may have half
-_UNIT_RATIO = 100  # two coordinates differ in their units if noise and slopes both differ by this factor
 
 
 def calibrate(
@@ -39,6 +38,7 @@ def calibrate(
     x0: Any = None,
     samples: int = 2000,
     *,
+    args: tuple[Any, ...] = (),
     seed: int = 0,
     rng: np.random.Generator | None = None,
     radius: float | None = None,
@@ -62,6 +62,7 @@ def calibrate(
     oracle : Oracle, Problem or callable `sample(x, n, rng)` that returns the mean of n samples at x
     x0 : number, array of shape (d,) or Result, optional; the point to examine, by default a problem's start
     samples : int, maximum number of evaluations, at least 16; with few of them some tests are skipped, see the findings
+    args : tuple, further arguments of a callable
     seed, rng : int or numpy.random.Generator, the source of all randomness
     radius : float, optional
         A guess of the distance to a root; samples are taken up to four times as far. Estimated if left out.
@@ -82,7 +83,7 @@ def calibrate(
     if radius is not None:
         radius = check.number(radius, "calibrate: radius", positive=True)
     seed = check.seed(seed, rng, "calibrate")
-    F, points, _ = open_samples(oracle, x0, seed=seed, purpose=Purpose.PILOT, owner="calibrate")
+    F, points, _ = open_samples(oracle, x0, seed=seed, purpose=Purpose.PILOT, owner="calibrate", args=args)
     if len(points) != 1:
         raise ArgumentError("calibrate: x0 must be one point (d,)", f"{len(points)} points", "Calibrate at one of them")
     return _Calibrator(Probe(F, points, samples, seed, project), radius, confidence).run()
@@ -292,20 +293,6 @@ class _Calibrator:
         if count * size < _BATCH_SIZE:
             self.findings.append(Finding.of("batches-not-tested"))
 
-    def compare_units(self) -> None:
-        """Add a finding if coordinates have different units, judged by both their noise and their slopes."""
-        coordinates, noise = self.probe.start.noisy_coordinates
-        slopes = np.sqrt(sum(pair.image[coordinates] ** 2 for pair in self.pairs))
-        visible = slopes > 0
-        if np.count_nonzero(visible) < 2:
-            return
-        coordinates, scales = coordinates[visible], np.array([noise, slopes])[:, visible]
-        large, small = scales[0].argmax(), scales[0].argmin()
-        factor = (scales[:, large] / scales[:, small]).min()
-        if factor >= _UNIT_RATIO:
-            which = {"large": coordinates[large], "small": coordinates[small]}
-            self.findings.append(Finding.of("scales-differ", factor=factor, **which))
-
     def conclude(self, radius: float, sketch: Sketch | None, noise_far: list[estimates.FarNoise]) -> Calibration:
         probe = self.probe
         quotients = estimates.Quotients(self.pairs, sketch, independent=probe.samples >= _SMALL)
@@ -324,7 +311,7 @@ class _Calibrator:
         slope = self.slope or local_M
         if slope is None:
             self.findings.append(Finding.of("no-visible-change"))
-        self.compare_units()
+        self.findings += unit_findings(self.probe.start, self.pairs)
         almost_sure = 1 - 2 * estimates.FALSE_ALARM
         calibration = Calibration(
             **numbers,

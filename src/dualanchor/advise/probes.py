@@ -1,6 +1,6 @@
 """How a calibration samples an oracle: single samples at x0, pairs of points, and many directions at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, sqrt
 from typing import Any, NamedTuple, TypeAlias
@@ -9,6 +9,7 @@ import numpy as np
 
 from dualanchor.core import arrays
 from dualanchor.core.errors import OracleError
+from dualanchor.core.finding import Finding
 from dualanchor.core.oracle import Batch
 from dualanchor.core.session import Session
 from dualanchor.core.streams import Purpose, Streams
@@ -22,6 +23,7 @@ _DIRECTION_TRIES = 8  # directions tried at one distance when the domain is rest
 _MIN_STEP = 0.1  # shortest accepted step after projection, relative to the requested distance
 _DISTANCE_TRIES = 24  # distances tried, each a quarter of the one before, when the domain is small
 _MAX_NORM = 1e100  # larger samples overflow when they are squared twice
+_UNIT_RATIO = 100  # two coordinates differ in their units if noise and slopes both differ by this factor
 
 
 @dataclass
@@ -306,3 +308,17 @@ def orthogonal_part(vector: Array, basis: Array) -> Array:
 
 def _row_squares(rows: Array) -> Array:
     return np.einsum("ij,ij->i", rows, rows)
+
+
+def unit_findings(start: StartSamples, pairs: list[Pair]) -> Iterator[Finding]:
+    """A finding if coordinates have different units, judged by both their noise and their slopes."""
+    coordinates, noise = start.noisy_coordinates
+    slopes = np.sqrt(sum(pair.image[coordinates] ** 2 for pair in pairs))
+    visible = slopes > 0
+    if np.count_nonzero(visible) < 2:
+        return
+    coordinates, scales = coordinates[visible], np.array([noise, slopes])[:, visible]
+    large, small = scales[0].argmax(), scales[0].argmin()
+    factor = (scales[:, large] / scales[:, small]).min()
+    if factor >= _UNIT_RATIO:
+        yield Finding.of("scales-differ", factor=factor, large=coordinates[large], small=coordinates[small])

@@ -140,3 +140,11 @@ def test_trees_and_args_in_jax():
     assert da.certify(sample, start, args=(3.0,), samples=256).lower > 1
     assert da.certify(sample, result, args=(3.0,), samples=256).upper < 1
     np.testing.assert_allclose(result.infer(sample, args=(3.0,), samples=512).estimate, [3, 3, 2], atol=0.3)
+
+
+def test_calibrate_passes_further_arguments():
+    def sample(x, n, rng, target):
+        return flat(x, n, rng, target)
+
+    found = da.calibrate(sample, np.zeros(3), samples=256, args=(2 * TARGET,))
+    assert found.residual == pytest.approx(np.linalg.norm(2 * TARGET), rel=0.2)
