@@ -258,7 +258,7 @@ def advance(method: Method, s: State, F: Session, first: int, count: int, coins:
 
     Returns squared norm and batch size of the largest sample in each of the last steps, (steps, rows, 2), or NaN.
     """
-    ends = [count] if coins is None else [*(1 + np.flatnonzero(np.diff(coins[:, :count]).any(axis=0))), count]
+    ends = [count] if coins is None else [*(1 + np.flatnonzero(np.diff(coins[:, :count]).any(axis=0))).tolist(), count]
     seen: list[Array] = []
     begin = 0
     for end in ends:  # of steps with the same coins
