@@ -480,3 +480,24 @@ def test_samplers_and_arguments_need_no_hash(args):
     result = da.root(Scale(0.5), jnp.zeros(2), args=args, budget=1000)
     assert result.success
     np.testing.assert_allclose(result.x, 1.0, atol=0.1)
+
+
+def shifted(x, n, key, shift):
+    return gaussian(x, n, key) + shift
+
+
+@pytest.mark.parametrize(
+    ("within", "value"),
+    [
+        (lambda x: da.root(gaussian, x, budget=1000).x, np.zeros(2)),
+        (lambda x: da.root(lambda p, n, key: {"a": gaussian(p["a"], n, key)}, {"a": x}, budget=1000).x, np.zeros(2)),
+        (lambda shift: da.root(shifted, jnp.zeros(2), args=(shift,), budget=1000).x, 1.0),
+        (lambda x: da.saddle(lambda u, v, n, key: u @ u - v @ v, (x, jnp.zeros(2)), budget=1000).x[0], np.zeros(2)),
+    ],
+    ids=["start", "tree", "args", "saddle"],
+)
+def test_a_front_door_within_a_transformation_is_refused(within, value):
+    with pytest.raises(
+        TypeError, match=r"cannot be called within jax\.jit, vmap or grad\. Got a traced array\. Call it"
+    ):
+        jax.jit(within)(value)

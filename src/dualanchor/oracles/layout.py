@@ -35,6 +35,7 @@ class Layout:
     def of(cls, x0: Any, owner: str, blocks: int | None = None) -> tuple[Layout, Array]:
         """The layout of a start, and the start as a flat vector; with `blocks`, a tuple of that many is expected."""
         x0 = x0.x if isinstance(x0, Result) else x0
+        _require_concrete(x0, owner)
         if blocks is not None and (not isinstance(x0, (tuple, list)) or len(x0) != blocks):
             rule = f"{owner}: the start must be a tuple of {blocks} arrays"
             raise ArgumentTypeError(rule, repr(x0)[:80], "Pass (u0, v0)")
@@ -165,3 +166,12 @@ def require_tuple(args: Any, door: str) -> None:
     if not isinstance(args, (tuple, list)):
         remedy = "Write args=(value,) for a single value"
         raise ArgumentTypeError(f"{door}: args must be a tuple", repr(args)[:80], remedy)
+    _require_concrete(args, door)
+
+
+def _require_concrete(values: Any, owner: str) -> None:
+    """Raise if JAX is tracing an array in a tree of values."""
+    jax = sys.modules.get("jax")
+    if jax is not None and any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values)):
+        rule = f"{owner} computes in Python as well and cannot be called within jax.jit, vmap or grad"
+        raise ArgumentTypeError(rule, "a traced array", "Call it outside of them")
