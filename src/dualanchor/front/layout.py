@@ -36,9 +36,7 @@ def on_host(oracle: Oracle, x0: Any) -> Array:
 
 def sampled(door: str, sample: Any, x0: Any, args: Any, minus_identity: bool = False) -> tuple[Oracle, Layout, Array]:
     """The oracle of a user's function `sample(x, n, rng, *args)` or a given one, the layout, and the flat start."""
-    own = (
-        sample.x0 if getattr(sample, "takes_vectors", False) else None
-    )  # such an oracle takes vectors like its x0 only
+    own = sample.x0 if getattr(sample, "takes_vectors", False) else None  # it takes vectors like its x0 only
     x0 = x0.x if isinstance(x0, Result) else x0
     if own is not None and not (isinstance(x0, (np.ndarray, list)) and np.shape(x0) == np.shape(own)):
         shape = f" of shape {tuple(x0.shape)}" if hasattr(x0, "shape") else ""
