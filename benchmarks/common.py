@@ -21,13 +21,13 @@ Row = dict[str, Any]
 def at_most(name: str, measured: float, against: float | None, target: float | None) -> Row:
     """A row whose measured / against should be small; without a target it is for information."""
     ratio = measured if against is None else measured / against
-    return _row(name, measured, against, ratio, target, None if target is None else ratio <= target)
+    return _row(name, measured, against, ratio, target, None if target is None else bool(ratio <= target))
 
 
 def at_least(name: str, measured: float, against: float, target: float | None) -> Row:
     """A row whose speed-up, against / measured, should be large."""
     ratio = against / measured
-    return _row(name, measured, against, ratio, target, None if target is None else ratio >= target)
+    return _row(name, measured, against, ratio, target, None if target is None else bool(ratio >= target))
 
 
 def not_measured(name: str, target: float | None, note: str) -> Row:

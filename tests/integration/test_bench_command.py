@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from benchmarks import gather
 from benchmarks.common import at_least, at_most, is_lower_limit, limit, not_measured, verdict
@@ -47,6 +48,11 @@ def test_a_ratio_is_so_many_times_slower_or_so_many_times_faster():
 def test_the_direction_of_a_target_is_known_whether_it_is_met_or_not(measured):
     assert not is_lower_limit(at_most("a", measured, 1.0, 5.0))
     assert is_lower_limit(at_least("a", 1.0, measured, 5.0))
+
+
+def test_rows_of_numpy_numbers_can_be_written_as_json():
+    rows = [at_most("a", np.float64(3.0), 2.0, 1.6), at_least("b", np.float64(3.0), 12.0, 5.0)]
+    assert [row["met"] for row in json.loads(json.dumps(rows))] == [True, False]
 
 
 def test_a_row_that_was_not_measured_says_why():
