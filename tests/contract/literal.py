@@ -282,13 +282,13 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         fallen, coherent = seen and above > 4 * T, max(drift, all_drift)
         if signal:
             coherent = drift if drift > rounds / 2 and seen else 0.0
-        due, kept = number % 8 == 4, lately < 0.6 * min(latest, before_latest)
+        due, gained = number % 8 == 4, lately < 0.6 * min(latest, before_latest)
         alone = T * checked_step < 0.7 * checked * a
-        again = not back and not turned and drift < 0.8 and (kept if trial else due and not alone)
+        again = not back and not turned and drift < 0.8 and (gained if trial else due and not alone)
         if not (back or turned or trial):
             mean_drift += (min(drift, 2.0) - mean_drift) / 8
         settled = not (0.7 * checked > T or again) and 0.7 * level <= T and not signal and mean_drift < 0.7
-        if trial and not kept:
+        if trial and not gained:
             wanted = 4 * longest
         elif fallen:
             wanted = min(max(1.15 * (1 + all_drift) / 2, 0.5), 2.0) * a
@@ -299,7 +299,7 @@ def auto(m: Any, x0: Any, S: Samples, steps: int) -> Any:
         wanted = min(wanted, a) / 4 if again else wanted
         last_step = wanted if back or turned else a
         before_latest = before_latest if trial else latest
-        latest = latest if trial and not kept else T
+        latest = latest if trial and not gained else T
         checked, checked_step = (T, a) if due else (checked, checked_step)
         trial, changed, longest = again, fallen or wanted != longest, wanted
         path, above = (0.0, 0.0) if changed else (path, above)

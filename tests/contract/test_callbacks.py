@@ -141,7 +141,7 @@ def test_a_callback_costs_only_what_it_reads(callback, monkeypatch):
 
 
 def test_what_a_callback_keeps_without_reading_it_does_not_change_afterwards():
-    kept, read = [], []
+    results, read = [], []
 
     def sample(x, n, rng):
         return {"a": x["a"] - 1 + rng.normal(size=2) / np.sqrt(n)}
@@ -149,10 +149,10 @@ def test_what_a_callback_keeps_without_reading_it_does_not_change_afterwards():
     def read_all(intermediate_result):
         read.append(pickle.loads(pickle.dumps(intermediate_result)))
 
-    for callback in (lambda intermediate_result: kept.append(intermediate_result), read_all):
+    for callback in (lambda intermediate_result: results.append(intermediate_result), read_all):
         da.root(sample, {"a": np.zeros(2)}, budget=200, reps=2, callback=callback)
-    assert len({one.x["a"].tobytes() for one in kept}) > 10
-    for one, other in zip(kept, read, strict=True):
+    assert len({one.x["a"].tobytes() for one in results}) > 10
+    for one, other in zip(results, read, strict=True):
         assert type(other) is da.Result
         assert one.keys() == other.keys()
         assert repr(one) == repr(other)

@@ -32,14 +32,14 @@ def test_script_begins_with_its_title(script):
 def code_lines(text):
     """Lines of code without docstring, comments, imports and the figure, which ends with plt.show()."""
     _, *body = ast.parse(text).body
-    kept, drawing = [], False
+    lines, drawing = [], False
     for node in body:
         source = ast.get_source_segment(text, node)
         drawing = drawing or source.startswith("figure, ")
         if not drawing and not isinstance(node, ast.Import | ast.ImportFrom):
-            kept += [line for line in source.splitlines() if line.strip() and not line.strip().startswith("#")]
+            lines += [line for line in source.splitlines() if line.strip() and not line.strip().startswith("#")]
         drawing = drawing and source != "plt.show()"
-    return len(kept)
+    return len(lines)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)

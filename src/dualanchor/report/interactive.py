@@ -46,7 +46,7 @@ def _line(name: str, label: str, band: Band, style: Style) -> dict[str, Any]:
 
 
 def _area(name: str, band: Band, style: Style) -> dict[str, Any]:
-    """The band as closed outlines, one for each stretch of points without a gap."""
+    """The band as closed outlines, one for each range of points without a gap."""
     x: list[float | None] = []
     y: list[float | None] = []
     present = np.isfinite(band.low) & np.isfinite(band.high)

@@ -97,9 +97,9 @@ class Observer:
             return False
         result = present()
         stop = self._callback(result)
-        kept = weakref.ref(result)
+        reference = weakref.ref(result)
         del result
-        if (alive := kept()) is not None:  # somebody may read it later
+        if (alive := reference()) is not None:  # somebody may read it later
             alive.complete()
         return stop
 

@@ -98,10 +98,10 @@ def test_a_simulator_with_randomness_of_its_own_is_resumed(name, tmp_path):
         path = tmp_path / f"{part}"
         with suppress(Killed):  # unless it ends before: its samples are others each time
             root(Simulator(own, at=int(part * simulator.calls), then=kill), da.Checkpoint(path, 0), **keywords)
-        kept = read_arrays(path)[0]["notes"].get("calibration") if path.exists() else None
+        saved = read_arrays(path)[0]["notes"].get("calibration") if path.exists() else None
         result = root(Simulator(own), path, **keywords)
         assert all(np.atleast_1d([one.ended_as_asked for one in np.atleast_1d(result.status)]))
-        assert kept is None or result.calibration.facts() == kept["value"]
+        assert saved is None or result.calibration.facts() == saved["value"]
         np.testing.assert_array_equal(root(Simulator(own), path, **keywords).x, result.x)
 
 
