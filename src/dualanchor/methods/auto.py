@@ -156,15 +156,16 @@ class Auto(Staged):
         """The memory of the step control, and of the mean.
 
         The mean `x` has the mean sample `g`; a plain mean of `count` samples with mean square `level` is as noisy.
-        `fourth` is the sum of the fourth powers of the samples it consists of, `first_square` the mean square of the
-        first segment, `estimated` counts estimates of the residual at the mean, `rest` is the number of rounds that
-        are left after the planned segments. `dual` is 1 where Dual-OHM has finished the run. `left_behind` is the mean
-        square at which larger samples were last left behind.
+        `fourth` is the sum of the fourth powers of the samples it consists of, from the first segment on in which
+        samples are mostly noise (then `noisy` is 1): those before tell of the distance to the root, not of noise.
+        `first_square` is the mean square of the first segment, `estimated` counts estimates of the residual at the
+        mean, `rest` is the number of rounds that are left after the planned segments. `dual` is 1 where Dual-OHM has
+        finished the run. `left_behind` is the mean square at which larger samples were last left behind.
         """
         memory, zeros = begin(self._steps(0).init(x0)), arrays.zeros_like(x0[:, 0])
         mean = {
             name: arrays.copy(zeros)
-            for name in ("level", "count", "fourth", "first_square", "estimated", "rest", "dual")
+            for name in ("level", "count", "fourth", "noisy", "first_square", "estimated", "rest", "dual")
         }
         return State(**vars(memory), x=arrays.copy(x0), g=arrays.zeros_like(x0), left_behind=zeros + np.inf, **mean)
 
@@ -282,7 +283,8 @@ class Auto(Staged):
         count = 1 / ((1 - w) ** 2 / n + w**2 / rounds)
         memory.level = xp.where(back, memory.level, count * ((1 - w) ** 2 * noise_before + w**2 * noise))
         memory.count = xp.where(back, memory.count, count)
-        memory.fourth = (1 - w) * memory.fourth + segment.fourth_powers
+        memory.noisy = xp.where(abs(segment.correlation) <= AGREE, arrays.zeros_like(w) + 1, memory.noisy)
+        memory.fourth = (1 - w) * memory.fourth + memory.noisy * segment.fourth_powers
         return w
 
     def _biased(self, memory: State, s: State) -> tuple[Array, Array, Array]:
