@@ -318,6 +318,7 @@ class _Calibrator:
             local_M=local_M,
             mu_at_most=quotients.mu_at_most(self.confidence),
             L_at_least=max(quotients.L_at_least(single) for single in (probe.replayable, False)),
+            L_mean_at_least=quotients.L_at_least(single=False),
             M_at_least=max(quotients.M_at_least(single) for single in (probe.replayable, False)),
             sigma_at_least=estimates.noise(probe.start, almost_sure).low,
             residual_at_least=estimates.residual(probe.start, almost_sure).low,

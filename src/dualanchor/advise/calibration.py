@@ -34,10 +34,10 @@ class Calibration:
         cocoercive); None if the same samples cannot be evaluated at two points.
     local_L_mean, local_L_mean_interval, local_M : the same for the mean operator; its largest Lipschitz quotient seen
     mu_at_most : an upper confidence bound: F cannot be more strongly monotone than along the pairs seen; inf if unknown
-    L_at_least, M_at_least, sigma_at_least, residual_at_least
-        Lower bounds on L, on the Lipschitz constant (of samples in mean square if they can be repeated, otherwise of
-        F), on sigma at x0 and on ‖F(x0)‖, each with a nominal error rate of 2 in 10,000 calibrations. Constants that
-        the user passes are compared with them.
+    L_at_least, L_mean_at_least, M_at_least, sigma_at_least, residual_at_least
+        Lower bounds on L of samples (of F if they cannot be repeated) and of F, on the Lipschitz constant (of samples
+        in mean square if they can be repeated, otherwise of F), on sigma at x0 and on ‖F(x0)‖, each with a nominal
+        error rate of 2 in 10,000 calibrations. Constants that the user passes are compared with them.
     pairs, violations, steepest_violation, decreasing, not_cocoercive
         The number of pairs of points examined; the number of them along which F is not monotone beyond doubt; the most
         negative :math:`\langle F(x) - F(y), x - y\rangle/\|x - y\|^2` among these; whether F decreases beyond doubt
@@ -72,6 +72,7 @@ class Calibration:
     local_M: float | None
     mu_at_most: float
     L_at_least: float
+    L_mean_at_least: float
     M_at_least: float
     sigma_at_least: float
     residual_at_least: float

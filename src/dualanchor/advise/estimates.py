@@ -190,11 +190,30 @@ class Quotients:
         return self._means(self.inner)[0][:-1][self._inner_at_most(FALSE_ALARM)[:-1] < 0]
 
     def L_at_least(self, single: bool) -> float:
-        """A lower bound on L; it includes the Lipschitz constant along the pairs, which is at most L."""
+        """A lower bound on L, along each pair and along all together; it includes the Lipschitz constant, at most L."""
         square = self._square_at_least(single, FALSE_ALARM / 2)
         inner = self._inner_at_most(FALSE_ALARM / 2)
         with np.errstate(all="ignore"):  # infinite rounding, or a slope of 0
-            return float(np.where(inner > 0, np.fmax(np.sqrt(square), square / inner), 0.0)[:-1].max())
+            lowest = np.where(inner > 0, np.fmax(np.sqrt(square), square / inner), 0.0)[:-1]
+        pooled = self._pooled_L_at_least(single) if self.independent else 0.0
+        return max(float(lowest.max()), pooled)
+
+    def _pooled_L_at_least(self, single: bool) -> float:
+        """The largest L for which E(|δ|² - L <δ, d>) is positive beyond doubt, in the mean over all pairs.
+
+        That mean is at most 0 if L is right: one number for all pairs shows a small L much sooner than each of them.
+        """
+        squares, factor = self._squares(single)
+        draws = np.stack([squares, self.inner])[:, -self.counts[-1] :]
+        (S, I), covariance = draws.mean(axis=1), np.cov(draws) / self.counts[-1]
+        I += self.rounding[-1]
+        (SS, SI), (_, II) = covariance * np.outer([factor, 1], [factor, 1])
+        t = float(quantile(FALSE_ALARM / 2, self.counts[-1] - 1))
+        # The smallest root L of (S - L I)^2 = t^2 Var(S - L I), as in Fieller's theorem.
+        a, b, c = I * I - t * t * II, S * I - t * t * SI, S * S - t * t * SS
+        if min(I, c) <= 0 or (10 * self.rounding[-1]) ** 2 >= S or (root := b * b - a * c) < 0:
+            return 0.0
+        return c / (b + sqrt(root))
 
     def M_at_least(self, single: bool) -> float:
         """A lower bound on the Lipschitz constant, in mean square of single samples or of the mean operator."""

@@ -212,6 +212,8 @@ def _by_mirror_prox(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> 
     result = _solve_in_z(inner, Composite(oracle, prox, step), z0, info)
     result = _with_samples(result, first, Finding.of("start-point-samples", samples=first))
     if any(finding.code in _WRONG_SIGN for finding in result.findings):
+        if np.any(result.success):
+            result = replace(result, findings=(*result.findings, Finding.of("success-withheld", reason="sign")))
         result = replace(result, success=np.zeros(result.shape, bool) if result.shape else False)
     unfinished = any(status in (Status.INTERRUPTED, Status.REFUSED) for status in np.ravel(result.status))
     if gap_samples < 2 * MIN_SAMPLES or unfinished:

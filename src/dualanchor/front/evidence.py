@@ -111,6 +111,7 @@ class Evidence:
             findings = self._calibrate_plain(samples, ignoring)
         else:
             findings = self._calibrate_composite(samples, self.composite)
+        findings = [replace(one, values={**one.values, "door": self.request.door}) for one in findings]
         self.findings += findings
         for finding in violations(findings):
             warn(finding)
@@ -270,15 +271,20 @@ def _contradictions(request: Request, calibration: Calibration, plain: bool) -> 
     """Constants that samples contradict; D only for a `plain` problem, where it is the distance from a fixed x0."""
     L, M, sigma, D = request.L, request.M, request.sigma, request.D
     comparable = not (calibration.violations or calibration.not_cocoercive)
-    if L is not None and comparable and calibration.L_at_least > _SLACK * L:
-        yield Finding.of("L-too-small", given=L, seen=calibration.L_at_least)
+    # L is that of samples. Without a theorem, or for affine F, that of their mean will do.
+    of_samples = request.claims_theorem and not request.affine
+    L_at_least = calibration.L_at_least if of_samples else calibration.L_mean_at_least
+    most = inf if L is None or not comparable else _SLACK * L
+    if L_too_small := L_at_least > most:
+        mean_is_fine = calibration.L_mean_at_least <= most
+        yield Finding.of("L-too-small", given=L, seen=L_at_least, mean_is_fine=mean_is_fine)
     M_too_small = M is not None and calibration.M_at_least > _SLACK * M
     if M_too_small:
         yield Finding.of("M-too-small", given=M, seen=calibration.M_at_least)
     if sigma is not None and (seen := calibration.sigma_at_least) > _SLACK * sigma:
         yield Finding.of("sigma-too-small", given=sigma, seen=seen, at="x0", relation="at least")
     constant, largest = ("L", L) if M is None else ("M", M)
-    if D is None or largest is None or not plain or M_too_small:
+    if D is None or largest is None or not plain or M_too_small or L_too_small:
         return
     if (distance := calibration.residual_at_least / largest) > _SLACK * D:
         yield Finding.of("D-too-small", given=D, seen=distance, constant=constant)

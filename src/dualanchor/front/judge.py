@@ -58,7 +58,9 @@ def conclude(
             claim = certified_claim(certificate, eps, evidence.request.level)
             upper = inf if certificate is None else certificate.upper
             result = _success_only_where(np.broadcast_to(upper, result.shape) <= eps, result)
-        elif plan is not None:
+        if plan is not None and evidence.request.guarantee:
+            if np.any(result.success):
+                evidence.add("success-withheld", reason="guarantee")
             result = _success_only_where(np.zeros(result.shape, bool), result)
     return evidence.finish(result, certificate, plan, claim)
 

@@ -54,4 +54,6 @@ def solve_by_passes(route: Route) -> Result:
         first = arrays.to_host(result.state["start_residual"])[:1, 0]
         evidence.start_certificate = Certificate.exact(first, n, single=True)
     residuals = arrays.to_host(result.state["residual"])[:, 0]
+    if eps is not None and (stalled := (np.atleast_1d(result.status) == Status.HORIZON) & (residuals > eps)).any():
+        evidence.add("stalled", residual=residuals[stalled].max())
     return conclude(evidence, result, 0, exact=Certificate.exact(residuals, n, single=not result.shape))

@@ -104,6 +104,11 @@ class Request:
         return self.eps is not None if self.guarantee is None else self.guarantee
 
     @property
+    def claims_theorem(self) -> bool:
+        """Whether the result may claim a theorem: constants are known, or a guarantee is asked for."""
+        return self.wants_theorem and (bool(self.guarantee) or not self.missing)
+
+    @property
     def missing(self) -> list[str]:
         """Constants that a theorem needs and that are not given; M may take the place of L."""
         needed = ("sigma", "D") if self.merely_monotone else ("L", "sigma", "D")

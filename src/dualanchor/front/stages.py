@@ -104,6 +104,7 @@ class UntilCertified(Staged):
             return np.full(len(s.x), END)
         numbers = self._after_stage(number, memory, s, F)
         if self.plan is None:
+            self._certify_with_rest(np.flatnonzero((numbers == END) & (memory.upper > self.eps)), memory, F)
             return numbers
         return np.where((numbers == END) & (memory.upper > self.eps), _PLAN_STAGE, numbers)
 
@@ -149,6 +150,13 @@ class UntilCertified(Staged):
         otherwise = [Status.HORIZON if followed else Status.BUDGET for followed in memory.followed_plan]
         certified = memory.upper <= self.eps
         return [Status.TARGET if reached else status for reached, status in zip(certified, otherwise, strict=True)]
+
+    def _certify_with_rest(self, rows: Rows, memory: State, F: Session) -> None:
+        """Certify the points of rows that end without eps again, if more samples are left than their best bound had."""
+        rest = self.max_samples - per_row(F.evals, len(memory.upper))[rows]
+        worth = rest > np.maximum(_MIN_CERTIFICATE, memory.best_samples[rows])
+        for some, count in grouped(rows[worth], rest[worth]):
+            self._certify(some, count, memory, F)
 
     def _growth(self, memory: State) -> IntArray:
         """By how many half doublings the next stage of each row is to be longer."""
@@ -225,8 +233,8 @@ def _start_of(method: Method, x: Array) -> State:
 
 
 def rounded_up(counts: Array) -> IntArray:
-    """Counts rounded up to powers of 1.25, so that many rows have the same."""
-    return np.ceil(1.25 ** np.ceil(np.log(counts) / np.log(1.25))).astype(np.int64)
+    """Counts rounded up to powers of 1.05, so that many rows have the same."""
+    return np.ceil(1.05 ** np.ceil(np.log(counts) / np.log(1.05))).astype(np.int64)
 
 
 def grouped(rows: Rows, keys: IntArray) -> Iterator[tuple[Rows, int]]:
@@ -268,6 +276,8 @@ def findings_of(result: Result, eps: float) -> Iterator[Finding]:
         yield Finding.of("certificate-samples", samples=samples if result.shape else samples[0])
     if (np.isinf(memory["latest_margin"]) & np.isfinite(memory["latest_residual"])).any():
         yield Finding.of("noise-not-seen", sigma=None, scale=0.0)
+    if Status.BUDGET not in np.atleast_1d(result.status):  # reached, or stopped from outside
+        return
     row = int(memory["upper"].argmax())
     worst = float(memory["upper"][row])
     factor = max(2.0, (worst / eps) ** 2)  # bounds fall at best like one over the root of the samples

@@ -93,6 +93,6 @@ def test_a_claim_is_plain_data(kind):
 
 def test_the_price_of_a_certified_run_is_no_promise():
     values = {"reason": "no-theorem-wanted", "expected": 2160, "most": 10_000_000}
-    assert "at least about 2,160 samples, at most 10,000,000" in str(da.Finding("route-certified", values=values))
+    assert "of the order of 2,200 samples, at most 10,000,000" in str(da.Finding("route-certified", values=values))
     first = da.Finding("route-certified-first", values={**values, "samples": 500})
-    assert "at least about 2,160 in all, at most 10,000,000" in str(first)
+    assert "of the order of 2,200 in all, at most 10,000,000" in str(first)
