@@ -539,6 +539,20 @@ def test_a_method_without_a_title_runs_until_certified_under_the_name_of_its_cla
     assert (result.method["id"], result.method["title"]) == ("Untitled", "Untitled")
 
 
+@dataclass(frozen=True)
+class Fourth(Untitled):
+    """Its state has an array with the name of one of the default's."""
+
+    def init(self, x0):
+        s = super().init(x0)
+        s.fourth = s.x**4
+        return s
+
+
+def test_names_in_the_state_of_a_method_are_its_own():
+    assert da.root(Counted(), np.zeros(2), budget=500, method=Fourth(0.1)).success
+
+
 @pytest.mark.slow
 def test_a_lipschitz_constant_is_enough_for_a_theorem():
     turn = Counted(lambda x: np.array([x[1], -x[0]]))
