@@ -410,3 +410,17 @@ def test_ctrl_c_does_not_wait_for_batches_that_have_become_dear(monkeypatch):
     result = da.solve(da.Problem(oracle, np.zeros(3)), da.DualOHM(1.0, len(sizes) + 1, sizes), check=False, record=0)
     assert result.status is da.Status.INTERRUPTED
     assert result.nit < 1060
+
+
+def test_resume_next_to_a_row_whose_samples_are_too_large_to_be_squared(tmp_path):
+    """It has diverged in its first step; the file was refused as one that does not hold everything."""
+
+    def sample(x, n, rng):
+        return x * (1e200 if rng.random() < 0.2 else 1.0)
+
+    problem = da.Problem(da.Sampler(sample), np.ones(2))
+    options = {"seed": SEED, "reps": 4, "checkpoint": tmp_path / "run"}
+    method = da.SGDA(0.1)
+    first = da.solve(problem, method, stop=da.Steps(2), **options)
+    assert 0 < np.count_nonzero(first.status == da.Status.DIVERGED) < 4
+    assert_same_result(da.solve(problem, method, stop=da.Steps(2), **options), first)

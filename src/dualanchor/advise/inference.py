@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import check
-from dualanchor.core.errors import ArgumentError
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.files import jsonable
+from dualanchor.core.problem import as_reals
 from dualanchor.core.types import Array
 
 _MAX_PRINTED = 20  # coordinates in the printed form
@@ -68,7 +69,9 @@ class Inference:
         from scipy.special import stdtrit
 
         level = check.probability(self.confidence if confidence is None else confidence, "interval: confidence")
-        rows = np.eye(self.estimate.size) if a is None else np.asarray(a, dtype=float)
+        rows = np.eye(self.estimate.size) if a is None else as_reals(a)
+        if rows is None or not np.isfinite(rows).all():
+            raise ArgumentTypeError("interval: a must be real numbers", repr(a)[:80], "Pass floats")
         if rows.ndim not in (1, 2) or rows.shape[-1] != self.estimate.size:
             rule = f"interval: a must have shape ({self.estimate.size},) or (m, {self.estimate.size})"
             raise ArgumentError(rule, f"shape {rows.shape}", "Pass one coefficient for each coordinate")

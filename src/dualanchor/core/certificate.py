@@ -132,6 +132,13 @@ class Certificate:
         numbers: dict[str, Any] = {name: np.where(rows, *pair)[()] for name, pair in pairs.items()}
         return replace(self, **numbers)
 
+    def row(self, number: int) -> Self:
+        """The certificate of one of several points."""
+        numbers: dict[str, Any] = {name: getattr(self, name)[number].item() for name in NUMBERS}
+        samples = self.samples[number].item() if np.ndim(self.samples) else self.samples
+        findings = tuple(finding for finding in self.findings if finding.code != "separate-confidence")
+        return replace(self, **numbers, samples=samples, findings=findings)
+
     def spread(self, rows: Array) -> Self:
         """The certificate for more points: its numbers where `rows` is True, infinite ones elsewhere."""
         numbers: dict[str, Any] = {name: np.full(len(rows), np.inf) for name in NUMBERS}

@@ -1,7 +1,7 @@
 """Findings: what was noticed about a run, as data; their sentences are in `sentences`."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple, Self
 
@@ -78,6 +78,11 @@ class Finding:
         """The finding as plain JSON values."""
         return {"code": self.code, "severity": self.severity.value, "values": self.values}
 
+    def row(self, number: int) -> Self:
+        """The finding about one row of a result, with the row's number in place of a list of one for each."""
+        values = {name: value[number] if _is_per_row(value) else value for name, value in self.values.items()}
+        return replace(self, values=values)
+
     @property
     def label(self) -> str:
         """The label before the sentence in a printed result."""
@@ -90,6 +95,11 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.text} [{self.code}]"
+
+
+def _is_per_row(value: Any) -> bool:
+    """Whether a value is a list of numbers, one for each row of a result; other lists are of names."""
+    return isinstance(value, list) and not any(isinstance(item, str) for item in value)
 
 
 def violations(findings: Iterable[Finding]) -> list[Finding]:

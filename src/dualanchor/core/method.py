@@ -102,6 +102,13 @@ class Estimator(Rowwise, ABC):
         """The estimate of F(s.x). The state must change only after the last evaluation, which may raise."""
 
 
+class _ClassName:
+    """The name of the class, for an attribute that a class does not define."""
+
+    def __get__(self, method: Any, owner: type) -> str:
+        return owner.__name__
+
+
 class Method(Rowwise, ABC):
     """An algorithm: `init`, `step`, the `cost` of a step, and what it needs and guarantees.
 
@@ -117,9 +124,9 @@ class Method(Rowwise, ABC):
     (True, 9)
     """
 
-    id: ClassVar[str]
-    title: ClassVar[str]
-    citation: ClassVar[str]
+    id: ClassVar[str] = _ClassName()  # type: ignore[assignment]
+    title: ClassVar[str] = _ClassName()  # type: ignore[assignment]
+    citation: ClassVar[str] = "dualanchor"
     anytime: ClassVar[bool] = True  # whether stopping early is as good as stopping at the horizon
     compared: ClassVar[bool] = True  # whether a comparison includes it by default
     listed: ClassVar[bool] = True  # whether it can be made from its name
@@ -275,9 +282,8 @@ class Method(Rowwise, ABC):
 
     def describe(self) -> dict[str, Any]:
         """Name, source and hyper-parameters, for results."""
-        name = type(self).__name__
-        facts = {"id": name, "title": name, "citation": "dualanchor", "anytime": self.anytime}
-        return {key: getattr(self, key, value) for key, value in facts.items()} | {"parameters": self.parameters()}
+        facts = {name: getattr(self, name) for name in ("id", "title", "citation", "anytime")}
+        return {**facts, "parameters": self.parameters()}
 
     def with_changes(self, **changes: Any) -> Self:
         """A copy with some hyper-parameters changed."""

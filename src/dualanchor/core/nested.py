@@ -44,6 +44,16 @@ def unflatten(form: Any, leaves: list[Array]) -> Any:
     return x
 
 
+def row_of(x: Any, number: int) -> Any:
+    """The form of x with one row of each array in its place."""
+    if isinstance(x, dict):
+        return {key: row_of(value, number) for key, value in x.items()}
+    if isinstance(x, (tuple, list)):
+        rows = [row_of(value, number) for value in x]
+        return type(x)(*rows) if hasattr(x, "_fields") else type(x)(rows)  # a named tuple has fields
+    return x[number]
+
+
 def _built(form: Any, leaves: list[Array]) -> Any:
     if type(form) is int:
         return leaves[form]

@@ -13,12 +13,12 @@ from dualanchor.core import check
 from dualanchor.core.arrays import to_host
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.citations import CITATIONS
-from dualanchor.core.claim import Claim
+from dualanchor.core.claim import Claim, ClaimKind
 from dualanchor.core.errors import ArgumentError, CheckpointError, UnsuccessfulError, missing_extra
 from dualanchor.core.files import decoding, jsonable, read_arrays, to_json, write_arrays
 from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.history import History, Status
-from dualanchor.core.nested import flatten, unflatten
+from dualanchor.core.nested import flatten, row_of, unflatten
 from dualanchor.core.render import html_table, lines_of, text_lines
 from dualanchor.core.types import Array
 
@@ -133,13 +133,21 @@ class Result(Mapping[str, Any]):
             rule = "Result.row needs a result with replications and one configuration"
             raise ArgumentError(rule, f"shape {self.shape}", "Use reps=2 or more, and one method")
         names = ("nit", "nfev", "draws", "success", *(() if self.residual is None else ("residual",)))
+        numbers: dict[str, Any] = {name: getattr(self, name)[number].item() for name in names}
+        certificate, claim = self.certificate and self.certificate.row(number), self.claim
+        if certificate is not None and claim is not None and claim.kind is ClaimKind.NOT_REACHED:  # by some of the rows
+            kind = ClaimKind.CERTIFICATE if numbers["success"] else claim.kind
+            claim = replace(claim, kind=kind, bound=certificate.upper if certificate.upper < inf else None)
         return replace(
             self,
-            x=self.x[number],
+            x=row_of(self.x, number),
             status=self.status[number],
             history=self.history.of(number),
             state={name: value[number : number + 1] for name, value in self.state.items()},
-            **{name: getattr(self, name)[number].item() for name in names},
+            certificate=certificate,
+            claim=claim,
+            findings=tuple(finding.row(number) for finding in self.findings),
+            **numbers,
         )
 
     def raise_for_status(self) -> Self:

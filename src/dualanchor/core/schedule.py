@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.rowwise import Rowwise
 
@@ -235,6 +236,9 @@ def as_schedule(batch_size: BatchSize, owner: str, horizon: Any = None, rounds: 
     if is_list and any(np.ndim(size) for size in cast(Sequence[Any], batch_size)):
         raise ArgumentTypeError(f"{owner}: a list of batch sizes must be flat", batch_size, "Use one size per round")
     sizes = np.asarray(batch_size)
+    if isinstance(batch_size, int) and batch_size > check.LARGEST_COUNT:  # NumPy has no such integer
+        rule = f"{owner}: batch_size must be at most {check.LARGEST_COUNT}"
+        raise ArgumentError(rule, batch_size, "Use a smaller one, or a larger eps")
     rounds = np.max(horizon) - 1 if rounds is None and horizon is not None else rounds
     if is_list and rounds is not None and sizes.size < np.max(rounds):
         rule = f"{owner}: a list of batch sizes must have one for each of the {np.max(rounds)} rounds"

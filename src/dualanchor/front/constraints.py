@@ -98,7 +98,7 @@ def _foreign_box(bounds: box) -> Prox:
 
 def _for_rows(prox: Any, shape: tuple[int, ...]) -> Any:
     """A prox of one point of this shape as a prox of rows of flat points."""
-    if prox is None or (isinstance(prox, Resolvent) and len(shape) == 1):
+    if prox is None or (isinstance(prox, Resolvent) and len(shape) <= 1):  # it takes a number as a vector of length 1
         return prox
 
     def of_row(row: Array, step: Any, z: Array) -> Array:

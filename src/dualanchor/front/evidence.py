@@ -28,6 +28,7 @@ from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.front.before import watched
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request
+from dualanchor.methods.auto import Auto
 from dualanchor.run.checkpoint import digest_of
 
 _PACKAGE = str(Path(__file__).parents[1])
@@ -293,7 +294,7 @@ def _contradictions(request: Request, calibration: Calibration, plain: bool) -> 
 def largest_sample(result: Result, start: Certificate | None) -> Array:
     """A lower bound on the largest sample at x0 and, if some stand out, of the run; one number per row."""
     scale = np.full(np.size(result.nfev), 0.0 if start is None else start.scale)
-    if "fourth" not in result.state:
+    if result.method["id"] != Auto.id or "fourth" not in result.state:  # another method, or stages of this one
         return scale
     fourth, level, count = (arrays.to_host(result.state[name]) for name in ("fourth", "level", "count"))
     with np.errstate(over="ignore", invalid="ignore"):  # of rows that diverged

@@ -10,6 +10,7 @@ from dualanchor.advise.planned import Plan
 from dualanchor.core import arrays
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.claim import Claim, ClaimKind
+from dualanchor.core.errors import OracleError
 from dualanchor.core.finding import Finding, Severity, violations
 from dualanchor.core.history import History
 from dualanchor.core.result import Result, Status
@@ -40,11 +41,16 @@ def conclude(
     - where nothing stands behind eps or a guarantee any more;
     - where the residual has visibly grown or, with a plain budget, not visibly fallen.
 
-    Rows that have visibly grown or diverged return x0.
+    Rows that have visibly grown or diverged return x0. If the sampler fails, the error holds the run, without success.
     """
     certificate = exact
     if exact is None:
-        certificate, result = evidence.certify_end(result, samples)
+        try:
+            certificate, result = evidence.certify_end(result, samples)
+        except OracleError as error:
+            unjudged = _success_only_where(np.zeros(result.shape, bool), result)
+            error.result = evidence.finish(unjudged, None, plan, None)
+            raise
     within_bound = np.asarray(True)
     if plan is not None and claim is not None:
         holds, within_bound = _check_theorem(evidence, result, claim, certificate, plan)

@@ -69,10 +69,10 @@ class Request:
         if self.budget is not None and self.max_samples is not None:
             received = f"budget={self.budget} and max_samples={self.max_samples}"
             raise self.error("max_samples goes with eps; a budget is a limit itself", received, "Leave one of them out")
-        checked: dict[str, Any] = {"mu": 0.0 if self.mu is None else self.mu}
+        checked: dict[str, Any] = {"mu": 0.0}
         for name in (*_POSITIVE, *_NONNEGATIVE):
-            if (value := getattr(self, name)) is not None:
-                require.number(value, f"{self.door}: {name}", positive=name in _POSITIVE)
+            if (value := getattr(self, name)) is not None:  # a Python number does not raise the precision of arrays
+                checked[name] = require.number(value, f"{self.door}: {name}", positive=name in _POSITIVE)
         for name in _COUNTS:
             if (value := getattr(self, name)) is not None:
                 most = require.MOST_ROWS if name == "reps" else require.LARGEST_COUNT
@@ -89,7 +89,7 @@ class Request:
             registry.get(self.method)  # raises for an unknown name
         checked["progress"] = as_progress(self.progress, self.door, "round")
         if self.L is None and self.M is not None and checked["mu"] > 0:
-            checked["L"] = self.M**2 / self.mu
+            checked["L"] = checked["M"] ** 2 / checked["mu"]
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         remedy = "Check which of the two is right"

@@ -257,7 +257,8 @@ class ActiveRows:
     def growth(self) -> Array | None:
         """Squared norms of the last samples over those of the first ones, (rows,); None if they were not seen.
 
-        Where batches have become smaller, noise alone may have grown by as much; the quotient is divided by that.
+        Where batches have become smaller, noise alone may have grown by as much; the quotient is divided by that. It is
+        infinite where the last samples are too large to be squared.
         """
         if self.opening is None or self.closing is None:
             return None
@@ -265,7 +266,7 @@ class ActiveRows:
         last_square, last_size = self.closing.mean(axis=1).T
         with np.errstate(divide="ignore", invalid="ignore"):
             growth = last_square / first_square * np.minimum(1.0, last_size / first_size)
-        return np.where(first_square > 0, growth, 0.0)
+        return np.where(np.isinf(last_square), np.inf, np.where(first_square > 0, growth, 0.0))
 
     def bounded(self) -> Array:
         """Which rows have finite vectors, an iterate that can be squared, and no NaN in the rest of their state."""

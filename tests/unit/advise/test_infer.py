@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
-from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, OracleError
 from dualanchor.oracles.composite import FixedPoint
 
 N = 600
@@ -133,6 +133,13 @@ def test_intervals():
     assert np.ptp(found.interval(a, 0.99)) > np.ptp(found.interval(a))
     with pytest.raises(ArgumentError, match=r"interval: a must have shape \(2,\)"):
         found.interval([1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("a", [["a", "b"], [1.0, np.nan], [1j, 0.0]])
+def test_coefficients_of_an_interval_are_real_numbers(a):
+    found = da.infer(da.AdditiveNoise(lambda x: 2 * x - 2, sigma=1.0), np.zeros(2), samples=64)
+    with pytest.raises(ArgumentTypeError, match="interval: a must be real numbers"):
+        found.interval(a)
 
 
 def test_it_is_data_and_can_be_read():

@@ -1,9 +1,16 @@
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 
 import dualanchor as da
 from dualanchor.core.errors import ArgumentTypeError
-from dualanchor.core.nested import flatten, unflatten
+from dualanchor.core.nested import flatten, row_of, unflatten
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
 
 
 @pytest.mark.parametrize("x", [1.0, (1.0, 2.0), [1.0], {"a": (1.0, [2.0, {"b": 3.0}]), "c": 4.0}])
@@ -50,3 +57,9 @@ def test_a_result_of_nested_form_is_loaded_as_it_was(reps, tmp_path):
     np.testing.assert_array_equal(loaded.x["w"], result.x["w"])
     np.testing.assert_array_equal(loaded.x["b"][0], result.x["b"][0])
     assert repr(loaded) == repr(result)
+
+
+def test_a_row_keeps_the_form():
+    arrays = np.arange(6.0).reshape(3, 2)
+    row = row_of({"a": (arrays, [arrays + 1]), "b": Pair(arrays[:, 0], arrays)}, 1)
+    assert repr(row) == repr({"a": (arrays[1], [arrays[1] + 1]), "b": Pair(arrays[1, 0], arrays[1])})

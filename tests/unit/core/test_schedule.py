@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dualanchor as da
+from dualanchor.core.errors import ArgumentError
 from dualanchor.core.rowwise import Column
 from dualanchor.core.schedule import Constant, Listed, as_schedule
 from dualanchor.methods import make
@@ -73,6 +74,14 @@ def test_a_number_stands_for_itself():
     column = as_schedule(np.array([[2], [3]]).view(Column), "Test")
     assert isinstance(column, Constant)
     assert column.size(np.arange(4), None).tolist() == [[2] * 4, [3] * 4]
+
+
+def test_a_size_beyond_64_bits_is_refused_as_too_large():
+    """It was called no int; printing a plan whose half needs such a batch raised that error too."""
+    with pytest.raises(ArgumentError, match="batch_size must be at most 4611686018427387904"):
+        da.DualOHM(1.0, 9, 10**20)
+    plan = da.plan(eps=1.0, M=1.0, D=1.0, sigma=4e23, batches="constant")
+    assert "start" in repr(plan)
 
 
 @pytest.mark.parametrize("horizon", [np.int64(20), np.int32(20)])

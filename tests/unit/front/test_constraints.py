@@ -170,3 +170,13 @@ def test_too_small_a_budget_for_mirror_prox_blames_no_missing_L():
     for known, words in (({}, "without L .* Pass L"), (KNOWN_L, "for mirror-prox .* Leave method out")):
         with pytest.raises(ArgumentError, match=words):
             da.inclusion(Counted(), da.prox.ball(1.0), np.zeros(2), budget=20, method="mirror-prox", **known)
+
+
+@pytest.mark.parametrize("keywords", [KNOWN_L, {}])
+@pytest.mark.parametrize("prox", [da.prox.box(0.0, 0.5), da.prox.product([(1, da.prox.ball(0.5))])])
+def test_a_number_may_be_the_start_with_a_set(prox, keywords):
+    """It was refused, though `bounds` allowed it."""
+    result = da.inclusion(Counted(), prox, 0.0, budget=600, **keywords)
+    assert np.shape(result.x) == ()
+    assert result.success
+    assert result.x == 0.5

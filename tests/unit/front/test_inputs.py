@@ -268,3 +268,25 @@ def test_a_problem_is_for_solve():
         ArgumentTypeError, match=r"Got 'Affine'. Use dualanchor.solve for a Problem, or pass its oracle"
     ):
         da.root(da.problems.affine(), np.zeros(2), budget=100)
+
+
+@pytest.mark.parametrize("keywords", [{}, {"reps": 2}, {"bounds": (0.0, 2.0)}])
+def test_a_sampler_that_fails_after_the_run_does_not_lose_it(keywords):
+    """The certificate raised an error without a result, though its message speaks of one."""
+    calls, last = [], None
+
+    def sample(x, n, rng):
+        calls.append(n)
+        if len(calls) == last:
+            raise ValueError("gone")
+        return x - 1 + 0.1 * rng.normal(size=2) / np.sqrt(n)
+
+    whole = da.root(sample, np.zeros(2), budget=600, L=1.0, **keywords)
+    last = len(calls) - 1
+    calls.clear()
+    with pytest.raises(OracleError, match="gone") as caught:
+        da.root(sample, np.zeros(2), budget=600, L=1.0, **keywords)
+    result = caught.value.result
+    np.testing.assert_array_equal(result.x, whole.x)
+    assert not np.any(result.success)
+    assert result.certificate is None

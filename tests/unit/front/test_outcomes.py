@@ -539,6 +539,20 @@ def test_a_method_without_a_title_runs_until_certified_under_the_name_of_its_cla
     assert (result.method["id"], result.method["title"]) == ("Untitled", "Untitled")
 
 
+@dataclass(frozen=True)
+class Fourth(Untitled):
+    """Its state has an array with the name of one of the default's."""
+
+    def init(self, x0):
+        s = super().init(x0)
+        s.fourth = s.x**4
+        return s
+
+
+def test_names_in_the_state_of_a_method_are_its_own():
+    assert da.root(Counted(), np.zeros(2), budget=500, method=Fourth(0.1)).success
+
+
 @pytest.mark.slow
 def test_a_lipschitz_constant_is_enough_for_a_theorem():
     turn = Counted(lambda x: np.array([x[1], -x[0]]))
@@ -564,3 +578,36 @@ def test_a_lipschitz_constant_that_is_too_small_is_named():
         result = da.root(turn, np.ones(2), eps=0.2, M=1.0, sigma=0.2, D=6.0)
     assert not result.claim.by_theorem
     assert "M-too-small" in codes(result, "warning")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: da.root(Counted(), np.zeros(2), budget=600, reps=3),
+        lambda: da.root(Counted(), np.zeros(2), eps=0.1, reps=3),
+        lambda: da.root(Counted(), np.zeros(2), budget=600, reps=3, bounds=(0.0, 0.5)),  # with a gap
+        lambda: da.saddle(*saddle_pair()[:2], (np.zeros(2), np.zeros(3)), budget=600, reps=3),
+    ],
+)
+def test_one_replication_is_a_result_of_its_own(make, tmp_path):
+    """It kept the certificate of all replications, and of a pair (u, v) it took one player's points."""
+    several = make()
+    result = several.row(1)
+    assert np.shape(result.certificate.upper) == ()
+    assert result.certificate.upper == several.certificate.upper[1]
+    assert result.gap == (None if several.gap is None else several.gap[1])
+    assert "separate-confidence" not in [one.code for one in result.certificate.findings]
+    blocks, rows = (one.x if isinstance(one.x, tuple) else (one.x,) for one in (several, result))
+    assert all(np.array_equal(block[1], row) for block, row in zip(blocks, rows, strict=True))
+    assert repr(da.Result.load(result.save(tmp_path / "row"))) == repr(result)
+
+
+def test_the_claim_of_one_replication_is_its_own():
+    """Eps was reached by some replications only: what is claimed for all of them is not what holds for each."""
+    several = da.root(Counted(sigma=0.5), np.zeros(2), eps=0.1, max_samples=1600, reps=8)
+    assert set(several.success) == {True, False}
+    assert several.claim.kind is da.ClaimKind.NOT_REACHED
+    for number, reached in enumerate(several.success):
+        claim = several.row(number).claim
+        assert claim.kind is (da.ClaimKind.CERTIFICATE if reached else da.ClaimKind.NOT_REACHED)
+        assert claim.bound == several.certificate.upper[number]

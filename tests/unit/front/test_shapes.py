@@ -159,3 +159,14 @@ def test_a_gradient_may_be_n_samples_as_at_the_other_doors():
     many = da.saddle(samples(1), samples(-1), start, **options)
     one = da.saddle(mean(1), mean(-1), start, **options)
     np.testing.assert_array_equal(np.concatenate(many.x), np.concatenate(one.x))
+
+
+@pytest.mark.parametrize("keywords", [{"M": 1.0}, {"L": 1.0}, {"M": 1.0, "sigma": 0.3, "D": 3.0}])
+@pytest.mark.parametrize("bounds", [None, (0.0, 2.0)])
+def test_a_constant_from_numpy_does_not_raise_the_precision(keywords, bounds):
+    """With a prox, a NumPy scalar M gave an x in double precision."""
+    from_numpy = {name: np.float64(value) for name, value in keywords.items()}
+    x0 = np.zeros(2, np.float32)
+    plain, other = (da.root(Counted(), x0, budget=600, bounds=bounds, **given).x for given in (keywords, from_numpy))
+    assert other.dtype == np.float32
+    np.testing.assert_array_equal(other, plain)

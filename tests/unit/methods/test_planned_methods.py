@@ -1,5 +1,6 @@
 """Methods whose parameters follow from constants and budgets: what they choose, and what they ask for."""
 
+from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil, log2
 
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 
 import dualanchor as da
+from dualanchor.core.errors import ArgumentError
+from dualanchor.core.method import Cost
 from dualanchor.core.schedule import Geometric, Tapered
 from dualanchor.methods import make
 from dualanchor.studies.compare import _entries
@@ -341,3 +344,29 @@ def test_instances_of_any_method_can_be_compared():
     problem = da.problems.affine(dimension=3)
     methods = [da.averaged(da.SEG(0.3)), da.MirrorProx(0.3, prox=da.prox.box(-9, 9))]
     assert len(da.compare(problem, methods, budget=100, seeds=2, jobs=1).methods) == 2
+
+
+@dataclass(frozen=True)
+class Untitled(da.Method):
+    """A user's method without id, title and citation."""
+
+    step_size: float
+
+    def step(self, k, s, F, coin=None):
+        s.x = s.x - self.step_size * F(s.x, F.draw(2))
+
+    def cost(self, k, s=None, coin=None):
+        return Cost(2, 2)
+
+
+@pytest.mark.parametrize("make", [lambda: Untitled(0.1), lambda: Untitled])
+def test_a_method_without_an_id_can_be_compared(make):
+    known = da.compare(problem(L=2.0), [make(), "sgda"], budget=100, seeds=2, jobs=1).methods
+    assert set(known) == {"Untitled", "sgda"}
+
+
+def test_a_method_without_an_id_can_be_averaged_and_made_for_a_problem():
+    result = da.solve(problem(), da.averaged(Untitled(0.1)), budget=20)
+    assert result.method["parameters"]["method"] == "Untitled"
+    with pytest.raises(ArgumentError, match="Untitled: step_size must be given"):
+        Untitled.for_problem(problem())
