@@ -44,7 +44,7 @@ class Oracle(ABC):
     """An operator that can only be sampled: F(x) = E[F̂(x; xi)].
 
     A subclass defines `draw` and `mean`, both for all rows at once: x is (rows, d). One that has data per row also
-    defines `take`. It declares its capabilities:
+    defines `take`; the front doors refuse it, `solve` takes it. It declares its capabilities:
 
     Attributes
     ----------

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays, check
-from dualanchor.core.errors import ArgumentTypeError
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.oracle import Oracle, require_dimension
 from dualanchor.core.result import Result
 from dualanchor.core.types import Array
@@ -45,6 +45,9 @@ def sampled(door: str, sample: Any, x0: Any, args: Any, minus_identity: bool = F
     layout, start = Layout.of(x0, door)
     if isinstance(sample, Oracle):
         require_dimension(sample, start.shape[0], f"{door}: the start")
+        if sample.take(np.arange(1)) is not sample:  # calibration and certificates would be those of the first row
+            rule = f"{door}: all rows of the oracle must have the same data, since it solves one problem"
+            raise ArgumentError(rule, f"{sample!r} with data per row", "Pass the data of one row, or use da.solve")
     else:
         sample = of_function(door, sample, layout, start, args)
     return FixedPoint(sample) if minus_identity else sample, layout, start
