@@ -72,7 +72,7 @@ def _L_too_small(v: Values) -> str:
             f"{v['seen']:.4g}, and that of a nonexpansive T at most 2"
         )
     of_samples = v.get("mean_is_fine")
-    meaning = "of samples; that of their mean is L_mean, or L if affine=True" if of_samples else "not M: M^2/mu"
+    meaning = "of samples; that of their mean is L_mean" if of_samples else "not M: M^2/mu"
     small = f"L = {v['given']:.4g} is too small: near x0 it is at least {v['seen']:.4g}"
     return f"{small} (L is the cocoercivity constant {meaning})"
 
