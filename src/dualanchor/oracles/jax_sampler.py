@@ -309,7 +309,7 @@ def _plain(constant: Any) -> Array:
 
 def _strong(value: Any) -> Any:
     """An array that is not weakly typed, so that compiled code can be reused for all arrays of its shape and dtype."""
-    return jnp.asarray(value, value.dtype) if hasattr(value, "dtype") else value
+    return jnp.asarray(value, jax.dtypes.canonicalize_dtype(value.dtype)) if hasattr(value, "dtype") else value
 
 
 def _runs(sample: Any, x: Any, source: Any, args: tuple[Any, ...]) -> bool:
