@@ -464,6 +464,25 @@ def test_what_a_sampler_reads_from_outside_may_change_between_calls():
         np.testing.assert_allclose(result.x, demand - shift, atol=0.05)
 
 
+def test_what_is_read_within_a_compiled_part_of_a_sampler_may_change_between_calls():
+    shift = np.zeros(2)
+
+    def sample(x, n, key):
+        return jax.jit(lambda x: x - shift)(x) + 0.1 * jax.random.normal(key, x.shape) / jnp.sqrt(n)
+
+    for value in (0.0, 3.0):
+        shift = np.full(2, value)
+        np.testing.assert_allclose(da.root(sample, jnp.zeros(2), budget=1000).x, value, atol=0.05)
+
+
+def test_numbers_of_numpy_among_the_arguments_need_no_doubles():
+    def sample(x, n, key, shift, scale):
+        return scale * (x - shift) + 0.1 * jax.random.normal(key, x.shape) / jnp.sqrt(n)
+
+    result = da.root(sample, jnp.zeros(2), args=(np.array([1.0, 2.0]), np.float64(0.5)), budget=1000)
+    np.testing.assert_allclose(result.x, [1.0, 2.0], atol=0.1)
+
+
 @dataclass
 class Scale:
     """Has no hash; as a sampler, and among its arguments."""

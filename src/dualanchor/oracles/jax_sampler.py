@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -225,13 +225,14 @@ class JaxSampler(Oracle):
             for _ in range(2)
         )
         texts = [re.sub(r"0x[0-9a-f]+", "", str(program)) for program in (first, second)]
-        constants = zip(first.consts, second.consts, strict=True) if texts[0] == texts[1] else [(0, 1)]
-        if not all(one is other or np.array_equal(_plain(one), _plain(other)) for one, other in constants):
+        constants = [list(_constants(program)) for program in (first, second)]
+        pairs = zip(*constants, strict=True) if texts[0] == texts[1] else [(0, 1)]
+        if not all(one is other or np.array_equal(_plain(one), _plain(other)) for one, other in pairs):
             rule = f"{self.function.name} must be a pure function: all randomness must come from the key"
             received = "one that was different when it was traced again"
             raise OracleError(rule, received, "Draw with jax.random from the key, not with NumPy or random")
         digest = blake2b(texts[0].encode())
-        for constant in first.consts:
+        for constant in constants[0]:
             digest.update(np.ascontiguousarray(_plain(constant)).tobytes())
         return digest.hexdigest()
 
@@ -290,6 +291,16 @@ def _is_number(leaf: Any) -> bool:
     return isinstance(leaf, (jax.Array, np.ndarray, np.floating, float))
 
 
+def _constants(program: Any) -> Iterator[Any]:
+    """The constants of a traced program, and of the programs within it, such as those of functions under `jax.jit`."""
+    yield from getattr(program, "consts", ())
+    for equation in program.eqns:
+        for value in equation.params.values():
+            for part in value if isinstance(value, (tuple, list)) else (value,):
+                if hasattr(part, "eqns"):
+                    yield from _constants(part)
+
+
 def _plain(constant: Any) -> Array:
     """A constant of a traced program as a NumPy array."""
     keys = isinstance(constant, jax.Array) and jnp.issubdtype(constant.dtype, jax.dtypes.prng_key)
@@ -298,7 +309,7 @@ def _plain(constant: Any) -> Array:
 
 def _strong(value: Any) -> Any:
     """An array that is not weakly typed, so that compiled code can be reused for all arrays of its shape and dtype."""
-    return jnp.asarray(value, value.dtype) if hasattr(value, "dtype") else value
+    return jnp.asarray(value, jax.dtypes.canonicalize_dtype(value.dtype)) if hasattr(value, "dtype") else value
 
 
 def _runs(sample: Any, x: Any, source: Any, args: tuple[Any, ...]) -> bool:

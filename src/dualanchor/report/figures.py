@@ -131,7 +131,8 @@ def plot_result(result: Result, ax: Any = None) -> Any:
     if result.certificate is not None:
         _add_certificate(ax, result)
     ax.set_yscale("log", nonpositive="mask")
-    ax.set(xlabel="operator evaluations", ylabel="residual ‖F(x)‖", title=result.problem["name"])
+    ax.set(xlabel="operator evaluations", ylabel="residual ‖F(x)‖")
+    ax.set_title(result.problem["name"], parse_math=False)  # a user's name: a dollar in it is no formula
     ax.locator_params(axis="x", nbins=6)
     ax.legend()
     ax.grid(True, which="major", alpha=0.3)

@@ -49,8 +49,9 @@ def load_study(folder: str | Path) -> Study:
 
 def _read_results(path: Path) -> dict[str, Any]:
     """The content of results.json; raises unless it has everything that a report needs."""
+    text = _text(path)
     try:
-        results = json.loads(_text(path))
+        results = json.loads(text)
         to_json(results).encode()  # raises for an escaped lone surrogate, which could not be written again
         _require(results, _RESULTS, "the file")
     except (ValueError, RecursionError) as error:

@@ -16,6 +16,7 @@ GRID_POINTS = 200  # of a curve
 _HEADROOM = 100.0  # the figure ends at this multiple of the start; curves above it are cut off
 _ANCHORS = ("s-dual-ohm", "s-ohm", "s-ohm-tuned")
 _RESERVED = ("appendix",)  # file names that no panel may take
+_LONGEST_NAME = 100  # characters of the name of a file; file systems take up to 255, with suffixes
 
 
 class Band(NamedTuple):
@@ -121,7 +122,7 @@ def _file_names(panels: Sequence[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     taken = set(_RESERVED)
     for identity in panels:
-        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", identity).strip(".-") or "panel"
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", identity)[:_LONGEST_NAME].strip(".-") or "panel"
         candidates = (stem, *(f"{stem}-{number}" for number in range(2, len(panels) + 2)))
         names[identity] = next(name for name in candidates if name.lower() not in taken)
         taken.add(names[identity].lower())

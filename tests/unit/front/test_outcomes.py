@@ -394,6 +394,16 @@ def test_plots(of_all_doors):
     pyplot.close(ax.figure)
 
 
+def test_a_name_with_dollars_is_drawn_as_it_is():
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    named = da.Problem(da.AdditiveNoise(lambda x: x, 0.1), np.ones(2), name="in $, at most 5^$")
+    figure = Figure()
+    da.solve(named, da.SGDA(0.5), budget=50).plot(figure.subplots())
+    figure.draw_without_rendering()
+
+
 def test_a_plot_calls_an_exact_residual_exact():
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")

@@ -119,3 +119,10 @@ def test_a_loss_that_cannot_be_differentiated_is_said(made, message):
     with pytest.raises(TypeError, match=rf"DualAnchor: look: loss\(batch\) must return one number .*\. {message}"):
         DualAnchor(model.parameters(), lr="auto", look=(lambda batch: made(model(x).square()), [0]), total_steps=9)
     assert torch.equal(model.weight, before)
+
+
+def test_a_sparse_gradient_is_refused_as_in_steps():
+    embedding = torch.nn.Embedding(5, 2, sparse=True)
+    look = (lambda rows: embedding(rows).square().mean(), [torch.tensor([0, 3])])
+    with pytest.raises(TypeError, match=r"DualAnchor: look: gradients must be dense\. .* Use sparse=False"):
+        DualAnchor(embedding.parameters(), lr="auto", look=look, total_steps=9)

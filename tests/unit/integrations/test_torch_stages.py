@@ -90,6 +90,21 @@ def test_every_averaged_group_must_end_with_the_run():
     assert len(optimizer.param_groups) == 1
 
 
+@pytest.mark.parametrize("added", [3, 4, 6])
+def test_a_group_added_on_the_way_has_the_mean_of_parameters_that_were_there(added):
+    def ends(late):
+        p, q = (torch.full((2,), value, dtype=torch.float64, requires_grad=True) for value in (1.0, 2.0))
+        optimizer = DualAnchor([p] if late else [{"params": p}, {"params": q}], lr=LR, total_steps=8, averaged=True)
+        for k in range(8):
+            if late and k == added:
+                optimizer.add_param_group({"params": q})
+            p.grad, q.grad = p.detach().clone(), q.detach().clone() if k >= added else None
+            optimizer.step()
+        return torch.cat([p, q]).tolist()
+
+    assert ends(late=True) == ends(late=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("total", [40, 400])
 def test_compiled_steps_of_an_averaged_run(total):

@@ -89,6 +89,10 @@ def test_names_of_files_are_safe_and_distinct():
     (panel,) = study.results["panels"].values()
     study.results["panels"] = dict.fromkeys(["../a b", "..-a-b", "A-b", "appendix", "∞", "exp3-low"], panel)
     assert [panel.name for panel in panels_of(study)] == ["a-b", "a-b-2", "A-b-3", "appendix-2", "panel", "exp3-low"]
+    study.results["panels"] = dict.fromkeys(["x" * 300, "x" * 400], panel)
+    names = [panel.name for panel in panels_of(study)]
+    assert len(set(names)) == 2
+    assert max(map(len, names)) < 200  # file systems take up to 255
 
 
 def test_appendix_has_the_panels_with_a_tuned_anchor():

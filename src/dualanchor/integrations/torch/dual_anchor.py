@@ -131,6 +131,8 @@ class DualAnchor(FieldOptimizer):
             with torch.no_grad():
                 for p in added["params"]:
                     p.copy_(_apply_prox(added["prox"], p.detach(), _PROJECTION_STEP * float(added["lr"])))
+        if averaged_points(added):  # of parameters that were here all the time
+            self._buffers("average", tensors_of(added, added["params"]), lambda p: p.detach().clone())
 
     def _require_means(self) -> None:
         """Refuse the last group if the run would end before an averaged group has its mean."""

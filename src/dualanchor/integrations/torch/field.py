@@ -199,9 +199,7 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         with_gradients = [[p for p in group["params"] if p.grad is not None] for group in self.param_groups]
         for params in with_gradients:  # all are checked before any parameter moves
             for p in params:
-                if p.grad.layout is not torch.strided:
-                    rule, remedy = f"{type(self).__name__}: gradients must be dense", "Use sparse=False in embeddings"
-                    raise ArgumentTypeError(rule, f"a gradient of layout {p.grad.layout}", remedy)
+                require_dense(p.grad, type(self).__name__)
         with torch.no_grad():
             for group, params in zip(self.param_groups, with_gradients, strict=True):
                 x = tensors_of(group, params)
@@ -214,6 +212,13 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
             if name not in self.state[p]:
                 self.state[p][name] = make(p)
         return TensorList([self.state[p][name] for p in x.tensors], x.foreach)
+
+
+def require_dense(gradient: Tensor, owner: str) -> None:
+    """Raise unless a gradient is dense."""
+    if gradient.layout is not torch.strided:
+        rule, remedy = f"{owner}: gradients must be dense", "Use sparse=False in embeddings"
+        raise ArgumentTypeError(rule, f"a gradient of layout {gradient.layout}", remedy)
 
 
 def times_lr(group: Group, G: TensorList) -> TensorList:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, AssumptionWarning, explain
-from dualanchor.integrations.torch.field import Group, warn_caller
+from dualanchor.integrations.torch.field import Group, require_dense, warn_caller
 
 _POWER_ITERATIONS = 8  # each takes one gradient on each batch
 _RELATIVE_DISTANCE = 1e-3  # between the two points of a difference of gradients, relative to 1 + |x|
@@ -180,6 +180,9 @@ class Steepness:
             loss = self._loss(batch)
             self._require_loss(loss)
             gradients = torch.autograd.grad(loss, self._params, allow_unused=True)
+        for gradient in gradients:
+            if gradient is not None:
+                require_dense(gradient, self._owner)
         if x is self._x and not torch.isfinite(loss).all():
             remedy = "Check loss(batch) at the parameters as they are, or pass lr as a number"
             raise ArgumentError(f"{self._owner}: the loss must be finite", f"a loss of {loss.detach()}", remedy)
