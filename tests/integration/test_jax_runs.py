@@ -105,6 +105,15 @@ def test_a_front_door_gives_what_it_gives_in_numpy(options):
     assert found.certificate.upper == pytest.approx(expected.certificate.upper, rel=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_sampler_takes_starts_in_numpy(dtype):
+    oracle = JaxSampler(gaussian, jnp.zeros(2))
+    found = da.root(oracle, np.zeros(2, dtype), budget=1_000, L=1.25)
+    expected = da.root(oracle, jnp.zeros(2), budget=1_000, L=1.25)
+    assert isinstance(found.x, np.ndarray)
+    np.testing.assert_array_equal(found.x, expected.x)
+
+
 @pytest.mark.parametrize("d", [100, 3000])  # 2 rows of 3,000 numbers are not kept on one core
 def test_long_vectors_give_what_they_give_in_numpy(d):
     noise = np.random.default_rng(1).normal(size=(2, 300, d))

@@ -82,12 +82,6 @@ def _batches_of_one(v: Values) -> str:
     return f"batches of 1 leave a residual of the order of {noise} at any budget; da.root, or method='auto', do not"
 
 
-def _nan_from_sample(v: Values) -> str:
-    others = f" (and in {v['others']} others)" if v["others"] else ""
-    where = f"step {v['step']} of replication {v['replication']}{others}, at a point of norm {v['norm']:.3g}"
-    return f"sample returned NaN at {where}: not a divergence; fix sample for this point, or start elsewhere"
-
-
 def _order(count: int) -> str:
     """A count with two digits."""
     return f"{float(f'{count:.2g}'):,.0f}"
@@ -230,7 +224,6 @@ WARNINGS: Texts = {
     "torch.randn?), so results do not depend on the seed alone; draw from the rng that is passed",
     "not-replayable": "samples cannot be repeated at a second point: L of single samples is not known, other estimates "
     "are rougher, and methods that evaluate one batch at two points cannot run",
-    "nan-from-sample": _nan_from_sample,
     "checkpoint-not-written": "the checkpoint could not be written, so the run cannot be resumed from here: {error}",
     "diverged": "{in_some_runs}diverged at step {step}: x is the start again, or the best point that was certified",
     "residual-grew": _residual_grew,

@@ -23,15 +23,18 @@ __all__ = ["Layout", "on_host", "saddle_sampled", "sampled"]
 _LONG = 1 << 16  # coordinates; copying shorter vectors to compiled code and back costs next to nothing
 
 
-def on_host(oracle: Oracle, x0: Any) -> Array:
+def on_host(oracle: Oracle, x0: Any) -> Any:
     """The start in NumPy if steps are compiled by JAX, because the work between compiled steps is faster in NumPy.
 
-    Long vectors, and those on another device than JAX's default, stay as they are.
+    Long vectors of JAX, and those on another device than its default, stay as they are. Doubles of NumPy become singles
+    where JAX has no doubles.
     """
-    if not oracle.traceable or x0.size > _LONG or x0.devices() != {sys.modules["jax"].devices()[0]}:
-        start: Array = x0
-        return start
-    return np.array(x0)
+    if not oracle.traceable:
+        return x0
+    jax = sys.modules["jax"]
+    if isinstance(x0, np.ndarray):
+        return x0.astype(jax.dtypes.canonicalize_dtype(x0.dtype), copy=False)
+    return x0 if x0.size > _LONG or x0.devices() != {jax.devices()[0]} else np.array(x0)
 
 
 def sampled(door: str, sample: Any, x0: Any, args: Any, minus_identity: bool = False) -> tuple[Oracle, Layout, Array]:

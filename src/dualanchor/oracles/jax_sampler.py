@@ -210,7 +210,9 @@ class JaxSampler(Oracle):
     def _trial_source(self) -> Any:
         """A key, or noise, with which the function can be traced."""
         noise = self.data[1]
-        return jax.random.key(0) if noise is None else jax.tree.map(lambda leaf: jnp.asarray(leaf)[0, 0], noise)
+        if noise is None:
+            return jax.random.key(0)
+        return jax.tree.map(lambda leaf: jnp.empty(leaf.shape[2:], jnp.result_type(leaf)), noise)
 
     def _traced(self, x: Array) -> str:
         """A digest of the traced program with its constants; raises unless tracing twice gives the same.

@@ -126,7 +126,7 @@ class Form(NamedTuple):
     parameters: tuple[tuple[str, Any], ...]
 
 
-_NUMBER, _ARRAY, _BATCHES = ("a number",), ("an array",), ("batch sizes",)
+_NUMBER, _ARRAY, _BATCHES = ("a number",), ("an array",), ("batch sizes that differ",)
 _EVERYTHING = ""  # among the names of parameters that are compiled in: all of them are
 
 
@@ -142,9 +142,9 @@ def _form(method: Method, any_size: bool, compiled_in: frozenset[str], numbers: 
         elif isinstance(value, (np.ndarray, jax.Array)) and is_open:
             numbers.append(value)
             value = _ARRAY
-        elif name == "batch_size" and (varies or (any_size and isinstance(value, int) and is_open)):
+        elif name == "batch_size" and varies:
             value = _BATCHES
-        elif type(value) in (int, float) and is_open and name not in (*compiled_in, "batch_size"):
+        elif type(value) in (int, float) and is_open and name not in compiled_in and (any_size or name != "batch_size"):
             numbers.append(value)
             value = _NUMBER
         parameters.append((name, hashed(value)))
@@ -157,6 +157,8 @@ def _method(form: Form, numbers: Iterator[Any], size: Any, answers: Iterator[boo
     for name, value in form.parameters:
         if isinstance(value, Form):
             value = _method(value, numbers, size, answers)
+        elif value == _NUMBER and name == "batch_size":
+            value = _Sizes(Varying(next(numbers), 0))
         elif value == _NUMBER:
             value = Number(next(numbers), answers, name)
         elif value == _ARRAY:

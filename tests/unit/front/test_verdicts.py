@@ -1,4 +1,4 @@
-"""What a result says of itself: success with large batches, L of samples, guarantees that are lost, eps out of reach."""
+"""What a result says of itself: success with large batches, L of samples, lost guarantees, eps out of reach."""
 
 import warnings
 
