@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
-from dualanchor.core.errors import ArgumentTypeError
+from dualanchor.core.errors import ArgumentTypeError, OracleError
 
 TARGET = np.array([1.0, -2.0, 0.5])
 
@@ -46,6 +46,31 @@ def test_a_tree_is_the_vector_of_its_leaves(sample, x):
 
 def test_a_vector_oracle_takes_a_tree():
     assert da.certify(da.Sampler(flat), TREE, samples=64) == da.certify(da.Sampler(flat), POINT, samples=64)
+
+
+@pytest.mark.parametrize("function", [da.certify, da.infer, da.calibrate])
+def test_a_sampler_around_a_function_of_another_form_is_refused(function):
+    message = rf"{function.__name__}: the function of a Sampler gets .* vectors.* Got .*\. Pass the function itself"
+    square = da.root(lambda x, n, rng: x - 1 + np.eye(2), np.zeros((2, 2)), budget=200)
+    for sample, x in [(nested, TREE), (lambda x, n, rng: x @ np.eye(2), square), (lambda x, n, rng: float(x[0]), 0.5)]:
+        with pytest.raises(OracleError, match=message):
+            function(da.Sampler(sample), x, samples=64)
+
+
+def test_points_of_any_form_are_vectors_for_an_oracle():
+    def noisy(x, n, rng):
+        return x - 1 + rng.normal(size=(n, *x.shape))
+
+    def of_square(x, n, rng):
+        assert x.shape == (2, 2)
+        return noisy(x, n, rng)
+
+    square = da.root(of_square, np.zeros((2, 2)), budget=500)
+    wanted = da.certify(of_square, square, samples=64)
+    for sampler in (da.Sampler(noisy), da.Sampler(of_square, shape=(2, 2))):
+        assert da.certify(sampler, square, samples=64) == wanted  # of one point, not of two
+    for function in (da.certify, da.infer, da.calibrate):
+        assert function(da.Sampler(noisy), 0.5, samples=64).to_dict() == function(noisy, 0.5, samples=64).to_dict()
 
 
 def test_results_of_trees(of_dict):
