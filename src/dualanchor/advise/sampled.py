@@ -20,24 +20,34 @@ Source: TypeAlias = Oracle | Problem | Callable[..., Any]  # whatever samples ca
 
 
 def open_samples(
-    oracle: Source, x: Any, *, seed: int, purpose: Purpose, owner: str, args: Sequence[Any] = ()
+    oracle: Source,
+    x: Any,
+    *,
+    seed: int,
+    purpose: Purpose,
+    owner: str,
+    args: Sequence[Any] = (),
+    one_point: bool = False,
 ) -> tuple[Session, Array, bool]:
     """A session, points (rows, d), and whether x is a single point.
 
     x is a number, a point (d,), points (rows, d), a Result, a tree of arrays or a module, or None for a problem's
     start. A function gets the form of x, an oracle the vector of its numbers. The random parts of a problem are those
     of `solve` for the Result's seed, or for `seed`, row r as replication r. `owner` is the public function that error
-    messages name. `args` are passed to a function.
+    messages name. `args` are passed to a function. With `one_point` an array for a function is one point of any shape.
     """
     point, instance_seed = (x.x, x.seed) if isinstance(x, Result) else (x, seed)
     tree = Layout.of_points(x, owner)
     form = None  # the shape of a point that is not given as a vector
     if tree is not None:
         point = tree[1]
-    elif point is not None and (_shape(point) == () or (isinstance(x, Result) and x.shape == ())):
-        form = _shape(point)
+    elif point is not None:
+        is_one = x.shape == () if isinstance(x, Result) else one_point and not isinstance(oracle, (Oracle, Problem))
+        shape = _shape(point)
+        form = shape if len(shape) == 0 or (is_one and len(shape) > 1) else None
+    if form is not None:
         point = point.reshape(-1) if arrays.is_foreign(point) else np.reshape(point, -1)
-    takes_vectors = isinstance(oracle, Sampler) and (tree is not None or (form is not None and len(form) != 1))
+    takes_vectors = isinstance(oracle, Sampler) and (tree is not None or form is not None)
     dimension = None
     require_tuple(args, owner)
     if len(args) and isinstance(oracle, (Oracle, Problem)):

@@ -73,6 +73,15 @@ def test_points_of_any_form_are_vectors_for_an_oracle():
         assert function(da.Sampler(noisy), 0.5, samples=64).to_dict() == function(noisy, 0.5, samples=64).to_dict()
 
 
+@pytest.mark.parametrize("shape", [(1, 3), (3, 1), (1, 3, 1)])
+def test_a_calibrated_function_gets_the_shape_of_the_start(shape):
+    def sample(x, n, rng):
+        assert x.shape == shape
+        return flat(x.reshape(-1), n, rng).reshape(shape)
+
+    assert repr(da.calibrate(sample, POINT.reshape(shape), samples=64)) == repr(da.calibrate(flat, POINT, samples=64))
+
+
 def test_results_of_trees(of_dict):
     certificate = da.certify(nested, of_dict, samples=256)
     assert certificate.upper.shape == (2,)
