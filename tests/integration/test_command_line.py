@@ -180,6 +180,8 @@ def sampled(tmp_path):
         "named = da.Problem(da.Sampler(sample), [0.0, 0.0], name='own name')\n"
         "def factory():\n"
         "    return known\n"
+        "def needy(sigma):\n"
+        "    return known\n"
         "seen = da.Problem(\n"
         "    da.AdditiveNoise(lambda x: 2 * x, 0.1), [1.0, 1.0], constants=da.Constants(L=2.0, sigma=0.1)\n"
         ")\n"
@@ -232,9 +234,10 @@ def test_names_in_a_file(sampled):
     assert "a function of (x, n, rng)" in output
     assert "da.Problem(da.Sampler(sample), x0=...)" in output
     cases = {
-        ("typo",): "Choose one of factory, known, named, seen.",
+        ("typo",): "Choose one of factory, known, named, needy, seen.",
         ("known", "-o", "sigma=1"): "known is not one. Got {'sigma': 1}. Leave -o out.",
-        ("factory", "-o", "sigma=1"): "Set its arguments with -o name=value.",
+        ("factory", "-o", "sigma=1"): "Got sigma for factory(). Set its arguments with -o name=value.",
+        ("needy",): "Got no options for needy(sigma). Set its arguments with -o name=value.",
         ("np",): "Got module. An oracle becomes one by da.Problem(oracle, x0=...).",
     }
     for (name, *words), message in cases.items():
