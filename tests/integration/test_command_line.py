@@ -290,6 +290,14 @@ def test_words_of_the_command_line_are_never_evaluated():
     assert parse_value("growing(0.5)") == da.Growing(0.5)
 
 
+def test_counts_in_scientific_notation():
+    words = ("solve", "affine", "-m", "sgda", "-p", "step_size=0.1", "--budget")
+    assert data(*words, "2e2") == data(*words, 200)
+    assert data("certify", "affine", "--samples", "1e2") == data("certify", "affine", "--samples", 100)
+    for wrong in ("2.5", "1e-1", "inf", "nan", "many"):
+        assert f"'{wrong}' is not a valid integer" in run(*words, wrong, code=2).output
+
+
 ENDLESS = """
 import itertools, pathlib
 import numpy as np, dualanchor as da

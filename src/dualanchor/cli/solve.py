@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from dualanchor.cli.options import ASSIGNMENT, PATH, json_option, problem_options, seed_option
+from dualanchor.cli.options import ASSIGNMENT, COUNT, PATH, json_option, problem_options, seed_option
 from dualanchor.cli.output import INTERRUPTED, emit, of_run, progress_bar, user_code
 from dualanchor.core.errors import ArgumentError, DualAnchorError, missing_extra
 
@@ -27,7 +27,7 @@ _PLANNED = ("dual-ohm", "restarted-dual-ohm", "s-dual-ohm")
 @click.command()
 @problem_options
 @click.option("-m", "--method", help="A name listed by `dualanchor methods`.  [default: see above]")
-@click.option("-b", "--budget", type=int, help="Operator evaluations per replication.")
+@click.option("-b", "--budget", type=COUNT, help="Operator evaluations per replication.")
 @click.option("--eps", type=float, help="Or: the root mean square residual to reach, planned from the constants.")
 @click.option("-p", "parameters", type=ASSIGNMENT, multiple=True, help="A hyper-parameter: -p batch_size=10.")
 @click.option("-r", "--reps", type=int, default=1, show_default=True, help="Independent replications.")
