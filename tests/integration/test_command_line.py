@@ -56,6 +56,7 @@ def test_the_help_of_solve_says_where_its_default_stands():
     text = CliRunner().invoke(app, ["solve", "--help"]).output
     words = " ".join(text.split())
     assert words.index("The default is s-dual-ohm") < words.index("[default: see above]")
+    assert "planned from the constants or confirmed by a certificate" in words
 
 
 @pytest.mark.parametrize("words", [["--help"], *([command, "--help"] for command in app.commands)])
