@@ -77,6 +77,17 @@ def test_single_samples_that_are_numbers_or_of_another_form():
         da.root(da.each(lambda x, rng: {"a": x["a"]}), {"a": 0.0, "b": 0.0}, budget=200)
 
 
+def test_only_the_parts_of_a_saddle_point_are_printed_as_players():
+    def lines(result):
+        return {line.split(":")[0].strip(): line.split(":", 1)[1].strip() for line in repr(result).splitlines()}
+
+    players = da.saddle(lambda *_: np.zeros(2), lambda *_: np.zeros(3), STARTS["tuple"], budget=100, L=1.0)
+    pair = da.root(lambda x, n, rng: like(x, np.zeros_like), STARTS["tuple"], budget=100, L=1.0)
+    assert (lines(players)["u"], lines(players)["v"]) == ("[0. 0.]", "[1. 1. 1.]")
+    assert lines(pair)["x"] == "[[0. 0.], [1. 1. 1.]]"
+    assert lines(pair).keys().isdisjoint("uv")
+
+
 def test_samples_themselves_and_starts_from_results():
     def sample(x, n, rng):
         return {"a": x["a"] - 1 + rng.normal(size=(n, 2)), "b": 2 * x["b"]}
