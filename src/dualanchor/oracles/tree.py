@@ -37,6 +37,11 @@ class Tree:
         """The tree with the next leaves of an iterator."""
         return mapped(list(islice(leaves, len(self.shapes))).__getitem__, self.skeleton)
 
+    def names(self) -> tuple[str, ...]:
+        """A name for each number of a flat vector: the keys that lead to its leaf, and its index there."""
+        labels = zip(_labels(self.skeleton, ""), self.shapes, strict=True)
+        return tuple(label + (str(list(i)) if i else "") for label, shape in labels for i in np.ndindex(shape))
+
     def flatten(self, value: Any, n: int, owner: str, x: Array) -> Array:
         """The value of a sampler, a mean or n samples in each leaf, as a flat vector of the library of x."""
         skeleton, leaves = skeleton_and_leaves(in_order_of(self.skeleton, value))
@@ -137,6 +142,18 @@ def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, (list, tuple)):
         return _sequence_like(tree, [mapped(function, child) for child in tree])
     return function(tree)
+
+
+def _labels(tree: Any, path: str) -> Iterator[str]:
+    """The keys to each leaf: a.b[0], or x[0] at the top of a list."""
+    if isinstance(tree, Mapping):
+        for key, child in tree.items():
+            yield from _labels(child, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, (list, tuple)):
+        for i, child in enumerate(tree):
+            yield from _labels(child, f"{path or 'x'}[{i}]")
+    else:
+        yield path
 
 
 def in_order_of(skeleton: Any, value: Any) -> Any:

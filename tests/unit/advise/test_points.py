@@ -40,8 +40,23 @@ def of_dict():
 def test_a_tree_is_the_vector_of_its_leaves(sample, x):
     for function in (da.certify, da.infer, da.calibrate):
         of_tree, of_vector = function(sample, x, samples=256), function(flat, POINT, samples=256)
-        assert repr(of_tree) == repr(of_vector)
-        assert of_tree.to_dict() == of_vector.to_dict()
+        assert of_tree.to_dict() | {"names": []} == of_vector.to_dict() | {"names": []}
+
+
+def test_inference_has_the_names_of_the_leaves():
+    x = {"w": [np.ones((1, 2)), {"to": np.ones(1)}], "b": np.float64(1.0)}
+
+    def sample(x, n, rng):
+        noise = rng.normal(size=(n, 4)).mean(axis=0)
+        return {"w": [x["w"][0] + noise[:2], {"to": x["w"][1]["to"] + noise[2:3]}], "b": x["b"] + noise[3]}
+
+    found = da.infer(sample, x, samples=64)
+    assert found.names == ("w[0][0, 0]", "w[0][0, 1]", "w[1].to[0]", "b")
+    assert [line.strip().split("  ")[0] for line in repr(found).splitlines()[2:]] == list(found.names)
+    assert da.infer(in_blocks, BLOCKS, samples=64).names == ("x[0][0]", "x[0][1]", "x[1][0]")
+    unnamed = da.infer(flat, POINT, samples=64)
+    assert unnamed.names == ()
+    assert "    x[2] " in repr(unnamed)
 
 
 def test_a_vector_oracle_takes_a_tree():
@@ -109,7 +124,9 @@ def test_results_of_saddle_points():
 
     result = da.saddle(u_part, v_part, (np.ones(2), np.ones(2)), budget=2000)
     assert da.certify(operator, result, samples=256).holds_for(0.2)
-    np.testing.assert_allclose(result.infer(operator, samples=2000).estimate, 0, atol=0.03)
+    found = result.infer(operator, samples=2000)
+    np.testing.assert_allclose(found.estimate, 0, atol=0.03)
+    assert found.names == ("u[0]", "u[1]", "v[0]", "v[1]")
 
 
 def test_args_reach_the_sampler():
