@@ -56,6 +56,7 @@ def test_the_help_of_solve_says_where_its_default_stands():
     text = CliRunner().invoke(app, ["solve", "--help"]).output
     words = " ".join(text.split())
     assert words.index("The default is s-dual-ohm") < words.index("[default: see above]")
+    assert "planned from the constants or confirmed by a certificate" in words
 
 
 @pytest.mark.parametrize("words", [["--help"], *([command, "--help"] for command in app.commands)])
@@ -180,6 +181,8 @@ def sampled(tmp_path):
         "named = da.Problem(da.Sampler(sample), [0.0, 0.0], name='own name')\n"
         "def factory():\n"
         "    return known\n"
+        "def needy(sigma):\n"
+        "    return known\n"
         "seen = da.Problem(\n"
         "    da.AdditiveNoise(lambda x: 2 * x, 0.1), [1.0, 1.0], constants=da.Constants(L=2.0, sigma=0.1)\n"
         ")\n"
@@ -232,9 +235,10 @@ def test_names_in_a_file(sampled):
     assert "a function of (x, n, rng)" in output
     assert "da.Problem(da.Sampler(sample), x0=...)" in output
     cases = {
-        ("typo",): "Choose one of factory, known, named, seen.",
+        ("typo",): "Choose one of factory, known, named, needy, seen.",
         ("known", "-o", "sigma=1"): "known is not one. Got {'sigma': 1}. Leave -o out.",
-        ("factory", "-o", "sigma=1"): "Set its arguments with -o name=value.",
+        ("factory", "-o", "sigma=1"): "Got sigma for factory(). Set its arguments with -o name=value.",
+        ("needy",): "Got no options for needy(sigma). Set its arguments with -o name=value.",
         ("np",): "Got module. An oracle becomes one by da.Problem(oracle, x0=...).",
     }
     for (name, *words), message in cases.items():
@@ -285,6 +289,14 @@ def test_words_of_the_command_line_are_never_evaluated():
     assert parse_value("1e-3") == 1e-3
     assert parse_value("none") is None
     assert parse_value("growing(0.5)") == da.Growing(0.5)
+
+
+def test_counts_in_scientific_notation():
+    words = ("solve", "affine", "-m", "sgda", "-p", "step_size=0.1", "--budget")
+    assert data(*words, "2e2") == data(*words, 200)
+    assert data("certify", "affine", "--samples", "1e2") == data("certify", "affine", "--samples", 100)
+    for wrong in ("2.5", "1e-1", "inf", "nan", "many"):
+        assert f"'{wrong}' is not a valid integer" in run(*words, wrong, code=2).output
 
 
 ENDLESS = """

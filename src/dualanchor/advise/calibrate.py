@@ -60,7 +60,8 @@ def calibrate(
     Parameters
     ----------
     oracle : Oracle, Problem or callable `sample(x, n, rng)` that returns the mean of n samples at x
-    x0 : number, array of shape (d,) or Result, optional; the point to examine, by default a problem's start
+    x0 : number, array, tree of arrays, torch.nn.Module or Result, optional
+        The point to examine, by default a problem's start. A callable gets it in its shape, any oracle as (d,).
     samples : int, maximum number of evaluations, at least 16; with few of them some tests are skipped, see the findings
     args : tuple, further arguments of a callable
     seed, rng : int or numpy.random.Generator, the source of all randomness
@@ -83,7 +84,8 @@ def calibrate(
     if radius is not None:
         radius = check.number(radius, "calibrate: radius", positive=True)
     seed = check.seed(seed, rng, "calibrate")
-    F, points, _ = open_samples(oracle, x0, seed=seed, purpose=Purpose.PILOT, owner="calibrate", args=args)
+    settings: dict[str, Any] = {"seed": seed, "purpose": Purpose.PILOT, "owner": "calibrate", "args": args}
+    F, points, _ = open_samples(oracle, x0, one_point=True, **settings)
     if len(points) != 1:
         raise ArgumentError("calibrate: x0 must be one point (d,)", f"{len(points)} points", "Calibrate at one of them")
     return _Calibrator(Probe(F, points, samples, seed, project), radius, confidence).run()

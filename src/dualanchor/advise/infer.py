@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -15,6 +16,7 @@ from dualanchor.core.result import Result
 from dualanchor.core.session import Session, raised
 from dualanchor.core.streams import Purpose
 from dualanchor.core.types import Array
+from dualanchor.oracles.layout import coordinate_names
 
 MIN_SAMPLES, PER_COORDINATE, MAX_DIMENSION = 32, 5, 500
 _GROUPS = 128  # groups of fresh samples, if there are as many samples
@@ -99,7 +101,8 @@ def infer(
     n = check.count(n, "infer: samples", least, remedy=f"{remedy}, {PER_COORDINATE} for each coordinate")
     source = _Data(F, points, n) if samples is None else _Fresh(F, points, n)
     with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are handled below
-        return _infer(source, arrays.to_host(points)[0].astype(float), confidence)
+        found = _infer(source, arrays.to_host(points)[0].astype(float), confidence)
+    return replace(found, names=coordinate_names(x, "infer"))
 
 
 class _Source(ABC):

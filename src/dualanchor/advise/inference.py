@@ -29,6 +29,7 @@ class Inference:
     degrees_of_freedom : int, of Student's t in the intervals
     confidence : float, default confidence of the intervals
     evals : int, evaluations of single samples
+    names : tuple of str, of the coordinates of a tree: its keys and the index in each leaf; empty for an array
 
     Examples
     --------
@@ -48,6 +49,7 @@ class Inference:
     degrees_of_freedom: int
     confidence: float
     evals: int
+    names: tuple[str, ...] = ()
 
     def interval(self, a: Any = None, confidence: float | None = None) -> Array:
         r"""Confidence intervals (lower, upper): of each coordinate, (d, 2), or of :math:`a^\top x_\star`.
@@ -85,12 +87,15 @@ class Inference:
     def __repr__(self) -> str:
         source = "rows of data: the parameter of their distribution" if self.population else "fresh samples"
         lines = [f"Inference: the root of F from {self.samples:,} {source}"]
-        shown = range(min(self.estimate.size, _MAX_PRINTED))
-        table = zip(shown, self.estimate, self.std_errors, self.interval(), strict=False)
-        lines.append(f"{'':>8} {'estimate':>12} {'std error':>10}   {100 * self.confidence:g} % interval (asymptotic)")
-        lines += [f"{f'x[{i}]':>8} {x:12.6g} {s:10.3g}   [{low:.6g}, {high:.6g}]" for i, x, s, (low, high) in table]
-        if (more := self.estimate.size - len(shown)) > 0:
-            lines.append(f"{'':>8} and {more} more coordinates")
+        shown = min(self.estimate.size, _MAX_PRINTED)
+        names = self.names[:shown] or [f"x[{i}]" for i in range(shown)]
+        width = max(8, *map(len, names))
+        table = zip(names, self.estimate, self.std_errors, self.interval(), strict=False)
+        level = f"{100 * self.confidence:g} % interval (asymptotic)"
+        lines.append(f"{'':>{width}} {'estimate':>12} {'std error':>10}   {level}")
+        lines += [f"{name:>{width}} {x:12.6g} {s:10.3g}   [{low:.6g}, {high:.6g}]" for name, x, s, (low, high) in table]
+        if (more := self.estimate.size - shown) > 0:
+            lines.append(f"{'':>{width}} and {more} more coordinates")
         return "\n".join(lines)
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dualanchor.core import arrays, check
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
 from dualanchor.core.oracle import Oracle, require_dimension
 from dualanchor.core.problem import Problem, as_point
 from dualanchor.core.result import Result
@@ -20,18 +20,34 @@ Source: TypeAlias = Oracle | Problem | Callable[..., Any]  # whatever samples ca
 
 
 def open_samples(
-    oracle: Source, x: Any, *, seed: int, purpose: Purpose, owner: str, args: Sequence[Any] = ()
+    oracle: Source,
+    x: Any,
+    *,
+    seed: int,
+    purpose: Purpose,
+    owner: str,
+    args: Sequence[Any] = (),
+    one_point: bool = False,
 ) -> tuple[Session, Array, bool]:
     """A session, points (rows, d), and whether x is a single point.
 
-    x is a point (d,), points (rows, d), a Result, a tree of arrays or a module, or None for a problem's start; for a
-    function also a number or the Result of a run on one. The random parts of a problem are those of `solve` for the
-    Result's seed, or for `seed`, row r as replication r. `owner` is the public function that error messages name.
-    `args` are passed to a function.
+    x is a number, a point (d,), points (rows, d), a Result, a tree of arrays or a module, or None for a problem's
+    start. A function gets the form of x, an oracle the vector of its numbers. The random parts of a problem are those
+    of `solve` for the Result's seed, or for `seed`, row r as replication r. `owner` is the public function that error
+    messages name. `args` are passed to a function. With `one_point` an array for a function is one point of any shape.
     """
     point, instance_seed = (x.x, x.seed) if isinstance(x, Result) else (x, seed)
     tree = Layout.of_points(x, owner)
-    point = point if tree is None else tree[1]
+    form = None  # the shape of a point that is not given as a vector
+    if tree is not None:
+        point = tree[1]
+    elif point is not None:
+        is_one = x.shape == () if isinstance(x, Result) else one_point and not isinstance(oracle, (Oracle, Problem))
+        shape = _shape(point)
+        form = shape if len(shape) == 0 or (is_one and len(shape) > 1) else None
+    if form is not None:
+        point = point.reshape(-1) if arrays.is_foreign(point) else np.reshape(point, -1)
+    takes_vectors = isinstance(oracle, Sampler) and (tree is not None or form is not None)
     dimension = None
     require_tuple(args, owner)
     if len(args) and isinstance(oracle, (Oracle, Problem)):
@@ -47,8 +63,7 @@ def open_samples(
         if tree is not None:
             oracle = of_function(owner, oracle, tree[0], point if len(point.shape) == 1 else point[0], args)
         else:
-            of_one_run = isinstance(x, Result) and x.shape == ()
-            oracle, point = _wrap(oracle, point, of_one_run, f"{owner}: sample", tuple(args))
+            oracle = _wrap(oracle, point, form, f"{owner}: sample", tuple(args))
     if point is None:
         rule = f"{owner}: x can be left out only where the oracle is a Problem"
         raise ArgumentTypeError(rule, "no point", "Pass x=...")
@@ -61,8 +76,20 @@ def open_samples(
     point = as_point(point, f"{owner}: x", dimension, None if single else rows)
     require_dimension(oracle, dimension, f"{owner}: x")
     points = arrays.tile(point, rows)
-    streams = Streams(seed, np.arange(rows), purpose, dimension, points.dtype)
-    return Session(oracle, streams), points, single
+    sessions = (Session(oracle, Streams(seed, np.arange(rows), purpose, dimension, points.dtype)) for _ in range(2))
+    if takes_vectors:
+        _require_function_of_vectors(next(sessions), points, owner)
+    return next(sessions), points, single
+
+
+def _require_function_of_vectors(F: Session, points: Array, owner: str) -> None:
+    """Raise unless one sample at the points succeeds, for which the function of a Sampler gets vectors."""
+    try:
+        F.fresh(points, 1)
+    except OracleError as error:
+        rule = f"{owner}: the function of a Sampler gets points as vectors, unless the Sampler has their shape"
+        remedy = "Pass the function itself, which gets points in the form of x"
+        raise OracleError(rule, error.parts[1], remedy, error.row) from error
 
 
 def _rows(shape: tuple[int, ...]) -> int:
@@ -88,20 +115,13 @@ def _require_function(sample: Any, args: Sequence[Any], owner: str) -> None:
 
 
 def _wrap(
-    sample: Callable[..., Any], point: Any, of_one_run: bool, name: str, args: tuple[Any, ...]
-) -> tuple[Oracle, Any]:
-    """The oracle of a user's function, and the point or points for it.
-
-    A number, and the x of one run, whatever its shape, become one point (d,); the function then sees that shape.
-    """
-    shape = None
-    if point is not None and (_shape(point) == () or of_one_run):
-        shape = _shape(point)
-        point = point.reshape(-1) if arrays.is_foreign(point) else np.reshape(point, -1)
+    sample: Callable[..., Any], point: Any, shape: tuple[int, ...] | None, name: str, args: tuple[Any, ...]
+) -> Oracle:
+    """The oracle of a user's function of points in this shape, for the vector or vectors `point`."""
     if not arrays.is_jax(point):
-        return Sampler(sample, shape=shape, args=args), point
+        return Sampler(sample, shape=shape, args=args)
     from dualanchor.oracles.jax_sampler import Reshaped, keyed
 
     one = point.reshape(-1, point.shape[-1])[0]
     form = None if shape is None else Reshaped(shape)
-    return keyed(sample, one, form=form, args=args, name=name) or Sampler(sample, shape=shape, args=args), point
+    return keyed(sample, one, form=form, args=args, name=name) or Sampler(sample, shape=shape, args=args)

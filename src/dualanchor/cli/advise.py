@@ -5,14 +5,14 @@ from typing import Any
 
 import click
 
-from dualanchor.cli.options import PATH, json_option, problem_options, seed_option
+from dualanchor.cli.options import COUNT, PATH, json_option, problem_options, seed_option
 from dualanchor.cli.output import emit, user_code
 from dualanchor.core.errors import ArgumentError
 
 
 @click.command()
 @click.option("--eps", type=float, help="Root mean square residual to reach.")
-@click.option("-b", "--budget", type=int, help="Or: samples that may be spent.")
+@click.option("-b", "--budget", type=COUNT, help="Or: samples that may be spent.")
 @click.option("--L", "L", type=float, help="F is 1/L-cocoercive in expectation.")
 @click.option("--M", "M", type=float, help="Samples are M-Lipschitz in mean square; without --L, F is monotone.")
 @click.option("--D", "D", type=float, help="Distance from the start to a root, at most.  [required]")
@@ -50,7 +50,7 @@ def plan(as_json: bool, no_a2: bool, **given: Any) -> None:
 
 @click.command()
 @problem_options
-@click.option("-n", "--samples", type=int, default=2000, show_default=True, help="Operator evaluations, 16 or more.")
+@click.option("-n", "--samples", type=COUNT, default=2000, show_default=True, help="Operator evaluations, 16 or more.")
 @seed_option()
 @click.option("--radius", type=float, help="How far from the start matters.  [default: guessed]")
 @click.option("--confidence", type=float, default=0.95, show_default=True, help="Of the intervals.")
@@ -76,7 +76,7 @@ def calibrate(problem: str, options: Any, as_json: bool, **given: Any) -> None:
 
 @click.command()
 @problem_options
-@click.option("-n", "--samples", type=int, required=True, help="Fresh samples at each point; better 256 or more.")
+@click.option("-n", "--samples", type=COUNT, required=True, help="Fresh samples at each point; better 256 or more.")
 @click.option("--point", type=PATH, help="What `solve --save` wrote (npz), or an array (npy).  [default: the start]")
 @click.option("--confidence", type=float, default=0.95, show_default=True, help="Between 0 and 1.")
 @seed_option("Where the samples come from.")

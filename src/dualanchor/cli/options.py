@@ -28,7 +28,15 @@ class _Assignment(click.ParamType[tuple[str, Any]]):
         return key.strip().replace("-", "_"), parse_value(text.strip())
 
 
-ASSIGNMENT = _Assignment()
+class _Count(click.types.IntParamType):
+    """A whole number, also in scientific notation, such as 5e3."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = parse_value(value) if isinstance(value, str) else value
+        return super().convert(int(number) if isinstance(number, float) and number.is_integer() else value, param, ctx)
+
+
+ASSIGNMENT, COUNT = _Assignment(), _Count()
 
 
 def parse_value(text: str) -> Any:

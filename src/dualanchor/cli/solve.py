@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from dualanchor.cli.options import ASSIGNMENT, PATH, json_option, problem_options, seed_option
+from dualanchor.cli.options import ASSIGNMENT, COUNT, PATH, json_option, problem_options, seed_option
 from dualanchor.cli.output import INTERRUPTED, emit, of_run, progress_bar, user_code
 from dualanchor.core.errors import ArgumentError, DualAnchorError, missing_extra
 
@@ -27,8 +27,10 @@ _PLANNED = ("dual-ohm", "restarted-dual-ohm", "s-dual-ohm")
 @click.command()
 @problem_options
 @click.option("-m", "--method", help="A name listed by `dualanchor methods`.  [default: see above]")
-@click.option("-b", "--budget", type=int, help="Operator evaluations per replication.")
-@click.option("--eps", type=float, help="Or: the root mean square residual to reach, planned from the constants.")
+@click.option("-b", "--budget", type=COUNT, help="Operator evaluations per replication.")
+@click.option(
+    "--eps", type=float, help="Or: the residual to reach, planned from the constants or confirmed by a certificate."
+)
 @click.option("-p", "parameters", type=ASSIGNMENT, multiple=True, help="A hyper-parameter: -p batch_size=10.")
 @click.option("-r", "--reps", type=int, default=1, show_default=True, help="Independent replications.")
 @seed_option()
@@ -47,7 +49,8 @@ def solve(problem: str, options: Any, as_json: bool, save: Path | None, plot: Pa
 
     The default is s-dual-ohm, with the paper's step size and horizon for the problem and the budget. With --eps a plan
     is made from the problem's L, D, sigma and mu, and the run does what it says. A problem that can only be sampled, or
-    declares no L, is solved as by dualanchor.root, with a certificate, unless you name a method.
+    does not declare L (with --eps: L, D and sigma), is solved as by dualanchor.root, with a certificate, unless you
+    name a method.
 
     \b
     Examples:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dualanchor.cli.options import PATH, problem_options, study_options
+from dualanchor.cli.options import COUNT, PATH, problem_options, study_options
 from dualanchor.cli.output import emit, of_study, print_study, progress_bar, user_code
 
 
@@ -37,7 +37,7 @@ def reproduce(panels: tuple[str, ...], out: Path, as_json: bool, **settings: Any
 
 @click.command()
 @problem_options
-@click.option("-b", "--budget", type=int, required=True, help="Operator evaluations of each run.")
+@click.option("-b", "--budget", type=COUNT, required=True, help="Operator evaluations of each run.")
 @click.option("--methods", help="Names, separated by commas.  [default: all that can run on the problem]")
 @click.option("--seeds", type=int, default=10, show_default=True, help="Seeds that are reported.")
 @study_options(out="comparison", tune_seeds="disjoint")

@@ -28,13 +28,7 @@ def load_problem(spec: str, options: dict[str, Any]) -> Problem:
         if _is_sampler(value) and not options:
             remedy = f"A sampler becomes a problem by da.Problem(da.Sampler({name}), x0=...)"
             raise ArgumentTypeError(rule, f"a function of {inspect.signature(value)}", remedy)
-        try:
-            inspect.signature(value).bind(**options)
-        except TypeError as error:
-            rule = f"{spec} must make a Problem from the options given"
-            raise ArgumentTypeError(rule, error, "Set its arguments with -o name=value") from error
-        except ValueError:  # built-in functions need not have a signature
-            pass
+        _require_arguments(value, options, spec, name)
         value = value(**options)
     elif options:
         not_one = f"-o sets options of a function that makes a problem, and {name} is not one"
@@ -69,6 +63,21 @@ def _from_file(path: Path, name: str) -> Any:
     own = {key for key in functions if public[key].__module__ == content["__name__"]}
     known = [key for key, value in public.items() if isinstance(value, Problem) or key in own]
     raise unknown_name(f"{path}: name", name, known or public)
+
+
+def _require_arguments(function: Any, options: dict[str, Any], spec: str, name: str) -> None:
+    """Raise unless the options are arguments of a function, and all that it needs; some functions have no signature."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        rule, given = f"{spec} must make a Problem from the options given", ", ".join(options) or "no options"
+        raise ArgumentTypeError(
+            rule, f"{given} for {name}{signature}", "Set its arguments with -o name=value"
+        ) from error
 
 
 def _is_sampler(function: Any) -> bool:

@@ -8,6 +8,11 @@ from dualanchor.core.types import Array
 _SEQUENCES = {"tuple": tuple, "list": list}
 
 
+def of_players(x: Any, door: Any) -> dict[str, Any] | None:
+    """The parts u and v of a solution of `saddle`; None for a solution of another door, whose tuples are the user's."""
+    return dict(zip("uv", x, strict=True)) if door == "saddle" and isinstance(x, tuple) and len(x) == 2 else None
+
+
 def flatten(x: Any, leaves: list[Array]) -> Any:
     """The form of x, in which an array is its number in `leaves`, where it is appended.
 

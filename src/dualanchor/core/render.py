@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dualanchor.core.finding import CODES, ROUTE, SAMPLES, Severity
+from dualanchor.core.nested import of_players
 
 if TYPE_CHECKING:
     from dualanchor.core.result import Result
@@ -93,9 +94,7 @@ def _residual(result: "Result") -> str:
 
 
 def _points(result: "Result") -> Iterator[tuple[str, str]]:
-    is_pair = isinstance(result.x, tuple) and len(result.x) == 2
-    blocks = dict(zip("uv", result.x, strict=True)) if is_pair else {"x": result.x}
-    for name, block in blocks.items():
+    for name, block in (of_players(result.x, result.problem["name"]) or {"x": result.x}).items():
         yield name, _point(block, whole=not result.shape)
     if len(result.shape) == 2 and result.residual is not None and result.shape[0] <= MOST_LINES - 12:
         for label, residual in zip(result.labels(), result.residual.mean(axis=1), strict=True):

@@ -46,6 +46,7 @@ class Result(Mapping[str, Any]):
     nit, nfev, draws : int, steps, operator evaluations, fresh samples
     residual, residual_kind : float or None, str or None
         The norm of F at x, also as `fun`; infinite for a diverged row. Its kind is "true" (F is known) or "estimated".
+        An estimate of 0 means that the residual is not visible above the noise, not that x is a root.
     history : History, what was recorded along the run
     state : dict of arrays, the final state of the method, one row per run
     problem, method, seed : names and parameters, and the seed of all randomness

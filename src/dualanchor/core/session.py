@@ -228,7 +228,7 @@ def _renumbered(error: OracleError, rows: Rows) -> OracleError:
 
 def raised(error: BaseException, doing: str) -> OracleError:
     """The OracleError for an exception that a user's oracle raised."""
-    remedy = "Fix the oracle; the error it raised is shown above, the result so far is in .result of this one"
+    remedy = "Fix the oracle; the error it raised is shown above, the result so far, if any, is in .result of this one"
     return OracleError(f"The oracle must not raise when {doing}", f"{type(error).__name__}: {error}", remedy)
 
 

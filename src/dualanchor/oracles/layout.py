@@ -13,6 +13,7 @@ import numpy as np
 
 from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError
+from dualanchor.core.nested import of_players
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.problem import Problem, as_reals
 from dualanchor.core.result import Result
@@ -119,6 +120,14 @@ def _numbers(value: Any, owner: str) -> Array:
         what = "an empty array" if empty else "a start with NaN or infinity"
         raise ArgumentError(f"{owner}: the start must be finite numbers", what, "Start from numbers")
     return array
+
+
+def coordinate_names(x: Any, owner: str) -> tuple[str, ...]:
+    """The names of the coordinates of a tree or of a Result with one; () for an array."""
+    parts = of_players(x.x, x.problem["name"]) if isinstance(x, Result) else None
+    found = Layout.of_points(x if parts is None else parts, owner)
+    tree = None if found is None else found[0].trees[0]
+    return () if tree is None else tree.names()
 
 
 def of_function(owner: str, sample: Any, layout: Layout, start: Array, args: Any) -> Oracle:

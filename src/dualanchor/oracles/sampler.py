@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ from dualanchor.core.session import Session
 from dualanchor.core.streams import Streams, per_row
 from dualanchor.core.types import Array
 from dualanchor.oracles.shards import Shardable
+from dualanchor.oracles.tree import in_order_of, mapped, skeleton_and_leaves
 from dualanchor.oracles.user_call import accepted, raised, taking_generator
 
 
@@ -179,7 +180,7 @@ class Sampler(Shardable):
 
 
 def each(sample: Callable[[Array, np.random.Generator], Any]) -> Callable[[Array, int, np.random.Generator], Any]:
-    """Wrap a function of one sample: `each(f)(x, n, rng)` is the mean of n calls of `f(x, rng)`.
+    """Wrap a function of one sample: `each(f)(x, n, rng)` is the mean of n calls of `f(x, rng)`, also of trees.
 
     Examples
     --------
@@ -197,11 +198,33 @@ def each(sample: Callable[[Array, np.random.Generator], Any]) -> Callable[[Array
             from dualanchor.oracles.jax_function import mean_of_each
 
             return mean_of_each(sample, x, n, rng, *args)
-        total = sample(x, rng, *args)
-        if not arrays.is_foreign(x):
-            total = np.asarray(total, dtype=np.result_type(x, np.float32))
+        if isinstance(x, (Mapping, list, tuple)):
+            return _mean_of_trees(lambda: sample(x, rng, *args), n, x)
+        total = _summed(sample(x, rng, *args), x)
         for _ in range(n - 1):
             total = total + sample(x, rng, *args)
         return total / n
 
     return mean
+
+
+def _mean_of_trees(draw: Callable[[], Any], n: int, x: Any) -> Any:
+    """The mean of n trees like x, leaf by leaf; a value of another form is returned, for the caller to refuse."""
+    skeleton, points = skeleton_and_leaves(x)
+    total: list[Any] = []
+    for _ in range(n):
+        value = draw()
+        form, leaves = skeleton_and_leaves(in_order_of(skeleton, value))
+        if form != skeleton:
+            return value
+        if total:
+            total = [a + b for a, b in zip(total, leaves, strict=True)]
+        else:
+            total = [_summed(leaf, point) for leaf, point in zip(leaves, points, strict=True)]
+    means = (leaf / n for leaf in total)
+    return mapped(lambda _: next(means), skeleton)
+
+
+def _summed(value: Any, x: Any) -> Any:
+    """The first of several samples at x, to which others are added: if x is of NumPy, as an array of floats."""
+    return value if arrays.is_foreign(x) else np.asarray(value, dtype=np.result_type(x, np.float32))

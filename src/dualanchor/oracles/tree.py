@@ -35,11 +35,16 @@ class Tree:
 
     def of_leaves(self, leaves: Iterator[Any]) -> Any:
         """The tree with the next leaves of an iterator."""
-        return _mapped(list(islice(leaves, len(self.shapes))).__getitem__, self.skeleton)
+        return mapped(list(islice(leaves, len(self.shapes))).__getitem__, self.skeleton)
+
+    def names(self) -> tuple[str, ...]:
+        """A name for each number of a flat vector: the keys that lead to its leaf, and its index there."""
+        labels = zip(_labels(self.skeleton, ""), self.shapes, strict=True)
+        return tuple(label + (str(list(i)) if i else "") for label, shape in labels for i in np.ndindex(shape))
 
     def flatten(self, value: Any, n: int, owner: str, x: Array) -> Array:
         """The value of a sampler, a mean or n samples in each leaf, as a flat vector of the library of x."""
-        skeleton, leaves = skeleton_and_leaves(_in_order_of(self.skeleton, value))
+        skeleton, leaves = skeleton_and_leaves(in_order_of(self.skeleton, value))
         if skeleton != self.skeleton:
             rule = f"{owner} must return a tree like the start, with the same keys"
             raise OracleError(rule, _form(value), f"Return {_form(self.build(x))}")
@@ -127,24 +132,36 @@ def skeleton_and_leaves(tree: Any) -> tuple[Any, list[Any]]:
         leaves.append(leaf)
         return len(leaves) - 1
 
-    return _mapped(index, tree), leaves
+    return mapped(index, tree), leaves
 
 
-def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
     """The tree with `function(leaf)` in place of each leaf."""
     if isinstance(tree, Mapping):
-        return {key: _mapped(function, child) for key, child in tree.items()}
+        return {key: mapped(function, child) for key, child in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return _sequence_like(tree, [_mapped(function, child) for child in tree])
+        return _sequence_like(tree, [mapped(function, child) for child in tree])
     return function(tree)
 
 
-def _in_order_of(skeleton: Any, value: Any) -> Any:
+def _labels(tree: Any, path: str) -> Iterator[str]:
+    """The keys to each leaf: a.b[0], or x[0] at the top of a list."""
+    if isinstance(tree, Mapping):
+        for key, child in tree.items():
+            yield from _labels(child, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, (list, tuple)):
+        for i, child in enumerate(tree):
+            yield from _labels(child, f"{path or 'x'}[{i}]")
+    else:
+        yield path
+
+
+def in_order_of(skeleton: Any, value: Any) -> Any:
     """A tree with the keys of its dicts in the order of the skeleton: `jax.grad` sorts them."""
     if isinstance(skeleton, dict) and isinstance(value, Mapping) and value.keys() == skeleton.keys():
-        return {key: _in_order_of(child, value[key]) for key, child in skeleton.items()}
+        return {key: in_order_of(child, value[key]) for key, child in skeleton.items()}
     if isinstance(skeleton, (list, tuple)) and isinstance(value, (list, tuple)) and len(value) == len(skeleton):
-        return _sequence_like(value, [_in_order_of(*pair) for pair in zip(skeleton, value, strict=True)])
+        return _sequence_like(value, [in_order_of(*pair) for pair in zip(skeleton, value, strict=True)])
     return value
 
 

@@ -74,7 +74,7 @@ def raised(error: Exception, name: str, row: int | None) -> OracleError:
         kind, start = source
         rule = f"{name} gets {kind} only where the start is of that library, elsewhere a NumPy Generator"
         return OracleError(rule, received.partition("\n")[0], f"Start from {start}", row)
-    remedy = f"Fix {name}; the error it raised is shown above, the result so far is in .result of this one"
+    remedy = f"Fix {name}; the error it raised is shown above, the result so far, if any, is in .result of this one"
     return OracleError(f"{name} must not raise", received, remedy, row)
 
 

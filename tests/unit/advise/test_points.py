@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
-from dualanchor.core.errors import ArgumentTypeError
+from dualanchor.core.errors import ArgumentTypeError, OracleError
 
 TARGET = np.array([1.0, -2.0, 0.5])
 
@@ -40,12 +40,61 @@ def of_dict():
 def test_a_tree_is_the_vector_of_its_leaves(sample, x):
     for function in (da.certify, da.infer, da.calibrate):
         of_tree, of_vector = function(sample, x, samples=256), function(flat, POINT, samples=256)
-        assert repr(of_tree) == repr(of_vector)
-        assert of_tree.to_dict() == of_vector.to_dict()
+        assert of_tree.to_dict() | {"names": []} == of_vector.to_dict() | {"names": []}
+
+
+def test_inference_has_the_names_of_the_leaves():
+    x = {"w": [np.ones((1, 2)), {"to": np.ones(1)}], "b": np.float64(1.0)}
+
+    def sample(x, n, rng):
+        noise = rng.normal(size=(n, 4)).mean(axis=0)
+        return {"w": [x["w"][0] + noise[:2], {"to": x["w"][1]["to"] + noise[2:3]}], "b": x["b"] + noise[3]}
+
+    found = da.infer(sample, x, samples=64)
+    assert found.names == ("w[0][0, 0]", "w[0][0, 1]", "w[1].to[0]", "b")
+    assert [line.strip().split("  ")[0] for line in repr(found).splitlines()[2:]] == list(found.names)
+    assert da.infer(in_blocks, BLOCKS, samples=64).names == ("x[0][0]", "x[0][1]", "x[1][0]")
+    unnamed = da.infer(flat, POINT, samples=64)
+    assert unnamed.names == ()
+    assert "    x[2] " in repr(unnamed)
 
 
 def test_a_vector_oracle_takes_a_tree():
     assert da.certify(da.Sampler(flat), TREE, samples=64) == da.certify(da.Sampler(flat), POINT, samples=64)
+
+
+@pytest.mark.parametrize("function", [da.certify, da.infer, da.calibrate])
+def test_a_sampler_around_a_function_of_another_form_is_refused(function):
+    message = rf"{function.__name__}: the function of a Sampler gets .* vectors.* Got .*\. Pass the function itself"
+    square = da.root(lambda x, n, rng: x - 1 + np.eye(2), np.zeros((2, 2)), budget=200)
+    for sample, x in [(nested, TREE), (lambda x, n, rng: x @ np.eye(2), square), (lambda x, n, rng: float(x[0]), 0.5)]:
+        with pytest.raises(OracleError, match=message):
+            function(da.Sampler(sample), x, samples=64)
+
+
+def test_points_of_any_form_are_vectors_for_an_oracle():
+    def noisy(x, n, rng):
+        return x - 1 + rng.normal(size=(n, *x.shape))
+
+    def of_square(x, n, rng):
+        assert x.shape == (2, 2)
+        return noisy(x, n, rng)
+
+    square = da.root(of_square, np.zeros((2, 2)), budget=500)
+    wanted = da.certify(of_square, square, samples=64)
+    for sampler in (da.Sampler(noisy), da.Sampler(of_square, shape=(2, 2))):
+        assert da.certify(sampler, square, samples=64) == wanted  # of one point, not of two
+    for function in (da.certify, da.infer, da.calibrate):
+        assert function(da.Sampler(noisy), 0.5, samples=64).to_dict() == function(noisy, 0.5, samples=64).to_dict()
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (3, 1), (1, 3, 1)])
+def test_a_calibrated_function_gets_the_shape_of_the_start(shape):
+    def sample(x, n, rng):
+        assert x.shape == shape
+        return flat(x.reshape(-1), n, rng).reshape(shape)
+
+    assert repr(da.calibrate(sample, POINT.reshape(shape), samples=64)) == repr(da.calibrate(flat, POINT, samples=64))
 
 
 def test_results_of_trees(of_dict):
@@ -75,7 +124,9 @@ def test_results_of_saddle_points():
 
     result = da.saddle(u_part, v_part, (np.ones(2), np.ones(2)), budget=2000)
     assert da.certify(operator, result, samples=256).holds_for(0.2)
-    np.testing.assert_allclose(result.infer(operator, samples=2000).estimate, 0, atol=0.03)
+    found = result.infer(operator, samples=2000)
+    np.testing.assert_allclose(found.estimate, 0, atol=0.03)
+    assert found.names == ("u[0]", "u[1]", "v[0]", "v[1]")
 
 
 def test_args_reach_the_sampler():

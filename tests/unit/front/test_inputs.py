@@ -185,6 +185,12 @@ def test_a_sampler_that_fails_on_the_way_leaves_its_result():
         assert not result.success
 
 
+def test_a_sampler_that_fails_in_the_calibration_leaves_no_result_and_says_so():
+    with pytest.raises(OracleError, match=r"the result so far, if any, is in \.result of this one") as caught:
+        da.root(lambda x, n, rng: 1 / 0, ZERO, budget=2000)
+    assert caught.value.result is None
+
+
 def test_randomness_of_its_own_is_refused_only_where_it_matters():
     own = np.random.default_rng(0)
 

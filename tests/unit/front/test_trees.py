@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dualanchor as da
+from dualanchor.core.errors import OracleError
 
 torch = pytest.importorskip("torch")
 
@@ -50,6 +51,41 @@ def test_sampler_and_result_have_the_form_of_the_start(start, reps):
     for found, given in zip(leaves(result.x), leaves(start), strict=True):
         assert tuple(found.shape) == ((reps,) if reps > 1 else ()) + tuple(given.shape)
         np.testing.assert_allclose(found, np.ones(found.shape), atol=0.05)
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_single_samples_are_averaged_leaf_by_leaf(start):
+    def single(x, rng):
+        assert type(x) is type(start)
+        return like(x, lambda leaf: leaf - 1 + rng.normal())
+
+    mean = da.each(single)(start, 4, np.random.default_rng(1))
+    assert type(mean) is type(start)
+    noise = np.random.default_rng(1).normal(size=(4, len(leaves(start)))).mean(axis=0)
+    for found, given, error in zip(leaves(mean), leaves(start), noise, strict=True):
+        np.testing.assert_allclose(found, given - 1 + error, rtol=1e-6)
+    assert da.root(da.each(single), start, budget=200, L=1.0).draws > 100
+
+
+def test_single_samples_that_are_numbers_or_of_another_form():
+    sample = da.each(lambda x, rng: {"b": 1, "a": rng.integers(2)})
+    mean = sample({"a": 0.0, "b": 0.0}, 4, np.random.default_rng(1))
+    assert list(mean) == ["a", "b"]
+    assert mean["b"] == 1.0
+    assert mean["a"] == np.random.default_rng(1).integers(2, size=4).mean()
+    with pytest.raises(OracleError, match=r"must return a tree like the start.* Got a dict of 'a'"):
+        da.root(da.each(lambda x, rng: {"a": x["a"]}), {"a": 0.0, "b": 0.0}, budget=200)
+
+
+def test_only_the_parts_of_a_saddle_point_are_printed_as_players():
+    def lines(result):
+        return {line.split(":")[0].strip(): line.split(":", 1)[1].strip() for line in repr(result).splitlines()}
+
+    players = da.saddle(lambda *_: np.zeros(2), lambda *_: np.zeros(3), STARTS["tuple"], budget=100, L=1.0)
+    pair = da.root(lambda x, n, rng: like(x, np.zeros_like), STARTS["tuple"], budget=100, L=1.0)
+    assert (lines(players)["u"], lines(players)["v"]) == ("[0. 0.]", "[1. 1. 1.]")
+    assert lines(pair)["x"] == "[[0. 0.], [1. 1. 1.]]"
+    assert lines(pair).keys().isdisjoint("uv")
 
 
 def test_samples_themselves_and_starts_from_results():
