@@ -74,8 +74,16 @@ def raised(error: Exception, name: str, row: int | None) -> OracleError:
         kind, start = source
         rule = f"{name} gets {kind} only where the start is of that library, elsewhere a NumPy Generator"
         return OracleError(rule, received.partition("\n")[0], f"Start from {start}", row)
+    if isinstance(error, TypeError) and received.endswith("'dict' object is not callable") and "torch" in sys.modules:
+        remedy = f"A module comes as the dict of its parameters: {of_module('parameters')}"
+        return OracleError(f"{name} must not raise", received, remedy, row)
     remedy = f"Fix {name}; the error it raised is shown above, the result so far is in .result of this one"
     return OracleError(f"{name} must not raise", received, remedy, row)
+
+
+def of_module(player: str) -> str:
+    """How a function evaluates a module of PyTorch, which it gets as the dict of its parameters, as a remedy."""
+    return f"evaluate a module by torch.func.functional_call(module, {player}, inputs)"
 
 
 def _other_source(error: Exception) -> tuple[str, str] | None:

@@ -121,6 +121,7 @@ def test_large_tensors_are_printed_short():
     assert max(len(str(result)), len(str(tree)), len(repr(tree)), len(tree._repr_html_())) < 3000
 
 
+LINEAR = torch.nn.Linear(3, 2)
 BAD = {
     "arrays": ((np.ones(3), np.ones(3)), phi, TypeError, "the start must be tensors. Got ndarray. Start from tensors"),
     "devices": (
@@ -138,6 +139,18 @@ BAD = {
     "no graph": (
         (torch.ones(3), torch.ones(3)), lambda u, v, n, rng: torch.tensor(1.0), RuntimeError,
         "phi must return one number. Got a number without a graph.*Return a tensor made from u and v",
+    ),
+    "no graph to u": (
+        (LINEAR, torch.ones(3)), lambda u, v, n, rng: LINEAR(v).square().sum() - v @ v, RuntimeError,
+        r"phi must depend on u. Got a number that is not computed from u. .* torch.func.functional_call\(module, u,",
+    ),
+    "no graph to v": (
+        (torch.ones(3), {"a": torch.ones(3), "b": torch.ones(2)}), lambda u, v, n, rng: u @ u, RuntimeError,
+        "phi must depend on v. Got a number that is not computed from v. Compute it from the v that is passed",
+    ),
+    "a call of a module": (
+        (LINEAR, torch.ones(3)), lambda u, v, n, rng: u(v).sum(), RuntimeError,
+        r"phi must not raise. Got TypeError: 'dict' .*the dict of its parameters: .*functional_call",
     ),
     "batch norm": (
         (torch.nn.BatchNorm1d(3), torch.ones(3)), phi, ValueError,
@@ -162,6 +175,12 @@ BAD = {
 def test_what_cannot_be_differentiated_is_said_in_three_parts(start, function, error, message):
     with pytest.raises(error, match=f"saddle: .*{message}"):
         da.saddle(function, start, budget=200)
+
+
+def test_a_leaf_that_is_not_used_has_a_zero_gradient():
+    start = {"w": torch.ones(3), "spare": torch.ones(2)}, torch.ones(3)
+    result = da.saddle(phi, start, budget=200, check=False, certificate=False)
+    assert torch.equal(result.x[0]["spare"], torch.ones(2))
 
 
 def test_inference_mode_is_named_as_the_cause():
