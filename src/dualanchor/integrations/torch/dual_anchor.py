@@ -56,7 +56,8 @@ class DualAnchor(FieldOptimizer):
     prox : callable
         `prox(x, step)` of a tensor, or one of `dualanchor.prox`: a constraint or penalty of these parameters, which are
         moved into the set at once and stay there. The field is that of the inclusion (see `dualanchor.inclusion`).
-    look : pair (loss, batches), for `lr="auto"`: `loss(batch)` is what is differentiated, for each of a few batches
+    look : pair (loss, batches), for `lr="auto"`: `loss(batch)` is what is differentiated, for each of a few batches;
+        of more than 64 the first 64 are read
     foreach : bool, whether operations take a list of tensors at once; None: where the tensors are plain ones
 
     Notes
