@@ -229,3 +229,18 @@ def test_a_generator_needs_a_start_in_torch():
     with pytest.raises(da.errors.OracleError, match=message) as caught:
         da.root(sample, np.zeros(2), budget=1000)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("start", [torch.zeros(2), {"a": torch.zeros(2)}])
+def test_a_generator_of_torch_needs_its_name(start):
+    """The start is a tensor already: only the name of the parameter is missing."""
+
+    def sample(x, n, rng):
+        return torch.randn(2, generator=rng)
+
+    message = (
+        r"root: sample gets a torch\.Generator only if its parameter is called generator\. .* Call the parameter gen"
+    )
+    with pytest.raises(da.errors.OracleError, match=message) as caught:
+        da.root(sample, start, budget=1000)
+    assert "Start from" not in str(caught.value)
