@@ -83,3 +83,16 @@ def test_what_is_no_root_has_no_gradient():
         jax.grad(flat)(1.0)
     with pytest.raises(TypeError, match=r"implicit_root: operator must accept F\(x, theta\)"):
         implicit_root(lambda x: x, lambda theta: theta)
+
+
+def test_messages_about_a_fixed_point_have_its_name():
+    inexact = implicit_fixed_point(lambda x, theta: x / 2 + theta, lambda theta: 2 * theta + 0.1)
+    with pytest.raises(ValueError, match=r"^implicit_fixed_point: the residual at the root must be at most"):
+        jax.grad(inexact)(1.0)
+    flat = implicit_fixed_point(lambda x, theta: x, lambda theta: theta)
+    with pytest.raises(
+        ValueError, match=r"^implicit_fixed_point: the derivative of x - T\(x\) in x must be invertible"
+    ):
+        jax.grad(flat)(1.0)
+    with pytest.raises(TypeError, match=r"^implicit_fixed_point: solve must accept"):
+        implicit_fixed_point(contraction, lambda: 0.0)

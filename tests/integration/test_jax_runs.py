@@ -529,3 +529,16 @@ def test_a_front_door_within_a_transformation_is_refused(within, value):
         TypeError, match=r"cannot be called within jax\.jit, vmap or grad\. Got a traced array\. Call it"
     ):
         jax.jit(within)(value)
+
+
+def test_a_key_of_its_own_hides_the_noise():
+    """All samples have the same noise then, which the bound cannot see; a function that draws nothing has none."""
+
+    def fixed(x, n, key):
+        return x + jax.random.normal(jax.random.key(0), x.shape)
+
+    unseen = da.certify(fixed, jnp.zeros(2), samples=100)
+    assert "noise-not-seen" in [finding.code for finding in unseen.findings]
+    assert unseen.upper == np.inf
+    plain = da.certify(lambda x, n, key: x + 0 * jnp.sqrt(n), jnp.ones(2), samples=100)
+    assert plain.upper == pytest.approx(2**0.5)

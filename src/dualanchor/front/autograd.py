@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 from dualanchor.core import check
@@ -12,7 +11,7 @@ from dualanchor.core.types import Array
 from dualanchor.oracles.layout import Layout
 from dualanchor.oracles.sampler import Sampler
 from dualanchor.oracles.tree import pieces
-from dualanchor.oracles.user_call import torch_generator
+from dualanchor.oracles.user_call import of_module, torch_generator
 
 
 def differentiated(phi: Callable[..., Any], x0: Any, args: tuple[Any, ...]) -> tuple[Oracle, Layout, Array]:
@@ -23,13 +22,14 @@ def differentiated(phi: Callable[..., Any], x0: Any, args: tuple[Any, ...]) -> t
     if torch is None or not isinstance(start, torch.Tensor):
         rule = "saddle: one function of both players is differentiated by PyTorch, so the start must be tensors"
         raise ArgumentTypeError(rule, type(start).__name__, "Start from tensors, or pass sample_u, sample_v, (u0, v0)")
-    size_u, shapes = prod(layout.shapes[0]), layout.leaf_shapes
+    shapes, tree = layout.leaf_shapes, layout.trees[0]
+    leaves_u = 1 if tree is None else len(tree.shapes)
 
     def field(x: Any, n: int, rng: Any) -> Any:
         def value(leaves: Any, random: Any) -> Any:
             return phi(*layout.of_leaves(leaves), n, random, *args)
 
-        return field_of(value, x, list(pieces(x, shapes)), size_u, rng, "saddle: phi")
+        return field_of(value, x, list(pieces(x, shapes)), leaves_u, rng, "saddle: phi")
 
     return _Gradient(field, name="saddle: phi"), layout, start
 
@@ -38,10 +38,11 @@ class _Gradient(Sampler):
     returns_new = True
 
 
-def field_of(value_of: Callable[..., Any], x: Any, leaves: Any, size_u: int, rng: Any, owner: str) -> Any:
-    """The gradient of `value_of(leaves, generator)` as a vector like x (d,), negated from index `size_u` on.
+def field_of(value_of: Callable[..., Any], x: Any, leaves: Any, leaves_u: int, rng: Any, owner: str) -> Any:
+    """The gradient of `value_of(leaves, generator)` as a vector like x (d,), negated for the second player.
 
-    `leaves` are tensors with the numbers of x; the generator, seeded from `rng`, is on their device.
+    `leaves` are tensors with the numbers of x, the first `leaves_u` of them those of the first player; the generator,
+    seeded from `rng`, is on their device.
     """
     torch: Any = sys.modules["torch"]
     generator = torch_generator(rng, leaves)
@@ -59,7 +60,14 @@ def field_of(value_of: Callable[..., Any], x: Any, leaves: Any, size_u: int, rng
                 if value.numel() != 1:
                     received, remedy = f"shape {tuple(value.shape)}", "Take the mean or sum"
             raise OracleError(f"{owner} must return one number", received, remedy)
-        gradients = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
-    joint = torch.cat([gradient.reshape(-1).to(x) for gradient in gradients])
-    joint[size_u:].neg_()
+        gradients = torch.autograd.grad(value, leaves, allow_unused=True)
+    for player, own in (("u", gradients[:leaves_u]), ("v", gradients[leaves_u:])):
+        if own and all(gradient is None for gradient in own):
+            remedy = f"Compute it from the {player} that is passed; {of_module(player)}"
+            raise OracleError(
+                f"{owner} must depend on {player}", f"a number that is not computed from {player}", remedy
+            )
+    parts = [torch.zeros_like(leaf) if own is None else own for leaf, own in zip(leaves, gradients, strict=True)]
+    joint = torch.cat([part.reshape(-1).to(x) for part in parts])
+    joint[sum(leaf.numel() for leaf in leaves[:leaves_u]) :].neg_()
     return joint

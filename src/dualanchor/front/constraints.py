@@ -30,9 +30,13 @@ def flat_prox(door: str, layout: Layout, x0: Array, proxes: dict[str, Any], boun
             rule = f"{door}: bounds are a prox themselves"
             raise ArgumentError(rule, f"bounds and {given[0]}", "Pass one of them; prox.product combines several")
         pairs = bounds if layout.blocks else (bounds,)
-        if layout.blocks and not (isinstance(pairs, (tuple, list)) and len(pairs) == 2):
-            rule = f"{door}: bounds must be a tuple (bounds of u, bounds of v), None where there are none"
-            raise ArgumentTypeError(rule, repr(bounds)[:80], "Use for example ((0, 1), None)")
+        if layout.blocks and not (
+            isinstance(pairs, (tuple, list)) and len(pairs) == 2 and not any(map(_is_end, pairs))
+        ):
+            rule = (
+                f"{door}: bounds must have one entry per player, (bounds of u, bounds of v), None where there are none"
+            )
+            raise ArgumentTypeError(rule, repr(bounds)[:80], "Use ((lo, hi), (lo, hi)) or ((lo, hi), None)")
         boxes = [None if pair is None else _box(door, pair, size) for pair, size in zip(pairs, sizes, strict=True)]
         blocks: list[Any] = [_foreign_box(one) if foreign and one is not None else one for one in boxes]
     elif given:
@@ -77,6 +81,11 @@ def _box(door: str, bounds: Any, size: int) -> box:
         raise ArgumentTypeError(rule, repr(bounds)[:80], "Check the lengths")
     lower, upper = (float(end.ravel()[0]) if end.size == 1 else end.ravel() for end in values if end is not None)
     return box(lower, upper)
+
+
+def _is_end(value: Any) -> bool:
+    """Whether a value is a single number, so one end of bounds rather than bounds."""
+    return value is not None and np.ndim(value) == 0 and not hasattr(value, "lb")
 
 
 def _is_array(value: Any) -> bool:

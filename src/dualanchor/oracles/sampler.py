@@ -136,7 +136,7 @@ class Sampler(Shardable):
             try:
                 value = sample(point, n, source.generator(positions[row], shard))
             except Exception as error:
-                raise raised(error, self._name, row) from error
+                raise raised(error, self._name, row, x) from error
             if foreign or type(value) is not np.ndarray or value.dtype is not dtype or value.shape != expected:
                 value = accepted(value, x, self._name, row, shape, n)
             values[row] = value if shape is None else value.reshape(-1)

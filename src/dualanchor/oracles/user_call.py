@@ -26,7 +26,7 @@ def user_call(function: Callable[[int], Any], x: Array, name: str, out: Array | 
         try:
             value = function(row)
         except Exception as error:
-            raise raised(error, name, row) from error
+            raise raised(error, name, row, x) from error
         if foreign or type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
             value = accepted(value, x, name, row)
         values[row] = value
@@ -65,28 +65,38 @@ def accepted(
     return value.reshape(-1)
 
 
-def raised(error: Exception, name: str, row: int | None) -> OracleError:
-    """The OracleError for an exception that the user's function `name` raised in a row."""
+def raised(error: Exception, name: str, row: int | None, x: Any = None) -> OracleError:
+    """The OracleError for an exception that the user's function `name` raised in a row of x."""
     if isinstance(error, OracleError):
         return OracleError(*error.parts, row)
     received = f"{type(error).__name__}: {error}"
-    if (source := _other_source(error)) is not None:
-        kind, start = source
-        rule = f"{name} gets {kind} only where the start is of that library, elsewhere a NumPy Generator"
-        return OracleError(rule, received.partition("\n")[0], f"Start from {start}", row)
+    if (source := _other_source(error, x)) is not None:
+        rule, remedy = source
+        return OracleError(f"{name} gets {rule}", received.partition("\n")[0], remedy, row)
+    if isinstance(error, TypeError) and received.endswith("'dict' object is not callable") and "torch" in sys.modules:
+        remedy = f"A module comes as the dict of its parameters: {of_module('parameters')}"
+        return OracleError(f"{name} must not raise", received, remedy, row)
     remedy = f"Fix {name}; the error it raised is shown above, the result so far, if any, is in .result of this one"
     return OracleError(f"{name} must not raise", received, remedy, row)
 
 
-def _other_source(error: Exception) -> tuple[str, str] | None:
-    """What a function that has passed a NumPy Generator to JAX or PyTorch needs instead, and the start for that."""
+def of_module(player: str) -> str:
+    """How a function evaluates a module of PyTorch, which it gets as the dict of its parameters, as a remedy."""
+    return f"evaluate a module by torch.func.functional_call(module, {player}, inputs)"
+
+
+def _other_source(error: Exception, x: Any) -> tuple[str, str] | None:
+    """What a function that has passed a NumPy Generator to JAX or PyTorch gets instead at x, and what it should do."""
     text = str(error)
     if not isinstance(error, TypeError) or not re.search(r"numpy\.random\S*Generator", text):
         return None
+    only = "only where the start is of that library, elsewhere a NumPy Generator"
     if "PRNG key" in text or "abstract array" in text:
-        return "a JAX key", "a JAX array, such as jnp.asarray(x0)"
+        return f"a JAX key {only}", "Start from a JAX array, such as jnp.asarray(x0)"
+    if "torch" in text and x is not None and arrays.is_foreign(x) and not arrays.is_jax(x):
+        return "a torch.Generator only if its parameter is called generator", "Call the parameter generator"
     if "torch" in text:
-        return "a torch.Generator", "a tensor of PyTorch, and call the parameter generator"
+        return f"a torch.Generator {only}", "Start from a tensor of PyTorch, and call the parameter generator"
     return None
 
 

@@ -221,7 +221,12 @@ BAD = {
     "few for eps": ({"budget": None, "eps": 0.1, "max_samples": 150}, "without L max_samples of at least 160"),
     "guarantee": ({"guarantee": True}, "a guarantee needs L"),
     "bounds": ({"bounds": ((0, 1), None)}, "bounds are a prox themselves"),
-    "bad bounds": ({"prox_u": None, "prox_v": None, "bounds": (0, 1, 2)}, "bounds must be a tuple"),
+    "bad bounds": ({"prox_u": None, "prox_v": None, "bounds": (0, 1, 2)}, "bounds must have one entry per player"),
+    "one pair": (
+        {"prox_u": None, "prox_v": None, "bounds": (-1.0, 1.0)},
+        r"one entry per player, .* Got \(-1\.0, 1\.0\)\. Use \(\(lo, hi\), \(lo, hi\)\) or \(\(lo, hi\), None\)",
+    ),
+    "half a pair": ({"prox_u": None, "prox_v": None, "bounds": (None, 1.0)}, "one entry per player"),
     "lengths": ({"prox_u": None, "prox_v": None, "bounds": ([(0, 1)] * 5, None)}, r"a pair, 6 pairs \(lower, upper\)"),
     "words": ({"prox_u": None, "prox_v": None, "bounds": (("a", "b"), None)}, "bounds must be real numbers"),
     "not a function": ({"prox_v": 3}, "saddle: prox_v must be a function"),

@@ -157,6 +157,7 @@ def test_large_tensors_are_printed_short():
     assert max(len(str(result)), len(str(tree)), len(repr(tree)), len(tree._repr_html_())) < 3000
 
 
+LINEAR = torch.nn.Linear(3, 2)
 BAD = {
     "arrays": ((np.ones(3), np.ones(3)), phi, TypeError, "the start must be tensors. Got ndarray. Start from tensors"),
     "devices": (
@@ -174,6 +175,18 @@ BAD = {
     "no graph": (
         (torch.ones(3), torch.ones(3)), lambda u, v, n, rng: torch.tensor(1.0), RuntimeError,
         "phi must return one number. Got a number without a graph.*Return a tensor made from u and v",
+    ),
+    "no graph to u": (
+        (LINEAR, torch.ones(3)), lambda u, v, n, rng: LINEAR(v).square().sum() - v @ v, RuntimeError,
+        r"phi must depend on u. Got a number that is not computed from u. .* torch.func.functional_call\(module, u,",
+    ),
+    "no graph to v": (
+        (torch.ones(3), {"a": torch.ones(3), "b": torch.ones(2)}), lambda u, v, n, rng: u @ u, RuntimeError,
+        "phi must depend on v. Got a number that is not computed from v. Compute it from the v that is passed",
+    ),
+    "a call of a module": (
+        (LINEAR, torch.ones(3)), lambda u, v, n, rng: u(v).sum(), RuntimeError,
+        r"phi must not raise. Got TypeError: 'dict' .*the dict of its parameters: .*functional_call",
     ),
     "batch norm": (
         (torch.nn.BatchNorm1d(3), torch.ones(3)), phi, ValueError,
@@ -198,6 +211,12 @@ BAD = {
 def test_what_cannot_be_differentiated_is_said_in_three_parts(start, function, error, message):
     with pytest.raises(error, match=f"saddle: .*{message}"):
         da.saddle(function, start, budget=200)
+
+
+def test_a_leaf_that_is_not_used_has_a_zero_gradient():
+    start = {"w": torch.ones(3), "spare": torch.ones(2)}, torch.ones(3)
+    result = da.saddle(phi, start, budget=200, check=False, certificate=False)
+    assert torch.equal(result.x[0]["spare"], torch.ones(2))
 
 
 def test_inference_mode_is_named_as_the_cause():
@@ -246,3 +265,18 @@ def test_a_generator_needs_a_start_in_torch():
     with pytest.raises(da.errors.OracleError, match=message) as caught:
         da.root(sample, np.zeros(2), budget=1000)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("start", [torch.zeros(2), {"a": torch.zeros(2)}])
+def test_a_generator_of_torch_needs_its_name(start):
+    """The start is a tensor already: only the name of the parameter is missing."""
+
+    def sample(x, n, rng):
+        return torch.randn(2, generator=rng)
+
+    message = (
+        r"root: sample gets a torch\.Generator only if its parameter is called generator\. .* Call the parameter gen"
+    )
+    with pytest.raises(da.errors.OracleError, match=message) as caught:
+        da.root(sample, start, budget=1000)
+    assert "Start from" not in str(caught.value)

@@ -1,5 +1,6 @@
 """`lr="auto"`: steps that are short enough for games, settings that are kept, and losses that cannot be looked at."""
 
+import itertools
 import warnings
 
 import pytest
@@ -126,3 +127,66 @@ def test_a_sparse_gradient_is_refused_as_in_steps():
     look = (lambda rows: embedding(rows).square().mean(), [torch.tensor([0, 3])])
     with pytest.raises(TypeError, match=r"DualAnchor: look: gradients must be dense\. .* Use sparse=False"):
         DualAnchor(embedding.parameters(), lr="auto", look=look, total_steps=9)
+
+
+def test_a_loss_that_calls_backward_is_said_and_leaves_gradients_as_they_were():
+    model, x = torch.nn.Linear(3, 1), torch.ones(8, 3)
+    model.weight.grad = torch.full((1, 3), 7.0)
+
+    def closure(batch):
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    with pytest.raises(
+        ValueError, match=r"DualAnchor: look: loss\(batch\) must return its loss without .* Leave backw"
+    ):
+        DualAnchor(model.parameters(), lr="auto", look=(closure, [0]), total_steps=9)
+    assert model.weight.grad.tolist() == [[7.0] * 3]
+    assert model.bias.grad is None
+
+
+@pytest.mark.parametrize("batches", [[], iter(())])
+def test_a_look_without_batches_is_said(batches):
+    p = torch.ones(2, requires_grad=True)
+    with pytest.raises(
+        ValueError, match=r"look must have at least one batch\. Got none\. .* a generator has none left"
+    ):
+        DualAnchor([p], lr="auto", look=(lambda batch: p @ p, batches), total_steps=9)
+
+
+def test_an_endless_look_ends():
+    p, seen = torch.ones(2, requires_grad=True), set()
+
+    def loss(batch):
+        seen.add(batch)
+        return p @ p
+
+    DualAnchor([p], lr="auto", look=(loss, itertools.count()), total_steps=9)
+    assert seen == set(range(64))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_decrease_is_said_once_with_its_groups_and_what_it_may_mean(named):
+    """Two tensors of one shape in one group, and one in a group that ascends, along which the loss is convex."""
+    a, b, c, d = (torch.ones(2, requires_grad=True) for _ in range(4))
+
+    def loss(batch):
+        return 5 * a @ a - b @ b - c @ c + d @ d
+
+    first, second = [("a", a), ("b", b), ("c", c)], [("d", d)]
+    if not named:
+        first, second = [p for _, p in first], [p for _, p in second]
+    with pytest.warns(AssumptionWarning) as seen:
+        DualAnchor(first, lr="auto", look=(loss, [0]), total_steps=9)
+    assert len(seen) == 1
+    which = "b, c" if named else ", ".join(["a parameter of shape (2,)"] * 2)
+    text = str(seen[0].message)
+    assert f"Got one that curves downwards in group 0, which descends, for {which}." in text
+    assert "the loss is not convex there, as in GANs, and this lr cannot be trusted: pass lr as a number" in text
+    groups = [{"params": first[:1]}, {"params": second, "maximize": True}]
+    with pytest.warns(AssumptionWarning) as seen:
+        DualAnchor(groups, lr="auto", look=(loss, [0]), total_steps=9)
+    which = "d" if named else "a parameter of shape (2,)"
+    assert f"Got one that curves upwards in group 1, which ascends, for {which}." in str(seen[0].message)
+    assert len(seen) == 1

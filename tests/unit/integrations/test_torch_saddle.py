@@ -197,6 +197,13 @@ def test_a_function_that_is_not_scalar_is_named():
         da.certify(oracle, oracle.x0, samples=64)
 
 
+def test_a_function_that_evaluates_a_module_with_its_own_parameters_is_refused():
+    model = torch.nn.Linear(D, 1).double()
+    oracle = saddle_oracle(lambda u, v, n, rng: model(v).sum() - v @ v, dict(model.named_parameters()), start()[1])
+    with pytest.raises(da.errors.OracleError, match=r"saddle_oracle: phi must depend on u\. .*functional_call"):
+        da.root(oracle, oracle.x0, budget=200)
+
+
 def test_misuse_is_explained():
     oracle, (u0, v0) = oracle_of_phi(), start()
     for wrong in ((u0, v0), torch.ones(2 * D), np.ones((2, D)), (u0, torch.ones(2))):

@@ -50,15 +50,32 @@ def implicit_root(
     0.0833333358168602
     """
     check.function(operator, "implicit_root: operator", "F(x, theta)", 2)
-    check.function(solve, "implicit_root: solve", "solve(theta)", 1)
-    tolerance = check.number(tolerance, "implicit_root: tolerance", positive=True)
+    return _differentiated(operator, solve, tolerance, "implicit_root", "F")
+
+
+def implicit_fixed_point(
+    mapping: Callable[[Any, Any], Any], solve: Callable[[Any], Any], *, tolerance: float = 1e-3
+) -> Callable[[Any], Any]:
+    """The fixed point x = T(x, theta) as a function of theta that JAX differentiates; see `implicit_root`."""
+    check.function(mapping, "implicit_fixed_point: mapping", "T(x, theta)", 2)
+
+    def operator(x: Any, theta: Any) -> Any:
+        return jax.tree.map(jnp.subtract, x, mapping(x, theta))
+
+    return _differentiated(operator, solve, tolerance, "implicit_fixed_point", "x - T(x)")
+
+
+def _differentiated(operator: Any, solve: Any, tolerance: Any, owner: str, formula: str) -> Callable[[Any], Any]:
+    """The root as a function of theta; `formula` is what messages call the operator."""
+    check.function(solve, f"{owner}: solve", "solve(theta)", 1)
+    tolerance = check.number(tolerance, f"{owner}: tolerance", positive=True)
 
     def plain(theta: Any) -> Any:
         return forward(theta)[0]
 
     def forward(theta: Any) -> tuple[Any, Any]:
         x = _solution(solve, theta)
-        return x, (x, theta, _is_root(operator, x, theta, tolerance))
+        return x, (x, theta, _is_root(operator, x, theta, tolerance, owner))
 
     def backward(saved: Any, cotangent: Any) -> tuple[Any]:
         x, theta, is_root = saved
@@ -72,9 +89,11 @@ def implicit_root(
         residual, scale = jnp.linalg.norm(product(w) - target), jnp.linalg.norm(target)
         is_solved = residual <= _MAX_RESIDUAL * scale
         if not _is_traced(is_solved) and not is_solved:
-            rule = "implicit_root: the derivative of F in x must be invertible at the root"
+            rule = f"{owner}: the derivative of {formula} in x must be invertible at the root"
             received = f"a linear system solved to a relative residual of {residual / scale:.3g}"
-            raise ArgumentError(rule, received, "Add a small multiple of x to F, or start from an isolated root")
+            raise ArgumentError(
+                rule, received, f"Add a small multiple of x to {formula}, or start from an isolated root"
+            )
         _, pull_back = jax.vjp(lambda theta: operator(x, theta), theta)
         return pull_back(unflatten(jnp.where(is_root & is_solved, -w, jnp.nan)))
 
@@ -83,28 +102,16 @@ def implicit_root(
     return root
 
 
-def implicit_fixed_point(
-    mapping: Callable[[Any, Any], Any], solve: Callable[[Any], Any], *, tolerance: float = 1e-3
-) -> Callable[[Any], Any]:
-    """The fixed point x = T(x, theta) as a function of theta that JAX differentiates; see `implicit_root`."""
-    check.function(mapping, "implicit_fixed_point: mapping", "T(x, theta)", 2)
-
-    def operator(x: Any, theta: Any) -> Any:
-        return jax.tree.map(jnp.subtract, x, mapping(x, theta))
-
-    return implicit_root(operator, solve, tolerance=tolerance)
-
-
 def _solution(solve: Callable[[Any], Any], theta: Any) -> Any:
     found = solve(theta)
     return jax.tree.map(jnp.asarray, found.x if isinstance(found, Result) else found)
 
 
-def _is_root(operator: Any, x: Any, theta: Any, tolerance: float) -> Any:
+def _is_root(operator: Any, x: Any, theta: Any, tolerance: float, owner: str) -> Any:
     """Whether the residual at x is small enough; where it is known and is not, an error is raised."""
     residual = jnp.linalg.norm(ravel_pytree(operator(x, theta))[0])
     if not _is_traced(residual) and not residual <= tolerance:
-        rule = f"implicit_root: the residual at the root must be at most {tolerance:g}, or its derivative means nothing"
+        rule = f"{owner}: the residual at the root must be at most {tolerance:g}, or its derivative means nothing"
         raise ArgumentError(rule, f"a norm of {residual:.3g}", "Solve more accurately, or pass a larger tolerance")
     return residual <= tolerance
 

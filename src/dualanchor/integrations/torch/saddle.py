@@ -31,7 +31,7 @@ class SaddleOracle(Sampler):
             rule, remedy = "saddle_oracle: u0 and v0 must be on one device", "Move all tensors to one of them"
             raise ArgumentError(rule, " and ".join(devices), remedy)
         self._phi = phi
-        self._size_u = sum(leaf.numel() for leaf in tree_flatten(u0)[0])
+        self._leaves_u = len(tree_flatten(u0)[0])
         self.x0 = self.flatten(u0, v0)
         super().__init__(self._field, name="saddle_oracle: phi")
 
@@ -64,7 +64,7 @@ class SaddleOracle(Sampler):
             return self._phi(*tree_unflatten(leaves, self._tree), n, generator)
 
         flat = torch.from_numpy(x)
-        return field_of(value, flat, self._split(flat), self._size_u, rng, "saddle_oracle: phi").numpy()
+        return field_of(value, flat, self._split(flat), self._leaves_u, rng, "saddle_oracle: phi").numpy()
 
 
 def _not_a_player(leaf: Any) -> ArgumentTypeError:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from math import inf, sqrt
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ _RELATIVE_DISTANCE = 1e-3  # between the two points of a difference of gradients
 _FLAT = 0.01  # times the largest steepness of a group: groups below get that of the steepest one
 _DECREASING = -0.9  # cosine of a move and the change of the field, below which the field decreases along the move
 _LEAST_COSINE = 0.05  # of the angle by which a field turns; L is at most M over this
+_MAX_BATCHES = 64  # of a look; what follows is not read
 _MAX_TENSORS = 8  # a single group with at most this many tensors is checked tensor by tensor for a decrease
 
 
@@ -33,7 +35,7 @@ class Steepness:
     """The steepness of the field of gradients at the present parameters, on a few batches.
 
     A batch counts as a whole, and is less steep than its rows: batches must have the size that they have in the loop.
-    Parameters, buffers of modules and PyTorch's generator are left as they were.
+    Parameters, their gradients, buffers of modules and PyTorch's generator are left as they were.
     """
 
     def __init__(self, groups: list[Group], look: Any, owner: str) -> None:
@@ -42,11 +44,16 @@ class Steepness:
             remedy = "Pass look=(loss, batches): loss(batch) is what is differentiated"
             raise ArgumentTypeError(rule, received, remedy)
         self._generator_state = torch.random.get_rng_state()  # before a DataLoader draws its order from it
-        self._loss, self._batches, self._owner = look[0], list(look[1]), owner
+        self._loss, self._batches, self._owner = look[0], list(islice(look[1], _MAX_BATCHES)), owner
+        if not self._batches:
+            remedy = "Pass a few batches in a list; a generator has none left once it was read"
+            raise ArgumentError(f"{owner} must have at least one batch", "none", remedy)
         players = [(i, p) for i, group in enumerate(groups) for p in group["params"] if p.requires_grad]
         self._groups = len(groups)
         self._group_of = [i for i, _ in players]  # the number of the group of each parameter
         self._params = [p for _, p in players]
+        self._labels = [label for group in groups for label in _labels(group)]
+        self._decreasing: list[int] = []  # the parameters along which the field decreases
         self._signs = [-1.0 if groups[i]["maximize"] else 1.0 for i in self._group_of]
         self._x = torch.cat([p.detach().reshape(-1) for p in self._params])
         self._weight_decay = self._spread(float(groups[i]["weight_decay"]) for i in self._group_of)
@@ -76,13 +83,13 @@ class Steepness:
     def of_all(self) -> float:
         """M for all parameters together."""
         with self._restoring():
-            self._of_each()  # only for its warnings
+            self._of_each()  # only for the warning
             M = self._together([1.0] * self._groups).M
         self._require_slope(M)
         return M
 
     def _of_each(self) -> list[float]:
-        """M for each group alone, 1 for a single one; warns of parameters along which the field decreases."""
+        """M for each group alone, 1 for a single one; notes parameters along which the field decreases."""
         if self._groups > 1:
             return [self._measured(i == group for i in self._group_of).M for group in range(self._groups)]
         if 1 < len(self._params) <= _MAX_TENSORS:
@@ -91,10 +98,17 @@ class Steepness:
         return [1.0]
 
     def _together(self, units: list[float]) -> _Slopes:
-        """The slopes along all parameters, with one unit for each group; a single group has the unit 1."""
-        if self._groups == 1:
-            return self._measured(True for _ in self._params)
-        return self._slopes(self._spread(units[i] for i in self._group_of))
+        """The slopes along all parameters, with one unit for each group; a single group has the unit 1.
+
+        Warns if the field has decreased along some of them, or does so along all.
+        """
+        if self._groups > 1:
+            slopes = self._slopes(self._spread(units[i] for i in self._group_of))
+        else:
+            slopes = self._measured(True for _ in self._params)
+        if self._decreasing:
+            self._warn_of_decrease()
+        return slopes
 
     def _require_slope(self, slope: float) -> None:
         if not 0 < slope < inf:
@@ -103,19 +117,31 @@ class Steepness:
             raise ArgumentError(rule, f"a largest slope of {slope}", remedy)
 
     def _measured(self, chosen: Iterable[bool]) -> _Slopes:
-        """The steepness along some of the parameters; warns if the field decreases along their steepest direction."""
+        """The steepness along some parameters; notes them if the field decreases along their steepest direction."""
         mask = list(chosen)
         slopes = self._slopes(self._spread(map(float, mask)))
-        if slopes.M > 0 and slopes.cosine < _DECREASING:
-            shapes = [str(tuple(p.shape)) for p, is_chosen in zip(self._params, mask, strict=True) if is_chosen]
-            more = "" if len(shapes) <= 3 else f" and {len(shapes) - 3} more"
-            rule = (
-                f"{self._owner}: along their steepest direction the loss of parameters that descend must curve upwards"
-            )
-            received = f"a loss that curves downwards for those of shape {', '.join(shapes[:3])}{more}"
-            remedy = 'If they are to ascend, put them into a group with "maximize": True, else out of it'
-            warn_caller(explain(rule, received, remedy), AssumptionWarning)
+        if slopes.M > 0 and slopes.cosine < _DECREASING and not (all(mask) and self._decreasing):
+            self._decreasing += [i for i, is_chosen in enumerate(mask) if is_chosen]
         return slopes
+
+    def _warn_of_decrease(self) -> None:
+        rule = (
+            f"{self._owner}: along its steepest direction the loss must curve upwards for parameters that descend, and "
+            "downwards for those that ascend"
+        )
+        phrases = []
+        for group in dict.fromkeys(self._group_of[i] for i in self._decreasing):
+            own = [i for i in self._decreasing if self._group_of[i] == group]
+            ascends = self._signs[own[0]] < 0
+            more = "" if len(own) <= 3 else f" and {len(own) - 3} more"
+            names = ", ".join(self._labels[i] for i in own[:3])
+            how, player = ("upwards", "ascends") if ascends else ("downwards", "descends")
+            phrases.append(f"one that curves {how} in group {group}, which {player}, for {names}{more}")
+        remedy = (
+            'Put parameters that are to ascend into a group with "maximize": True, others out of it. If all are where '
+            "they belong, the loss is not convex there, as in GANs, and this lr cannot be trusted: pass lr as a number"
+        )
+        warn_caller(explain(rule, " and ".join(phrases), remedy), AssumptionWarning)
 
     def _slopes(self, units: Tensor) -> _Slopes:
         """The slopes with coordinates in these units, (d,), 0 for those that stay."""
@@ -179,7 +205,14 @@ class Steepness:
         with torch.enable_grad():
             loss = self._loss(batch)
             self._require_loss(loss)
-            gradients = torch.autograd.grad(loss, self._params, allow_unused=True)
+            try:
+                gradients = torch.autograd.grad(loss, self._params, allow_unused=True)
+            except RuntimeError as error:
+                if "second time" not in str(error):
+                    raise
+                rule = f"{self._owner}: loss(batch) must return its loss without calling backward()"
+                remedy = "Leave backward() to the loop; here the loss is differentiated by the library"
+                raise ArgumentError(rule, "a loss whose graph has been freed", remedy) from error
         for gradient in gradients:
             if gradient is not None:
                 require_dense(gradient, self._owner)
@@ -208,7 +241,7 @@ class Steepness:
 
     @contextmanager
     def _restoring(self) -> Iterator[None]:
-        """Restore at the end what the loss may change: parameters, the generator, buffers such as BatchNorm's."""
+        """Restore at the end what the loss may change: parameters and their gradients, the generator, buffers."""
         buffers: dict[tuple[int, str], Any] = {}
 
         def save(module: torch.nn.Module, inputs: Any) -> None:
@@ -216,16 +249,28 @@ class Steepness:
                 if (id(module), name) not in buffers:
                     buffers[id(module), name] = module, buffer, buffer.detach().clone()
 
+        gradients = [p.grad for p in self._params]
+        for p in self._params:
+            p.grad = None  # a loss that calls backward() would add to it in place
         handle = register_module_forward_pre_hook(save)
         try:
             yield
         finally:
             handle.remove()
             _assign(self._params, self._x)
+            for p, gradient in zip(self._params, gradients, strict=True):
+                p.grad = gradient
             torch.random.set_rng_state(self._generator_state)
             for (_, name), (module, buffer, value) in buffers.items():
                 buffer.copy_(value)
                 module._buffers[name] = buffer
+
+
+def _labels(group: Group) -> list[str]:
+    """What messages call the parameters of a group that require gradients: their names, where they are known."""
+    names = group.get("param_names") or [None] * len(group["params"])
+    pairs = zip(names, group["params"], strict=True)
+    return [f"a parameter of shape {tuple(p.shape)}" if name is None else name for name, p in pairs if p.requires_grad]
 
 
 def _assign(params: list[Tensor], x: Tensor) -> None:
