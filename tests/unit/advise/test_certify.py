@@ -386,7 +386,6 @@ BAD = {
     "nan": ((NOISY, [1.0, np.nan]), SAMPLE, ValueError, "x must be finite", "nan at index 1", "numbers"),
     "text": ((NOISY, ["a"]), SAMPLE, TypeError, "x must be an array of real numbers", "dtype", "floats"),
     "ragged": ((NOISY, [[1.0], [1.0, 2.0]]), SAMPLE, TypeError, "x must be an array", "list", "floats"),
-    "scalar": ((NOISY, 1.0), SAMPLE, ValueError, "x must be a point (d,) or points", "shape ()", "Reshape"),
     "empty": ((NOISY, []), SAMPLE, ValueError, "x must be a point (d,) or points", "shape (0,)", "Reshape"),
     "no rows": ((NOISY, np.ones((0, 3))), SAMPLE, ValueError, "x must be a point", "shape (0, 3)", "Reshape"),
     "configurations": ((NOISY, np.ones((2, 2, 3))), SAMPLE, ValueError, "x must be", "shape (2, 2, 3)", "result.x[0]"),
