@@ -70,7 +70,7 @@ class AssumptionWarning(UserWarning):
 
 
 class HorizonWarning(UserWarning):
-    """An optimiser was used past its last step, or abandoned before it."""
+    """An optimiser was used past its last step, or abandoned before it, or goes on with settings of a loaded state."""
 
 
 class OracleError(DualAnchorError, RuntimeError):

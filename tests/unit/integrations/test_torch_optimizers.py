@@ -295,6 +295,32 @@ def test_a_buffer_of_an_earlier_version_is_refused():
         second.load_state_dict(saved)
 
 
+@pytest.mark.parametrize(
+    ("saved", "here", "changes"),
+    [
+        ({}, {"total_steps": 100}, "total_steps of 60 in place of 100"),
+        ({"averaged": True}, {}, "averaged=0.5 in place of 0"),
+        ({"prox": torch.clamp_min}, {}, "a prox in place of none"),
+        ({}, {"prox": torch.clamp_min, "averaged": 0.25}, "averaged=0 in place of 0.25, no prox in place of one"),
+    ],
+)
+def test_a_state_with_other_settings_warns_when_it_is_loaded(saved, here, changes):
+    first, second = (
+        DualAnchor([torch.ones(2, requires_grad=True)], lr=LR, **{"total_steps": 60, **options})
+        for options in (saved, here)
+    )
+    state = first.state_dict()
+    message = rf"DualAnchor: load_state_dict takes .*\. Got a state with {changes}\. Make the optimiser as it was"
+    with pytest.warns(da.errors.HorizonWarning, match=message) as seen:
+        second.load_state_dict(state)
+    assert seen[0].filename == __file__
+    assert (second.param_groups[0]["prox"] is None) is ("prox" not in here)
+    first.load_state_dict(state)
+    for group in state["param_groups"]:  # as earlier versions saved it
+        del group["prox"]
+    first.load_state_dict(state)
+
+
 def test_a_state_saved_beside_a_scheduler_is_its_own():
     first, second = (DualAnchor([torch.ones(2, requires_grad=True)], lr=LR, horizon=9) for _ in range(2))
     torch.optim.lr_scheduler.OneCycleLR(first, max_lr=1.0, total_steps=8, cycle_momentum=False)

@@ -18,6 +18,7 @@ from dualanchor.integrations.torch.horizon import (
     is_averaging,
     stage,
     steps_of,
+    warn_of_other_settings,
 )
 from dualanchor.integrations.torch.steepness import Steepness
 from dualanchor.methods.dual_ohm import DualOHM
@@ -190,10 +191,10 @@ class DualAnchor(FieldOptimizer):
         return copy
 
     def state_dict(self) -> dict[str, Any]:
-        """The state, for `load_state_dict`, without the prox of groups; in mid-run a warning says once what is left."""
+        """The state, for `load_state_dict`, with whether groups have a prox; in mid-run a warning says what is left."""
         saved = super().state_dict()
         for group in saved["param_groups"]:
-            group.pop("prox", None)
+            group["prox"] = group["prox"] is not None
         self._monitor.saved_k = self.param_groups[0]["k"]
         if self._monitor.saved_k and self.remaining:
             rule = "the point of a run is the one after its last step"
@@ -204,11 +205,15 @@ class DualAnchor(FieldOptimizer):
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a state that an optimiser of the same kind saved; the prox of a group is that it has here."""
-        proxes = [group["prox"] for group in self.param_groups]
+        """Go on from a state that an optimiser of the same kind saved; the prox of a group is that it has here.
+
+        A warning says if total_steps, averaged or the prox were others when it was saved.
+        """
+        before = [dict(group) for group in self.param_groups]
         super().load_state_dict(state_dict)
-        for group, prox in zip(self.param_groups, proxes, strict=True):
-            group["prox"] = prox
+        warn_of_other_settings(type(self).__name__, before, self.param_groups)
+        for group, own in zip(self.param_groups, before, strict=True):
+            group["prox"] = own["prox"]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -61,6 +61,29 @@ def _averaged_steps(group: Group) -> int:
     return ceil(group["averaged"] * steps_of(group))
 
 
+def warn_of_other_settings(owner: str, before: list[Group], loaded: list[Group]) -> None:
+    """Warn if a state was saved with another number of steps, other averages or another prox than groups had before.
+
+    The prox of a loaded group is whether there was one; states of earlier versions do not say.
+    """
+    changes = []
+    for here, group in zip(before, loaded, strict=True):
+        if group["horizon"] != here["horizon"]:
+            changes.append(f"total_steps of {steps_of(group)} in place of {steps_of(here)}")
+        if group["averaged"] != here["averaged"]:
+            changes.append(f"averaged={group['averaged']:g} in place of {here['averaged']:g}")
+        if (had := group.get("prox")) is not None and had is not (here["prox"] is not None):
+            changes.append(f"{'a' if had else 'no'} prox in place of {'none' if had else 'one'}")
+    if changes:
+        rule = f"{owner}: load_state_dict takes total_steps and averaged from the state, and the prox from here"
+        remedy = (
+            "Make the optimiser as it was when the state was saved, with the same prox; after loading, "
+            "restart(total_steps=...) begins a run of another length"
+        )
+        received = f"a state with {', '.join(dict.fromkeys(changes))}"
+        warn_caller(explain(rule, received, remedy), HorizonWarning)
+
+
 class RunMonitor:
     """Warns once of each kind of trouble with the end of a run, also after its optimiser has been deleted.
 
