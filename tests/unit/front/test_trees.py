@@ -255,3 +255,12 @@ def test_whole_numbers_get_the_default_dtype():
         assert da.root(lambda x, n, rng: x - 1, torch.tensor([3, 4]), budget=200, check=False).x.dtype is torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def test_a_gradient_at_a_point_without_a_graph_is_told_how_to_begin():
+    def sample(x, n, generator):
+        return torch.autograd.grad(x @ x, x)[0]
+
+    message = r"root: sample must not raise\. .*differentiate at x = x\.detach\(\)\.requires_grad_\(\)"
+    with pytest.raises(da.errors.OracleError, match=message):
+        da.root(sample, torch.ones(2), budget=200)
