@@ -304,7 +304,7 @@ def test_a_player_on_the_simplex_stays_there_and_finds_the_solution():
     best = da.prox.simplex()((q + q.grad).detach().numpy())  # q is the projection of a step from it
     np.testing.assert_allclose(best, q.detach(), atol=0.02)
     saved = optimizer.state_dict()
-    assert "prox" not in saved["param_groups"][1]
+    assert [group["prox"] for group in saved["param_groups"]] == [False, True]
     optimizer.load_state_dict(saved)
     assert optimizer.param_groups[1]["prox"] is groups[1]["prox"]
 

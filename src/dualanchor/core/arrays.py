@@ -122,6 +122,12 @@ def in_double(x: Array) -> Array:
     return namespace(x).astype(x, known.get("float64", known["float32"]))
 
 
+def in_default_precision(x: Array) -> Array:
+    """A copy of an array of another library than NumPy with that library's default dtype of real numbers."""
+    dtype = namespace(x).__array_namespace_info__().default_dtypes()["real floating"]
+    return namespace(x).astype(x, dtype)
+
+
 def concatenate(parts: Sequence[Array]) -> Array:
     """Arrays of one library joined along the first axis."""
     return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else namespace(parts[0]).concat(parts)

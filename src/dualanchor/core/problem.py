@@ -157,12 +157,15 @@ def as_point(value: Any, owner: str, size: int | None = None, rows: int | None =
 
 
 def as_reals(value: Any) -> Array | None:
-    """A copy of an array of real numbers as floats, in its own library; None for anything else."""
+    """A copy of an array of real numbers as floats, in its own library; None for anything else.
+
+    Whole numbers become doubles in NumPy, and of the default dtype in other libraries.
+    """
     if arrays.is_foreign(value):
         if arrays.is_real(value):
             return arrays.copy(value)
         whole = arrays.namespace(value).isdtype(value.dtype, ("bool", "integral"))
-        return arrays.in_double(value) if whole else None
+        return arrays.in_default_precision(value) if whole else None
     for part in value if isinstance(value, (list, tuple)) else [value]:
         if isinstance(part, np.ma.MaskedArray):
             arrays.require_unmasked(part, ArgumentError)

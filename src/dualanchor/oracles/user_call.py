@@ -76,6 +76,9 @@ def raised(error: Exception, name: str, row: int | None, x: Any = None) -> Oracl
     if isinstance(error, TypeError) and received.endswith("'dict' object is not callable") and "torch" in sys.modules:
         remedy = f"A module comes as the dict of its parameters: {of_module('parameters')}"
         return OracleError(f"{name} must not raise", received, remedy, row)
+    if isinstance(error, RuntimeError) and "does not require grad" in received:
+        remedy = "Points come without a graph: differentiate at x = x.detach().requires_grad_()"
+        return OracleError(f"{name} must not raise", received, remedy, row)
     remedy = f"Fix {name}; the error it raised is shown above, the result so far, if any, is in .result of this one"
     return OracleError(f"{name} must not raise", received, remedy, row)
 

@@ -280,3 +280,23 @@ def test_a_generator_of_torch_needs_its_name(start):
     with pytest.raises(da.errors.OracleError, match=message) as caught:
         da.root(sample, start, budget=1000)
     assert "Start from" not in str(caught.value)
+
+
+def test_whole_numbers_get_the_default_dtype():
+    matrix = 2 * torch.eye(2)
+    result = da.root(lambda x, n, rng: matrix @ x - 1, torch.tensor([3, 4]), budget=200, check=False, certificate=False)
+    assert result.x.dtype is torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert da.root(lambda x, n, rng: x - 1, torch.tensor([3, 4]), budget=200, check=False).x.dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_gradient_at_a_point_without_a_graph_is_told_how_to_begin():
+    def sample(x, n, generator):
+        return torch.autograd.grad(x @ x, x)[0]
+
+    message = r"root: sample must not raise\. .*differentiate at x = x\.detach\(\)\.requires_grad_\(\)"
+    with pytest.raises(da.errors.OracleError, match=message):
+        da.root(sample, torch.ones(2), budget=200)

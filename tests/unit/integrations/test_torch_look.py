@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from dualanchor.integrations.torch import DualAnchor, RegularisedDualAnchor  # noqa: E402
+from dualanchor.integrations.torch import DualAnchor, ExtraGradient, RegularisedDualAnchor  # noqa: E402
 
 AssumptionWarning = da.errors.AssumptionWarning
 STEPS = 400
@@ -190,3 +190,14 @@ def test_a_decrease_is_said_once_with_its_groups_and_what_it_may_mean(named):
     which = "d" if named else "a parameter of shape (2,)"
     assert f"Got one that curves upwards in group 1, which ascends, for {which}." in str(seen[0].message)
     assert len(seen) == 1
+
+
+def test_where_auto_is_no_learning_rate_the_message_says_where_it_is():
+    p, message = (
+        torch.ones(2, requires_grad=True),
+        r"lr must be a number\. Got 'auto'\. .*lr=\"auto\", with look, is for Dual",
+    )
+    with pytest.raises(TypeError, match=f"ExtraGradient: {message}"):
+        ExtraGradient([p], lr="auto")
+    with pytest.raises(TypeError, match=f"DualAnchor: {message}"):
+        DualAnchor([{"params": [p], "lr": "auto"}], lr=0.1, total_steps=9)

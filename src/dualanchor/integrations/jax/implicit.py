@@ -23,7 +23,8 @@ def implicit_root(
 
     By the implicit function theorem :math:`dx/d\theta = -(\partial F/\partial x)^{-1}\,\partial F/\partial\theta`, at
     the root, however it was found. Each gradient takes one linear system with the transposed derivative, solved by
-    GMRES. An error in x causes one in the gradient.
+    GMRES. An error in x causes one in the gradient. Only in reverse mode: `jax.grad`, `vjp` and `jacrev`, not `jvp` and
+    `jacfwd`.
 
     Parameters
     ----------

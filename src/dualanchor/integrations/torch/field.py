@@ -183,7 +183,12 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         name = type(self).__name__
         if group["foreach"] is not None:
             check.switch(group["foreach"], f"{name}: foreach")
-        number = check.number(group["lr"], f"{name}: lr", positive=True, remedy="Use a positive float")
+        remedy = "Use a positive float"
+        if isinstance(group["lr"], str):
+            remedy += (
+                '; lr="auto", with look, is for DualAnchor and RegularisedDualAnchor, for all groups without an lr'
+            )
+        number = check.number(group["lr"], f"{name}: lr", positive=True, remedy=remedy)
         return {
             "lr": group["lr"] if isinstance(group["lr"], Tensor) else number,
             "maximize": check.switch(group["maximize"], f"{name}: maximize"),
