@@ -272,12 +272,8 @@ class Quotients:
         infinite = np.full_like(inner, inf)
         intervals = np.select(
             [largest_inner <= 0, rotates, resolved],  # the first: not even monotone
-            [
-                np.array([infinite, infinite, infinite]),
-                np.array([infinite, lowest, infinite]),
-                np.array([value, np.maximum(0.0, value - margin), value + margin]),
-            ],
-            np.array([lowest, lowest, infinite]),
+            [inf, [infinite, lowest, infinite], [value, np.maximum(0.0, value - margin), value + margin]],
+            [lowest, lowest, infinite],
         )
         largest = max((Estimate(*interval) for interval in intervals.T[visible].tolist()), default=None)
         return largest, int(np.count_nonzero((visible & rotates)[:-1]))

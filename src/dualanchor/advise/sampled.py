@@ -120,8 +120,8 @@ def _wrap(
     """The oracle of a user's function of points in this shape, for the vector or vectors `point`."""
     if not arrays.is_jax(point):
         return Sampler(sample, shape=shape, args=args)
-    from dualanchor.oracles.jax_sampler import Reshaped, keyed
+    from dualanchor.oracles.jax_sampler import keyed
 
     one = point.reshape(-1, point.shape[-1])[0]
-    form = None if shape is None else Reshaped(shape)
+    form = None if shape is None else Layout((shape,), blocks=False, trees=(None,))
     return keyed(sample, one, form=form, args=args, name=name) or Sampler(sample, shape=shape, args=args)

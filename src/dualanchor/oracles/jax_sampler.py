@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -265,16 +265,6 @@ def _keys(seed: int, purpose: int, replications: bytes) -> Any:
         key = jax.random.fold_in(key, seed >> shift & _WORD)
     rows = jnp.asarray(np.frombuffer(replications, np.int64).astype(np.uint32))
     return jax.vmap(partial(jax.random.fold_in, jax.random.fold_in(key, purpose)))(rows)
-
-
-class Reshaped(NamedTuple):
-    """A form (see `JaxSampler`) for points of one shape."""
-
-    shape: tuple[int, ...]
-
-    def split(self, flat: Array) -> Array:
-        """The point for a flat vector."""
-        return flat.reshape(self.shape)
 
 
 def keyed(sample: Any, x0: Array, *, form: Any, args: tuple[Any, ...], name: str) -> JaxSampler | None:
