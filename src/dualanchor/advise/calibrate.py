@@ -9,6 +9,7 @@ import numpy as np
 from dualanchor.advise import estimates
 from dualanchor.advise.calibration import Calibration, judged
 from dualanchor.advise.probes import Pair, Probe, Project, Sketch, orthogonal_part, unit, unit_findings
+from dualanchor.advise.rotation import rotation
 from dualanchor.advise.sampled import Source, open_samples
 from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, OracleError
@@ -306,7 +307,7 @@ class _Calibrator:
             "residual": estimates.residual(probe.start, self.confidence),
             "local_L": quotients.cocoercivity(self.confidence, single=True)[0] if probe.replayable else None,
             "local_L_mean": L_mean,
-            "rotation": None if sketch is None else estimates.rotation(sketch),
+            "rotation": None if sketch is None else rotation(sketch),
         }
         numbers: dict[str, Any] = {name: estimate and estimate.value for name, estimate in with_intervals.items()}
         numbers |= {f"{name}_interval": estimate and estimate[1:] for name, estimate in with_intervals.items()}

@@ -257,8 +257,7 @@ class ActiveRows:
     def growth(self) -> Array | None:
         """Squared norms of the last samples over those of the first ones, (rows,); None if they were not seen.
 
-        Where batches have become smaller, noise alone may have grown by as much; the quotient is divided by that. It is
-        infinite where the last samples are too large to be squared.
+        Divided by what smaller batches explain; infinite where the last samples are too large to be squared.
         """
         if self.opening is None or self.closing is None:
             return None
