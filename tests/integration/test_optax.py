@@ -538,8 +538,20 @@ def test_any_method_can_be_compiled(method):
     assert (result.nfev <= 3000).all()
     assert (result.residual < 0.3 * np.linalg.norm(B)).all()
     assert len(result.history) > 2
-    with pytest.raises(ValueError, match="step_size and horizon belong to Dual-OHM"):
-        ours.solve_jit(gaussian, np.zeros(3), method, horizon=3)
+    for given in ({"horizon": 3}, {"batch_size": 4}):
+        with pytest.raises(ValueError, match="step_size, horizon and batch_size belong to Dual-OHM"):
+            ours.solve_jit(gaussian, np.zeros(3), method, **given)
+
+
+def test_noise_that_ends_before_the_run_is_refused():
+    def sample(x, n, z):
+        return x - 1 + z
+
+    noise = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    options = {"budget": 40, "constants": da.Constants(L=1.0)}
+    assert ours.solve_jit(sample, jnp.zeros(2), "sgda", noise=noise, **options).nfev == 40
+    with pytest.raises(da.errors.OracleError, match=r"an entry for each batch\. Got noise for 39 batches"):
+        ours.solve_jit(sample, jnp.zeros(2), "sgda", noise=noise[:39], **options)
 
 
 # -- documents --------------------------------------------------------------------------------------------------

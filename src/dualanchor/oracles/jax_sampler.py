@@ -144,7 +144,15 @@ class JaxSampler(Oracle):
     def draw(self, streams: Streams, size: Any) -> Batch:
         position = streams.position
         streams.position = position + 1
+        self.require_noise(streams.position)
         return Batch(size, (self.source(streams), position))
+
+    def require_noise(self, position: Any) -> None:
+        """Raise if the noise ends before this number of batches, (rows,) or for all rows; JAX would repeat its end."""
+        batches = min((leaf.shape[1] for leaf in jax.tree.leaves(self.data[1])), default=None)
+        if batches is not None and not isinstance(position, jax.core.Tracer) and np.max(position) > batches:
+            rule = f"{self.function.name}: noise must have an entry for each batch"
+            raise OracleError(rule, f"noise for {batches} batches, in a longer run", "Pass more, or a smaller budget")
 
     def mean(self, x: Array, batch: Batch) -> Array:
         source, position = batch.data

@@ -284,6 +284,7 @@ def _advance(method: Method, s: State, F: Session, first: int, count: int, coin:
     sizes = np.zeros(COMPILED_INTERVAL if program.open_sizes else 0, np.int32)
     if program.open_sizes:
         sizes[:count] = draws // program.draws
+    sampler_of(F.oracle).require_noise(F.streams.position + count * program.draws)
     after, report = program.run(vars(s), arguments._replace(sizes=sizes))
     if F.checking:
         require_numbers(np.asarray(report.failed), np.asarray(report.norm), F.oracle)

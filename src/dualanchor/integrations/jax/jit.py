@@ -91,9 +91,9 @@ def solve_jit(
     if method is None:
         method = DualOHM(step_size, horizon, batch_size)
         steps = (method.horizon - 1,)
-    elif step_size is not None or horizon is not None:
-        rule = "solve_jit: step_size and horizon belong to Dual-OHM, where no method is given"
-        raise ArgumentError(rule, "both and a method", "Pass them to the method, as SGDA(step_size=0.1)")
+    elif (step_size, horizon, batch_size) != (None, None, 1):
+        rule = "solve_jit: step_size, horizon and batch_size belong to Dual-OHM, where no method is given"
+        raise ArgumentError(rule, "one of them and a method", "Pass them to the method, as SGDA(step_size=0.1)")
     start = _starts(x0, reps)
     layout, first = Layout.of(start[0], "solve_jit")
     noise = _by_replication(noise, reps, steps)
