@@ -30,6 +30,7 @@ RESAMPLES = 10_000  # of the seeds, with replacement
 DIVERGING = 2.0  # the last tenth of a diverging residual is at least this multiple of its lowest level,
 CALM = 1.25  # and of a stable one at most this multiple, which allows for noise
 CONVERGED = 0.5  # of the start: a method that ends above has made very small progress
+EFFECTIVE = 0.1  # of the start: a method that ends below solves a problem effectively
 STEADY = -0.9  # at most this rank correlation of tenths with time
 EARLY = 0.8  # at least this part of the logarithmic decrease in the first fifth of the budget is fast first
 COMPARABLE = 2.0  # the factor within which residuals are comparable
