@@ -16,6 +16,14 @@ def test_a_finite_sum_with_several_instances_is_refused():
     assert da.root(one, np.zeros(2), budget=500, reps=3).success.all()
 
 
+def test_so_is_the_oracle_of_a_problem_with_an_instance_for_each_replication():
+    oracle, x0, _ = da.problems.finite_sum_cocoercive(components=12, dimension=6, rank=5).instance(
+        da.Streams(0, np.arange(4))
+    )
+    with pytest.raises(ValueError, match=r"root: all rows of the oracle must have the same data"):
+        da.root(oracle, x0[0], L=1.0, reps=4, eps=2.0)
+
+
 class Rows(da.Oracle):
     """F(x) = x - c, with a c for each row."""
 

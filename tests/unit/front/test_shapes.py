@@ -111,16 +111,6 @@ def test_an_oracle_can_be_given_as_it_is(door):
     assert result.residual == pytest.approx(np.linalg.norm(result.x - 1))
 
 
-def test_a_problems_instance_with_data_of_its_own_per_row():
-    problem = da.problems.finite_sum_cocoercive(components=12, dimension=6, rank=5)
-    streams = da.Streams(0, np.arange(4))
-    oracle, x0, _ = problem.instance(streams)
-    for keywords in ({"budget": 2000}, {"eps": 2.0}, {"eps": 2.0, "sigma": 10.0, "D": 25.0}):
-        result = da.root(oracle, x0[0], L=1.0, reps=4, **keywords)
-        assert result.x.shape == (4, 6)
-        assert np.isfinite(result.certificate.upper).all()
-
-
 @pytest.mark.parametrize("start", ["scalar", "matrix"])
 def test_what_follows_a_run_takes_its_result(start):
     x0, seen = STARTS[start], set()
