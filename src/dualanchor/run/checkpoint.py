@@ -249,7 +249,7 @@ class Saver:
             return
         remedy = "Give another path, or delete the file"
         changed = ", ".join(_differences("", self._saved_limits, self._limits))
-        if changed and any(line.startswith("method") for line in differences):
+        if changed and saved.get("method") != present.get("method"):
             remedy = f"The method depends on when to stop ({changed}): pass the same, or give another path"
         rule = f"A checkpoint must belong to the run that is resumed from it: {self._path}"
         raise CheckpointError(rule, ", ".join(differences), remedy)
