@@ -13,7 +13,7 @@ from dualanchor.core.schedule import Tapered
 from dualanchor.core.session import Session
 from dualanchor.core.staged import Stage, Staged
 from dualanchor.core.types import Array, IntArray
-from dualanchor.methods._bases import Anchored, required
+from dualanchor.methods._bases import LimitedStep, required
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.weights import root_sum
 
@@ -21,7 +21,7 @@ SHORTEST = 8  # first stage: from here on the stages after it lose little by its
 
 
 @dataclass(frozen=True)
-class AnytimeDualOHM(Staged, Anchored):
+class AnytimeDualOHM(Staged, LimitedStep):
     r"""Dual-OHM in stages that double in length, for operators 1/L-cocoercive in expectation.
 
     Each stage starts where the one before ended; the end of the last finished stage is returned. Anytime.

@@ -46,6 +46,7 @@ class DualFEG(Lipschitz, TwoCall):
     title = "Dual-FEG, dual fast extragradient (experimental with samples)"
     citation = "h-duality"
     step_rule = "Yoon, Kim, Suh, Ryu 2024"
+    longest = (1.0, "M", "1/M")
     anytime = False
     counts = ("horizon",)
     compared = False

@@ -35,7 +35,7 @@ class FEG(EAG):
     title = "FEG, fast extragradient (experimental with samples)"
     citation = "feg"
     step_rule = "Lee and Kim 2021"
-    divisor = 1
+    longest = (1.0, "M", "1/M")
 
     def weights(self, k: int) -> tuple[float, float]:
         return 1 / (k + 1), 1 - 1 / (k + 1)

@@ -13,13 +13,13 @@ from dualanchor.core.schedule import Stages
 from dualanchor.core.session import Session
 from dualanchor.core.staged import END, Stage, Staged
 from dualanchor.core.types import IntArray
-from dualanchor.methods._bases import Anchored, required, set_tuples
+from dualanchor.methods._bases import LimitedStep, required, set_tuples
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.schedules import Setting, restarts_for_budget
 
 
 @dataclass(frozen=True)
-class RestartedDualOHM(Staged, Anchored):
+class RestartedDualOHM(Staged, LimitedStep):
     r"""Dual-OHM restarted at the end of each of its stages, for operators with :math:`\mu > 0`.
 
     Not anytime: all stages are fixed in advance, by name those of the smallest bound for a budget, mu, sigma and D.
