@@ -10,8 +10,10 @@ from typing import Any
 
 import click
 
+import dualanchor as da
 from dualanchor.cli.options import COUNT, PATH, problem_options, study_options
 from dualanchor.cli.output import emit, of_study, print_study, progress_bar, user_code
+from dualanchor.cli.user_code import load_problem
 
 
 @click.command()
@@ -60,13 +62,10 @@ def compare(problem: str, options: Any, methods: str | None, out: Path, as_json:
     PROBLEM is a name listed by `dualanchor problems` or `file.py:name` for a Problem of yours.
     """
     _one_thread()
-    from dualanchor.cli.user_code import load_problem
-    from dualanchor.studies.compare import compare as run
-
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     with _interruptible(out / "store"), progress_bar(quiet=as_json) as show, user_code():
         chosen = load_problem(problem, dict(options))
-        comparison = run(chosen, names, folder=out / "store", progress=of_study(show), **settings)
+        comparison = da.compare(chosen, names, folder=out / "store", progress=of_study(show), **settings)
     _finish(comparison.study, out, as_json)
 
 
