@@ -18,7 +18,7 @@ from dualanchor.core.types import Array
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.ohm import OHM
 from dualanchor.methods.sgda import SGDA
-from dualanchor.paper.verify.check import FAILS, HOLDS, Verdict, mean_at_most
+from dualanchor.paper.verify.check import Verdict, mean_at_most
 from dualanchor.paper.verify.operators import Case, flip, norm, turn
 from dualanchor.paper.verify.paper import growing_plan
 from dualanchor.report.figures import figure_style, render
@@ -217,7 +217,7 @@ def curve(study: Study, ground: Ground, quick: bool = False, seed: int = 0) -> C
     measured, plain = (_bootstrap(np.array(squares), y, seed) for y in (cost, without))
     holds = abs(plain.exponent - study.claim) <= tolerance and all(point.holds for point in points)
     about = (study.method, ground.case.name, study.source, study.claim)
-    return Curve(*about, planned, measured, plain, points, HOLDS if holds else FAILS)
+    return Curve(*about, planned, measured, plain, points, "holds" if holds else "fails")
 
 
 def _run(plan: Plan, case: Case, seed: int) -> tuple[Array, int, int]:
