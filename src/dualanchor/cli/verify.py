@@ -55,7 +55,7 @@ def _check(as_json: bool, only: tuple[str, ...], quick: bool, pep: bool | None, 
 def _measure(out: Path, as_json: bool, only: Any, quick: bool, pep: Any, seed: int) -> Sequence[Any]:
     from dualanchor.core.result import to_json
     from dualanchor.paper.verify.complexity import draw_complexity, measure
-    from dualanchor.report.write import write_files
+    from dualanchor.report.folder import write_files
 
     if only or pep:
         raise ArgumentError("--complexity stands by itself", "--only or --pep beside it", "Run it and the checks apart")
