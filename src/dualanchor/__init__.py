@@ -39,15 +39,13 @@ if TYPE_CHECKING:  # the table below for type checkers; `as` makes a name public
     from dualanchor.methods import list_methods as list_methods
     from dualanchor.methods.anytime_dual_ohm import AnytimeDualOHM as AnytimeDualOHM
     from dualanchor.methods.averaged import AveragedSGDA as AveragedSGDA, averaged as averaged
-    from dualanchor.methods.dual_feg import DualFEG as DualFEG
-    from dualanchor.methods.dual_oc_halpern import DualOCHalpern as DualOCHalpern
     from dualanchor.methods.dual_ohm import DualOHM as DualOHM
     from dualanchor.methods.eag import EAG as EAG
-    from dualanchor.methods.feg import FEG as FEG
+    from dualanchor.methods.feg import FEG as FEG, DualFEG as DualFEG
     from dualanchor.methods.halpern_page import HalpernPAGE as HalpernPAGE
     from dualanchor.methods.halpern_vr_finite import HalpernVRFinite as HalpernVRFinite
     from dualanchor.methods.mirror_prox import MirrorProx as MirrorProx
-    from dualanchor.methods.oc_halpern import OCHalpern as OCHalpern
+    from dualanchor.methods.oc_halpern import DualOCHalpern as DualOCHalpern, OCHalpern as OCHalpern
     from dualanchor.methods.ohm import OHM as OHM
     from dualanchor.methods.rain import RAIN as RAIN
     from dualanchor.methods.rain_double_loop import RAINDoubleLoop as RAINDoubleLoop
@@ -97,10 +95,8 @@ _NAMES = {  # by module
     "methods.sgda_decreasing": "DecreasingSGDA",
     "methods.mirror_prox": "MirrorProx",
     "methods.eag": "EAG",
-    "methods.feg": "FEG",
-    "methods.dual_feg": "DualFEG",
-    "methods.oc_halpern": "OCHalpern",
-    "methods.dual_oc_halpern": "DualOCHalpern",
+    "methods.feg": "FEG DualFEG",
+    "methods.oc_halpern": "OCHalpern DualOCHalpern",
     "methods.rain_double_loop": "RAINDoubleLoop",
     "methods.step_table": "StepTable dual",
     "run": "solve Budget Draws Steps Target WallTime Checkpoint",
