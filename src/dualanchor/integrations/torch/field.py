@@ -204,8 +204,9 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         with torch.no_grad():
             for group, params in zip(self.param_groups, with_gradients, strict=True):
                 x = tensors_of(group, params)
-                G = TensorList([p.grad for p in params], x.foreach, -1.0 if group["maximize"] else 1.0)
-                update(group, x, G + group["weight_decay"] * x if group["weight_decay"] else G)
+                sign = -1.0 if group["maximize"] else 1.0
+                G = TensorList([p.grad for p in params], x.foreach)
+                update(group, x, sign * (G + sign * group["weight_decay"] * x if group["weight_decay"] else G))
 
     def _buffers(self, name: str, x: TensorList, make: Callable[[Tensor], Tensor]) -> TensorList:
         """The buffer with this name of each parameter of x, made by `make(p)` when it is first needed."""
