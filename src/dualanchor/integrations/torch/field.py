@@ -206,7 +206,10 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
                 x = tensors_of(group, params)
                 sign = -1.0 if group["maximize"] else 1.0
                 G = TensorList([p.grad for p in params], x.foreach)
-                update(group, x, sign * (G + sign * group["weight_decay"] * x if group["weight_decay"] else G))
+                if group["weight_decay"]:
+                    G = G + sign * group["weight_decay"] * x
+                G.factor = sign
+                update(group, x, G)
 
     def _buffers(self, name: str, x: TensorList, make: Callable[[Tensor], Tensor]) -> TensorList:
         """The buffer with this name of each parameter of x, made by `make(p)` when it is first needed."""
