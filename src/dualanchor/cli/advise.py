@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-import dualanchor as da
 from dualanchor.cli.options import COUNT, PATH, json_option, problem_options, seed_option
 from dualanchor.cli.output import emit, user_code
 from dualanchor.cli.user_code import load_problem
@@ -44,7 +43,9 @@ def plan(as_json: bool, no_a2: bool, **given: Any) -> None:
       dualanchor plan --eps 0.1 --M 1 --D 1 --sigma 1
       dualanchor plan --eps 0.01 --L 2 --D 45 --sigma 0.1 --workers 64 --latency 0.01 --sample-cost 0.001
     """
-    planned = da.plan(**given, cocoercive_in_expectation=not no_a2)
+    from dualanchor.advise.plan import plan as make_plan
+
+    planned = make_plan(**given, cocoercive_in_expectation=not no_a2)
     emit(as_json, planned.to_dict(), lambda: click.echo(repr(planned)))
 
 
@@ -65,9 +66,11 @@ def calibrate(problem: str, options: Any, as_json: bool, **given: Any) -> None:
       dualanchor calibrate finite-sum-cocoercive
       dualanchor calibrate affine -o rotation=1 --samples 500 --json
     """
+    from dualanchor.advise.calibrate import calibrate as run
+
     with user_code():
         chosen = load_problem(problem, dict(options))
-        calibration = da.calibrate(chosen, **given)
+        calibration = run(chosen, **given)
     emit(as_json, {"problem": chosen.name, **calibration.to_dict()}, lambda: click.echo(repr(calibration)))
 
 
@@ -91,9 +94,11 @@ def certify(problem: str, point: Path | None, options: Any, as_json: bool, **giv
       dualanchor solve affine --budget 5000 --save run.npz
       dualanchor certify affine --point run.npz --samples 4096
     """
+    from dualanchor.advise.certify import certify as run
+
     with user_code():
         chosen = load_problem(problem, dict(options))
-        certificate = da.certify(chosen, None if point is None else _read_point(point, chosen), **given)
+        certificate = run(chosen, None if point is None else _read_point(point, chosen), **given)
     facts = {"problem": chosen.name, "seed": given["seed"], "claim": certificate.text, **certificate.to_dict()}
     emit(as_json, facts, lambda: click.echo(repr(certificate)))
 
@@ -103,12 +108,13 @@ def _read_point(path: Path, problem: Any) -> Any:
     import numpy as np
 
     from dualanchor.core.files import decoding, jsonable, require_plain
+    from dualanchor.core.result import Result
 
     if path.suffix == ".npy":
         with decoding(path, "--point needs an array of numbers", "Write it with numpy.save"):
             require_plain(path)
             return np.load(path, allow_pickle=False)
-    result = da.Result.load(path)
+    result = Result.load(path)
     described = jsonable(problem.describe())
     nameless = problem.id is None and result.problem["name"] in ("problem", "root")  # as Python code leaves it
     if (result.problem | {"name": problem.name} if nameless else result.problem) != described:

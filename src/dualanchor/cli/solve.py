@@ -7,15 +7,18 @@ import operator
 from contextlib import nullcontext
 from functools import reduce
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-import dualanchor as da
 from dualanchor.cli.options import ASSIGNMENT, COUNT, PATH, json_option, problem_options, seed_option
 from dualanchor.cli.output import INTERRUPTED, emit, of_run, progress_bar, user_code
 from dualanchor.cli.user_code import load_problem
 from dualanchor.core.errors import ArgumentError, DualAnchorError, missing_extra
+
+if TYPE_CHECKING:
+    from dualanchor.core.problem import Problem
+    from dualanchor.core.result import Result
 
 MAX_PRINTED = 1000  # numbers; a larger x is not printed as JSON but only written by --save
 _PLANNED = ("dual-ohm", "restarted-dual-ohm", "s-dual-ohm")
@@ -58,6 +61,7 @@ def solve(problem: str, options: Any, as_json: bool, save: Path | None, plot: Pa
       mpiexec -n 4 dualanchor solve mine.py:problem --budget 100000 --engine mpi
     """
     from dualanchor.core.files import destination, replacing
+    from dualanchor.engines import make
 
     for path in (save, plot):
         if path is not None:
@@ -76,7 +80,7 @@ def solve(problem: str, options: Any, as_json: bool, save: Path | None, plot: Pa
         run = _root if _is_for_root(chosen, given, plot) else _run
         if given["engine"] is None and given["workers"] is not None:
             raise ArgumentError("--workers is for an engine", given["workers"], "Add --engine local")
-        with da.engines.make(given["engine"], workers=given["workers"]) if given["engine"] else nullcontext() as engine:
+        with make(given["engine"], workers=given["workers"]) if given["engine"] else nullcontext() as engine:
             prints = not getattr(engine, "rank", 0)  # under MPI only rank 0 prints
             try:
                 result = run(chosen, given, engine, None if as_json or not prints else out)
@@ -104,7 +108,7 @@ def solve(problem: str, options: Any, as_json: bool, save: Path | None, plot: Pa
         raise click.exceptions.Exit(INTERRUPTED)
 
 
-def summary(result: da.Result, budget: int | None) -> dict[str, Any]:
+def summary(result: Result, budget: int | None) -> dict[str, Any]:
     """What `dualanchor solve --json` prints."""
     import numpy as np
 
@@ -135,14 +139,16 @@ def summary(result: da.Result, budget: int | None) -> dict[str, Any]:
     }
 
 
-def _is_for_root(problem: da.Problem, given: dict[str, Any], plot: Path | None) -> bool:
+def _is_for_root(problem: Problem, given: dict[str, Any], plot: Path | None) -> bool:
     """Whether `root` solves the problem: no method or rule is given, and s-dual-ohm would lack constants or residuals.
 
     Raises if nothing ends the run.
     """
+    from dualanchor.run import Budget
+
     rules = any(given[name] is not None for name in ("steps", "target", "wall_time"))
     if given["budget"] is not None:
-        da.Budget(given["budget"])  # raises if it is not a budget
+        Budget(given["budget"])  # raises if it is not a budget
     elif given["eps"] is None and not rules and "horizon" not in dict(given["parameters"]):
         rule = "solve: a budget, an accuracy, a rule or a horizon must end the run"
         raise ArgumentError(rule, "neither --budget nor --eps", "Pass --budget, --eps or --steps, or -p horizon=100")
@@ -157,23 +163,27 @@ def _is_for_root(problem: da.Problem, given: dict[str, Any], plot: Path | None) 
     return for_root
 
 
-def _root(problem: da.Problem, given: dict[str, Any], engine: Any, out: IO[str] | None) -> da.Result:
+def _root(problem: Problem, given: dict[str, Any], engine: Any, out: IO[str] | None) -> Result:
     from dualanchor.core.result import jsonable
+    from dualanchor.front import root
 
     instance = _instance(problem, given["seed"])
     known: dict[str, Any] = {name: getattr(problem.constants, name) for name in ("L", "M", "mu", "sigma", "D")}
     known |= {name: given[name] for name in ("eps", "budget", "seed", "reps", "checkpoint")}
     with progress_bar(quiet=out is None) as show:
-        result = da.root(instance.oracle, instance.x0[0], progress=of_run(show, "round"), engine=engine, **known)
+        result = root(instance.oracle, instance.x0[0], progress=of_run(show, "round"), engine=engine, **known)
     return dataclasses.replace(result, problem=jsonable(problem.describe()))
 
 
-def _run(problem: da.Problem, given: dict[str, Any], engine: Any, out: IO[str] | None) -> da.Result:
-    from dualanchor.methods import make
+def _run(problem: Problem, given: dict[str, Any], engine: Any, out: IO[str] | None) -> Result:
+    from dualanchor import methods
+    from dualanchor.advise.plan import plan as make_plan
+    from dualanchor.run import Steps, Target, WallTime
+    from dualanchor.run import solve as run
 
     plan, steps = None, given["steps"]
     if given["eps"] is None:
-        method = make(given["method"] or "s-dual-ohm", problem, given["budget"], dict(given["parameters"]))
+        method = methods.make(given["method"] or "s-dual-ohm", problem, given["budget"], dict(given["parameters"]))
     else:
         if given["budget"] is not None or given["parameters"]:
             raise ArgumentError("--eps plans everything itself", "--budget or -p", "Leave them out, or leave --eps out")
@@ -181,11 +191,13 @@ def _run(problem: da.Problem, given: dict[str, Any], engine: Any, out: IO[str] |
             rule = f"--eps plans {', '.join(_PLANNED)}"
             raise ArgumentError(rule, repr(given["method"]), "Leave --method out, or give a --budget")
         known = {name: getattr(problem.constants, name) for name in ("L", "D", "sigma", "mu")}
-        plan = da.plan(eps=given["eps"], batches="constant" if given["method"] == "s-dual-ohm" else "tapered", **known)
+        plan = make_plan(
+            eps=given["eps"], batches="constant" if given["method"] == "s-dual-ohm" else "tapered", **known
+        )
         method, steps = plan.method(), steps or max(1, plan.stop)
         if out is not None:
             click.echo(f"{plan!r}\n", file=out)
-    kinds = ((da.Steps, steps), (da.Target, given["target"]), (da.WallTime, given["wall_time"]))
+    kinds = ((Steps, steps), (Target, given["target"]), (WallTime, given["wall_time"]))
     rules = [kind(value) for kind, value in kinds if value is not None]
     check = not given["no_check"]
     try:
@@ -197,14 +209,14 @@ def _run(problem: da.Problem, given: dict[str, Any], engine: Any, out: IO[str] |
     settings = {name: given[name] for name in ("seed", "reps", "checkpoint", "budget")}
     stop = reduce(operator.or_, rules) if rules else None
     with progress_bar(quiet=out is None) as show:
-        result = da.solve(problem, method, stop=stop, check=check, progress=of_run(show), engine=engine, **settings)
+        result = run(problem, method, stop=stop, check=check, progress=of_run(show), engine=engine, **settings)
     return dataclasses.replace(result, plan=plan)
 
 
-def _instance(problem: da.Problem, seed: int = 0) -> Any:
+def _instance(problem: Problem, seed: int = 0) -> Any:
     """The oracle and the start of the first replication."""
     import numpy as np
 
-    from dualanchor.core.streams import Purpose
+    from dualanchor.core.streams import Purpose, Streams
 
-    return problem.instance(da.Streams(seed, np.arange(1), Purpose.INSTANCE))
+    return problem.instance(Streams(seed, np.arange(1), Purpose.INSTANCE))

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-import dualanchor as da
 from dualanchor.cli.options import COUNT, PATH, problem_options, study_options
 from dualanchor.cli.output import emit, of_study, print_study, progress_bar, user_code
 from dualanchor.cli.user_code import load_problem
@@ -40,7 +39,7 @@ def reproduce(
     if settings["seeds"] is None:
         settings["seeds"] = 3 if quick else 10
     with _interruptible(out / "store"), progress_bar(quiet=as_json) as show:
-        run = partial(run_study, folder=out / "store", progress=of_study(show), **settings)
+        run: Any = partial(run_study, folder=out / "store", progress=of_study(show), **settings)
         study = run(chosen, tune_seeds=tune_seeds)
         if quick:
             few = "--quick has few seeds and leaves out values of the grids"
@@ -62,10 +61,12 @@ def compare(problem: str, options: Any, methods: str | None, out: Path, as_json:
     PROBLEM is a name listed by `dualanchor problems` or `file.py:name` for a Problem of yours.
     """
     _one_thread()
+    from dualanchor.studies.compare import compare as run
+
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     with _interruptible(out / "store"), progress_bar(quiet=as_json) as show, user_code():
         chosen = load_problem(problem, dict(options))
-        comparison = da.compare(chosen, names, folder=out / "store", progress=of_study(show), **settings)
+        comparison = run(chosen, names, folder=out / "store", progress=of_study(show), **settings)
     _finish(comparison.study, out, as_json)
 
 

@@ -10,27 +10,32 @@ import traceback
 from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-import dualanchor as da
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, DualAnchorError, unknown_name
+
+if TYPE_CHECKING:
+    from dualanchor.core.problem import Problem
 
 _PLACE = re.compile(r'File "([^"\n]+)", line (\d+)')
 USER_FILE = "dualanchor.user_file"  # in the command's context: the file of `file.py:name`
 
 
-def load_problem(spec: str, options: dict[str, Any]) -> da.Problem:
+def load_problem(spec: str, options: dict[str, Any]) -> Problem:
     """A named problem, or for `file.py:name` the Problem (or a function that makes one) of that name in the file."""
+    from dualanchor import problems
+    from dualanchor.core.problem import Problem
+
     path, colon, name = spec.rpartition(":")
     if not (colon and path.endswith(".py")):
         if spec.endswith(".py"):
             raise ArgumentError("A problem in a file is named as file.py:name", repr(spec), f"Write {spec}:my_problem")
-        return da.problems.make(spec, options)
+        return problems.make(spec, options)
     value = _from_file(Path(path), name)
     rule = f"{spec} must be a Problem or a function that returns one"
-    if callable(value) and not isinstance(value, da.Problem):
+    if callable(value) and not isinstance(value, Problem):
         if _is_sampler(value) and not options:
             remedy = f"A sampler becomes a problem by da.Problem(da.Sampler({name}), x0=...)"
             raise ArgumentTypeError(rule, f"a function of {inspect.signature(value)}", remedy)
@@ -39,7 +44,7 @@ def load_problem(spec: str, options: dict[str, Any]) -> da.Problem:
     elif options:
         not_one = f"-o sets options of a function that makes a problem, and {name} is not one"
         raise ArgumentError(not_one, options, "Leave -o out")
-    if not isinstance(value, da.Problem):
+    if not isinstance(value, Problem):
         raise ArgumentTypeError(rule, type(value).__name__, "An oracle becomes one by da.Problem(oracle, x0=...)")
     if value.name == "problem":  # the default
         value = copy(value)
@@ -64,10 +69,12 @@ def _from_file(path: Path, name: str) -> Any:
         raise ArgumentError(rule, in_words(error), f"Fix {place}") from error
     if name in content:
         return content[name]
+    from dualanchor.core.problem import Problem
+
     public = {key: value for key, value in content.items() if not key.startswith("_")}
     functions = {key for key, value in public.items() if inspect.isfunction(value) and not _is_sampler(value)}
     own = {key for key in functions if public[key].__module__ == content["__name__"]}
-    known = [key for key, value in public.items() if isinstance(value, da.Problem) or key in own]
+    known = [key for key, value in public.items() if isinstance(value, Problem) or key in own]
     raise unknown_name(f"{path}: name", name, known or public)
 
 
