@@ -191,9 +191,8 @@ def _run(problem: Problem, given: dict[str, Any], engine: Any, out: IO[str] | No
             rule = f"--eps plans {', '.join(_PLANNED)}"
             raise ArgumentError(rule, repr(given["method"]), "Leave --method out, or give a --budget")
         known = {name: getattr(problem.constants, name) for name in ("L", "D", "sigma", "mu")}
-        plan = make_plan(
-            eps=given["eps"], batches="constant" if given["method"] == "s-dual-ohm" else "tapered", **known
-        )
+        batches = "constant" if given["method"] == "s-dual-ohm" else "tapered"
+        plan = make_plan(eps=given["eps"], batches=batches, **known)
         method, steps = plan.method(), steps or max(1, plan.stop)
         if out is not None:
             click.echo(f"{plan!r}\n", file=out)
