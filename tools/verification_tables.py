@@ -12,8 +12,7 @@ from pathlib import Path
 
 from dualanchor.cli.verify import number
 from dualanchor.paper.verify import Check, verify
-from dualanchor.paper.verify.complexity import Curve, Fit, measure
-from dualanchor.paper.verify.complexity_figure import draw_complexity
+from dualanchor.paper.verify.complexity import Curve, Fit, draw_complexity, measure
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "verification.md"

@@ -37,29 +37,25 @@ if TYPE_CHECKING:  # the table below for type checkers; `as` makes a name public
     from dualanchor.front import fixed_point as fixed_point, inclusion as inclusion, root as root, saddle as saddle
     from dualanchor.integrations import scipy as scipy
     from dualanchor.methods import list_methods as list_methods
-    from dualanchor.methods.anytime_dual_ohm import AnytimeDualOHM as AnytimeDualOHM
     from dualanchor.methods.averaged import AveragedSGDA as AveragedSGDA, averaged as averaged
-    from dualanchor.methods.dual_feg import DualFEG as DualFEG
-    from dualanchor.methods.dual_oc_halpern import DualOCHalpern as DualOCHalpern
-    from dualanchor.methods.dual_ohm import DualOHM as DualOHM
+    from dualanchor.methods.dual_ohm import DualOHM as DualOHM, TaperedDualOHM as TaperedDualOHM
     from dualanchor.methods.eag import EAG as EAG
-    from dualanchor.methods.feg import FEG as FEG
+    from dualanchor.methods.feg import FEG as FEG, DualFEG as DualFEG
     from dualanchor.methods.halpern_page import HalpernPAGE as HalpernPAGE
     from dualanchor.methods.halpern_vr_finite import HalpernVRFinite as HalpernVRFinite
     from dualanchor.methods.mirror_prox import MirrorProx as MirrorProx
-    from dualanchor.methods.oc_halpern import OCHalpern as OCHalpern
+    from dualanchor.methods.oc_halpern import DualOCHalpern as DualOCHalpern, OCHalpern as OCHalpern
     from dualanchor.methods.ohm import OHM as OHM
     from dualanchor.methods.rain import RAIN as RAIN
     from dualanchor.methods.rain_double_loop import RAINDoubleLoop as RAINDoubleLoop
     from dualanchor.methods.recursive_extragradient import RecursiveExtragradient as RecursiveExtragradient
     from dualanchor.methods.regularised_dual_ohm import RegularisedDualOHM as RegularisedDualOHM
+    from dualanchor.methods.restarted_dual_ohm import AnytimeDualOHM as AnytimeDualOHM
     from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM as RestartedDualOHM
     from dualanchor.methods.seg import SEG as SEG
-    from dualanchor.methods.sgda import SGDA as SGDA
-    from dualanchor.methods.sgda_decreasing import DecreasingSGDA as DecreasingSGDA
+    from dualanchor.methods.sgda import SGDA as SGDA, DecreasingSGDA as DecreasingSGDA
     from dualanchor.methods.step_table import StepTable as StepTable, dual as dual
     from dualanchor.methods.svrg import SVRG as SVRG
-    from dualanchor.methods.tapered_dual_ohm import TaperedDualOHM as TaperedDualOHM
     from dualanchor.oracles import AdditiveNoise as AdditiveNoise, FiniteSum as FiniteSum
     from dualanchor.oracles import Sampler as Sampler, each as each
     from dualanchor.problems import list_problems as list_problems
@@ -80,9 +76,9 @@ _NAMES = {  # by module
     "core.schedule": "Tapered Growing",
     "estimators": "Minibatch PAGE",
     "methods": "list_methods",
-    "methods.dual_ohm": "DualOHM",
+    "methods.dual_ohm": "DualOHM TaperedDualOHM",
     "methods.ohm": "OHM",
-    "methods.sgda": "SGDA",
+    "methods.sgda": "SGDA DecreasingSGDA",
     "methods.seg": "SEG",
     "methods.rain": "RAIN",
     "methods.halpern_page": "HalpernPAGE",
@@ -90,17 +86,12 @@ _NAMES = {  # by module
     "methods.svrg": "SVRG",
     "methods.recursive_extragradient": "RecursiveExtragradient",
     "methods.regularised_dual_ohm": "RegularisedDualOHM",
-    "methods.restarted_dual_ohm": "RestartedDualOHM",
+    "methods.restarted_dual_ohm": "RestartedDualOHM AnytimeDualOHM",
     "methods.averaged": "AveragedSGDA averaged",
-    "methods.tapered_dual_ohm": "TaperedDualOHM",
-    "methods.anytime_dual_ohm": "AnytimeDualOHM",
-    "methods.sgda_decreasing": "DecreasingSGDA",
     "methods.mirror_prox": "MirrorProx",
     "methods.eag": "EAG",
-    "methods.feg": "FEG",
-    "methods.dual_feg": "DualFEG",
-    "methods.oc_halpern": "OCHalpern",
-    "methods.dual_oc_halpern": "DualOCHalpern",
+    "methods.feg": "FEG DualFEG",
+    "methods.oc_halpern": "OCHalpern DualOCHalpern",
     "methods.rain_double_loop": "RAINDoubleLoop",
     "methods.step_table": "StepTable dual",
     "run": "solve Budget Draws Steps Target WallTime Checkpoint",

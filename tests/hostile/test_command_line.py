@@ -343,7 +343,7 @@ def test_output_that_nobody_takes(tmp_path):
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("place", ["paper.panels.panels_for", "paper.reproduce.reproduce", "report.write_report"])
+@pytest.mark.parametrize("place", ["paper.panels.panels_for", "studies.study.run_study", "report.write_report"])
 def test_ctrl_c_in_any_part_of_reproduce(place, folder, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt

@@ -397,6 +397,7 @@ def test_tapered_batches_spend_the_rows_at_the_end():
     assert rows[:300] != rows[300:600]
     assert list(tapered_batches(5000, 100, rows=300, least=15, most=900, seed=3, start=40)) == batches[40:]
     assert list(tapered_batches(5000, 100, rows=300, least=15, most=900, seed=4)) != batches
+    assert sorted(rows for batch in tapered_batches(30, 3, seed=2**62) for rows in batch) == list(range(30))
 
 
 @pytest.mark.parametrize(

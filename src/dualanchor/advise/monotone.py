@@ -113,7 +113,7 @@ class MonotoneCandidates:
         run = regularised.run
         if run.horizon == 1 and not self.known.composite:
             return self._start()
-        method = RegularisedDualOHM(regularised.step_size, run.horizon, run.batch_size, delta=regularised.delta)
+        method = RegularisedDualOHM.of(regularised)
         return self._plan("theorem-m-prox" if self.known.composite else "theorem-m", method, [run])
 
     def _recursive(self, plan: Recursive) -> Plan:

@@ -18,10 +18,9 @@ from dualanchor.core.render import html_table, text_lines
 from dualanchor.core.schedule import Constant, Geometric, Paired, PowerTapered, Stages, Tapered
 from dualanchor.core.types import Array
 from dualanchor.methods.averaged import AveragedSGDA
-from dualanchor.methods.dual_ohm import DualOHM
+from dualanchor.methods.dual_ohm import DualOHM, TaperedDualOHM
 from dualanchor.methods.restarted_dual_ohm import RestartedDualOHM
 from dualanchor.methods.sgda import SGDA
-from dualanchor.methods.tapered_dual_ohm import TaperedDualOHM
 from dualanchor.theory.bounds import A1, A2, COCOERCIVE, STRONG
 from dualanchor.theory.complexity import MONOTONE_TABLE, TABLE, Complexity
 from dualanchor.theory.monotone import A3, AFFINE, LIPSCHITZ, MONOTONE

@@ -7,6 +7,7 @@ import click
 
 from dualanchor.cli.options import COUNT, PATH, json_option, problem_options, seed_option
 from dualanchor.cli.output import emit, user_code
+from dualanchor.cli.user_code import load_problem
 from dualanchor.core.errors import ArgumentError
 
 
@@ -66,7 +67,6 @@ def calibrate(problem: str, options: Any, as_json: bool, **given: Any) -> None:
       dualanchor calibrate affine -o rotation=1 --samples 500 --json
     """
     from dualanchor.advise.calibrate import calibrate as run
-    from dualanchor.cli.user_code import load_problem
 
     with user_code():
         chosen = load_problem(problem, dict(options))
@@ -95,7 +95,6 @@ def certify(problem: str, point: Path | None, options: Any, as_json: bool, **giv
       dualanchor certify affine --point run.npz --samples 4096
     """
     from dualanchor.advise.certify import certify as run
-    from dualanchor.cli.user_code import load_problem
 
     with user_code():
         chosen = load_problem(problem, dict(options))

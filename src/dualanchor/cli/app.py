@@ -14,11 +14,11 @@ import click
 from dualanchor._version import __version__
 from dualanchor.cli.advise import calibrate, certify, plan
 from dualanchor.cli.bench import bench
-from dualanchor.cli.blame import USER_FILE, in_words, innermost_line, user_line
 from dualanchor.cli.options import json_option
 from dualanchor.cli.output import INTERRUPTED, NOT_READ, discard_output, emit, print_table
 from dualanchor.cli.solve import solve
 from dualanchor.cli.studies import compare, report, reproduce
+from dualanchor.cli.user_code import USER_FILE, in_words, innermost_line, user_line
 from dualanchor.cli.verify import verify
 from dualanchor.core.errors import AssumptionWarning, DualAnchorError, OracleError, explain
 

@@ -13,12 +13,12 @@ import click
 
 from dualanchor.cli.options import ASSIGNMENT, COUNT, PATH, json_option, problem_options, seed_option
 from dualanchor.cli.output import INTERRUPTED, emit, of_run, progress_bar, user_code
+from dualanchor.cli.user_code import load_problem
 from dualanchor.core.errors import ArgumentError, DualAnchorError, missing_extra
 
 if TYPE_CHECKING:
-    from dualanchor.core.problem import Instance, Problem
+    from dualanchor.core.problem import Problem
     from dualanchor.core.result import Result
-    from dualanchor.engines import Engine
 
 MAX_PRINTED = 1000  # numbers; a larger x is not printed as JSON but only written by --save
 _PLANNED = ("dual-ohm", "restarted-dual-ohm", "s-dual-ohm")
@@ -60,7 +60,6 @@ def solve(problem: str, options: Any, as_json: bool, save: Path | None, plot: Pa
       dualanchor solve affine -p "batch_size=Tapered(50)" --budget 5000 --plot residual.png
       mpiexec -n 4 dualanchor solve mine.py:problem --budget 100000 --engine mpi
     """
-    from dualanchor.cli.user_code import load_problem
     from dualanchor.core.files import destination, replacing
     from dualanchor.engines import make
 
@@ -164,7 +163,7 @@ def _is_for_root(problem: Problem, given: dict[str, Any], plot: Path | None) -> 
     return for_root
 
 
-def _root(problem: Problem, given: dict[str, Any], engine: Engine | None, out: IO[str] | None) -> Result:
+def _root(problem: Problem, given: dict[str, Any], engine: Any, out: IO[str] | None) -> Result:
     from dualanchor.core.result import jsonable
     from dualanchor.front import root
 
@@ -176,7 +175,7 @@ def _root(problem: Problem, given: dict[str, Any], engine: Engine | None, out: I
     return dataclasses.replace(result, problem=jsonable(problem.describe()))
 
 
-def _run(problem: Problem, given: dict[str, Any], engine: Engine | None, out: IO[str] | None) -> Result:
+def _run(problem: Problem, given: dict[str, Any], engine: Any, out: IO[str] | None) -> Result:
     from dualanchor import methods
     from dualanchor.advise.plan import plan as make_plan
     from dualanchor.run import Steps, Target, WallTime
@@ -192,9 +191,8 @@ def _run(problem: Problem, given: dict[str, Any], engine: Engine | None, out: IO
             rule = f"--eps plans {', '.join(_PLANNED)}"
             raise ArgumentError(rule, repr(given["method"]), "Leave --method out, or give a --budget")
         known = {name: getattr(problem.constants, name) for name in ("L", "D", "sigma", "mu")}
-        plan = make_plan(
-            eps=given["eps"], batches="constant" if given["method"] == "s-dual-ohm" else "tapered", **known
-        )
+        batches = "constant" if given["method"] == "s-dual-ohm" else "tapered"
+        plan = make_plan(eps=given["eps"], batches=batches, **known)
         method, steps = plan.method(), steps or max(1, plan.stop)
         if out is not None:
             click.echo(f"{plan!r}\n", file=out)
@@ -214,7 +212,8 @@ def _run(problem: Problem, given: dict[str, Any], engine: Engine | None, out: IO
     return dataclasses.replace(result, plan=plan)
 
 
-def _instance(problem: Problem, seed: int = 0) -> Instance:
+def _instance(problem: Problem, seed: int = 0) -> Any:
+    """The oracle and the start of the first replication."""
     import numpy as np
 
     from dualanchor.core.streams import Purpose, Streams

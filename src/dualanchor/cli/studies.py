@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import click
 
 from dualanchor.cli.options import COUNT, PATH, problem_options, study_options
 from dualanchor.cli.output import emit, of_study, print_study, progress_bar, user_code
+from dualanchor.cli.user_code import load_problem
 
 
 @click.command()
@@ -19,19 +21,31 @@ from dualanchor.cli.output import emit, of_study, print_study, progress_bar, use
 @click.option("--quick", is_flag=True, help="Three seeds and coarse grids.")
 @click.option("--readings", is_flag=True, help="Judge the claims under every reading of the paper's open details.")
 @study_options(out="results", tune_seeds="same")
-def reproduce(panels: tuple[str, ...], out: Path, as_json: bool, **settings: Any) -> None:
+def reproduce(
+    panels: tuple[str, ...], quick: bool, readings: bool, tune_seeds: str, out: Path, as_json: bool, **settings: Any
+) -> None:
     """Run the paper's experiments and write tables, figures and report.html.
 
     PANELS are exp1, exp2, exp3-low, exp3-high, appendix (these four with S-Dual-OHM and S-OHM only), or your own panel
     files (name.toml); the four if none is named. Finished pieces are stored, so an interrupted run goes on.
     """
     _one_thread()
+    from dualanchor.paper.claims import judge
     from dualanchor.paper.panels import panels_for
-    from dualanchor.paper.reproduce import reproduce as run
+    from dualanchor.paper.readings import with_readings
+    from dualanchor.studies.study import run_study
 
-    chosen = panels_for(panels, settings["quick"])
+    chosen = panels_for(panels, quick)
+    if settings["seeds"] is None:
+        settings["seeds"] = 3 if quick else 10
     with _interruptible(out / "store"), progress_bar(quiet=as_json) as show:
-        study = run(chosen, out, progress=of_study(show), **settings)
+        run: Any = partial(run_study, folder=out / "store", progress=of_study(show), **settings)
+        study = run(chosen, tune_seeds=tune_seeds)
+        if quick:
+            few = "--quick has few seeds and leaves out values of the grids"
+            study.notes.append(f"The paper's claims are not judged: {few}.")
+        else:
+            study.results["claims"] = with_readings(study, run) if readings else judge(study)
     _finish(study, out, as_json)
 
 
@@ -47,7 +61,6 @@ def compare(problem: str, options: Any, methods: str | None, out: Path, as_json:
     PROBLEM is a name listed by `dualanchor problems` or `file.py:name` for a Problem of yours.
     """
     _one_thread()
-    from dualanchor.cli.user_code import load_problem
     from dualanchor.studies.compare import compare as run
 
     names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]

@@ -1,22 +1,33 @@
-"""Problems of the command line: by name, or `file.py:name` for a user's own."""
+"""Problems in a user's file, `file.py:name`, and the lines behind an error, which tell a user's error from ours."""
+
+from __future__ import annotations
 
 import inspect
+import re
 import runpy
 import sys
+import traceback
+from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dualanchor import problems
-from dualanchor.cli.blame import USER_FILE, in_words, user_line
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, DualAnchorError, unknown_name
-from dualanchor.core.problem import Problem
+
+if TYPE_CHECKING:
+    from dualanchor.core.problem import Problem
+
+_PLACE = re.compile(r'File "([^"\n]+)", line (\d+)')
+USER_FILE = "dualanchor.user_file"  # in the command's context: the file of `file.py:name`
 
 
 def load_problem(spec: str, options: dict[str, Any]) -> Problem:
     """A named problem, or for `file.py:name` the Problem (or a function that makes one) of that name in the file."""
+    from dualanchor import problems
+    from dualanchor.core.problem import Problem
+
     path, colon, name = spec.rpartition(":")
     if not (colon and path.endswith(".py")):
         if spec.endswith(".py"):
@@ -58,6 +69,8 @@ def _from_file(path: Path, name: str) -> Any:
         raise ArgumentError(rule, in_words(error), f"Fix {place}") from error
     if name in content:
         return content[name]
+    from dualanchor.core.problem import Problem
+
     public = {key: value for key, value in content.items() if not key.startswith("_")}
     functions = {key for key, value in public.items() if inspect.isfunction(value) and not _is_sampler(value)}
     own = {key for key in functions if public[key].__module__ == content["__name__"]}
@@ -88,3 +101,33 @@ def _is_sampler(function: Any) -> bool:
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(argument.default is argument.empty and argument.kind in positional for argument in arguments) == 3
+
+
+def user_line(error: BaseException, file: Path) -> str | None:
+    """The last line that ran in the user's file, or in a file beside it, as "file, line 3"; None if none did."""
+    lines = [f"{name}, line {number}" for name, number in _lines(error) if Path(name).parent == file.parent]
+    return lines[-1] if lines else None
+
+
+def innermost_line(error: BaseException) -> str | None:
+    """The line that raised the error, or its first cause."""
+    lines = [f"{name}, line {number}" for name, number in _lines(error)]
+    return lines[-1] if lines else None
+
+
+def in_words(error: BaseException) -> str:
+    """Type and text of an error, even if its `str` fails."""
+    lines = traceback.format_exception_only(error)
+    return lines[-1 if isinstance(error, SyntaxError) else 0].strip()[:500]
+
+
+def _lines(error: BaseException) -> Iterator[tuple[str, int | None]]:
+    """Files and lines of the traceback, from the outermost to the innermost, then those of the causes."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield from ((frame.filename, frame.lineno) for frame in traceback.extract_tb(cause.__traceback__))
+        if isinstance(cause, SyntaxError) and cause.filename:
+            yield cause.filename, cause.lineno
+        if type(cause).__name__ == "_RemoteTraceback":  # the traceback of a worker, as text
+            yield from ((name, int(number)) for name, number in _PLACE.findall(str(cause)))
+        cause = cause.__cause__

@@ -35,10 +35,8 @@ def verify(complexity: bool, out: Path, as_json: bool, **given: Any) -> None:
       dualanchor verify --only theorem-4.1 --only lemma-a.2
       dualanchor verify --complexity --out complexity
     """
-    from dualanchor.paper.verify import FAILS
-
     judged = _measure(out, as_json, **given) if complexity else _check(as_json, **given)
-    if any(check.verdict == FAILS for check in judged):
+    if any(check.verdict == "fails" for check in judged):
         raise click.exceptions.Exit(1)
 
 
@@ -56,9 +54,8 @@ def _check(as_json: bool, only: tuple[str, ...], quick: bool, pep: bool | None, 
 
 def _measure(out: Path, as_json: bool, only: Any, quick: bool, pep: Any, seed: int) -> Sequence[Any]:
     from dualanchor.core.result import to_json
-    from dualanchor.paper.verify.complexity import measure
-    from dualanchor.paper.verify.complexity_figure import draw_complexity
-    from dualanchor.report.write import write_files
+    from dualanchor.paper.verify.complexity import draw_complexity, measure
+    from dualanchor.report.folder import write_files
 
     if only or pep:
         raise ArgumentError("--complexity stands by itself", "--only or --pep beside it", "Run it and the checks apart")
@@ -73,29 +70,21 @@ def _measure(out: Path, as_json: bool, only: Any, quick: bool, pep: Any, seed: i
 
 
 def _print_checks(checks: Sequence[Any], whole: bool) -> None:
-    from dualanchor.paper.verify import HOLDS, worst_case
+    from dualanchor.paper.verify import worst_case
     from dualanchor.theory.bounds import OURS, PAPER
 
     numbers = ("measured", "bound", "ratio")
     for source, title in {PAPER: "The paper", OURS: "Not in the paper"}.items():
-        rows = [
-            (
-                x.statement,
-                x.kind,
-                x.operator,
-                number(x.measured),
-                number(x.bound),
-                f"{x.ratio:.3f}" if x.bound else "-",
-                x.verdict,
-            )
-            for x in checks
-            if x.source == source
-        ]
+        rows = []
+        for x in checks:
+            if x.source == source:
+                ratio = f"{x.ratio:.3f}" if x.bound else "-"
+                rows.append((x.statement, x.kind, x.operator, number(x.measured), number(x.bound), ratio, x.verdict))
         if rows:
             print_table(("statement", "kind", "on", *numbers, "verdict"), _once(rows), title, numbers)
-    holding = sum(check.verdict == HOLDS for check in checks)
+    holding = sum(check.verdict == "holds" for check in checks)
     click.echo(f"\n{holding} of {len(checks)} checks of {len({check.id for check in checks})} statements hold.")
-    if any(check.ratio > 1 and check.verdict == HOLDS for check in checks):
+    if any(check.ratio > 1 and check.verdict == "holds" for check in checks):
         click.echo("A ratio above 1 that holds is chance: means are judged to within 4.75 standard errors.")
     if whole and not worst_case.installed():
         click.echo(f"Worst cases over all operators were left out: they need {install_command('pep')}.")

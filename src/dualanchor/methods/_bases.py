@@ -25,13 +25,14 @@ class RemembersStart(Method):
 
 
 class Batched(Method):
-    """A method that estimates F by the mean of a fresh batch."""
+    """A method that estimates F by the mean of a fresh batch, or by another estimator."""
 
     batch_size: Any
+    estimator: Estimator | None = None
 
     @cached_property
     def estimator_in_use(self) -> Estimator:
-        return Minibatch(self.batch_size)
+        return self.estimator or Minibatch(self.batch_size)
 
 
 class OfFiniteSum(Method):
@@ -53,15 +54,16 @@ class OfFiniteSum(Method):
         return {"components": problem.components}
 
 
-class Anchored(Method):
-    """A method whose theorem admits steps up to 2/L, or another multiple of 1/L."""
+class LimitedStep(Method):
+    """A method whose theorem admits steps up to 2/L, or another multiple of 1/L or 1/M."""
 
     step_rule: ClassVar[str]  # the theorem that admits them
-    longest: ClassVar[tuple[float, str]] = (2.0, "2/L")  # multiple of 1/L, and the formula
+    longest: ClassVar[tuple[float, str, str]] = (2.0, "L", "2/L")  # multiple, constant, and the formula
 
     def largest_step(self, constants: Constants) -> tuple[float, str, str] | None:
-        (factor, formula), L = self.longest, constants.L
-        return None if L is None else (factor / L, formula, f"{self.step_rule} with L = {L:.6g}")
+        factor, name, formula = self.longest
+        value = lipschitz(constants) if name == "M" else constants.L
+        return None if value is None else (factor / value, formula, f"{self.step_rule} with {name} = {value:.6g}")
 
     @classmethod
     def step_for(cls, problem: Problem, given: dict[str, Any]) -> Any:
@@ -70,23 +72,35 @@ class Anchored(Method):
         return given.get("step_size", None if L is None else cls.longest[0] / L)
 
 
-class Scheduled(Anchored):
+class Lipschitz(LimitedStep):
+    """A method whose theorem admits steps up to a multiple of 1/M."""
+
+    @classmethod
+    def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
+        M = lipschitz(problem.constants)
+        return {"step_size": problem.step_size if M is None else cls.longest[0] / M}
+
+    @classmethod
+    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
+        usual = cls.defaults(problem, None, {})["step_size"] or 1.0
+        return {"step_size": [step for step in cls._steps_to_try(problem) if step <= usual * (1 + 1e-5)]}
+
+
+def lipschitz(constants: Constants) -> float | None:
+    """A Lipschitz constant, if one is known: M, or else L, since 1/L-cocoercive operators have M <= L."""
+    return constants.L if constants.M is None else constants.M
+
+
+class Scheduled(LimitedStep, Batched):
     """OHM and Dual-OHM: fresh batches with sizes by any schedule, or another estimator of F."""
 
     tuned: ClassVar[tuple[str, ...]] = ("batch_size",)
-    batch_size: Any
-    estimator: Estimator | None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.estimator, Estimator | None):
             rule = f"{type(self).__name__}: estimator must be an Estimator"
             raise ArgumentTypeError(rule, repr(self.estimator), "Use PAGE(big_batch, small_batch), or leave it out")
-
-    @cached_property
-    def estimator_in_use(self) -> Estimator:
-        """The estimator given, or else the mean of a fresh batch."""
-        return self.estimator or Minibatch(self.batch_size)
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
@@ -154,31 +168,3 @@ def required(cls: type[Method], problem: Problem, rule: str, remedy: str, **valu
     if missing := ["a budget" if name == "budget" else name for name, value in values.items() if value is None]:
         raise ArgumentError(f"{cls.id}: {rule}", f"problem {problem.name!r} without {' and '.join(missing)}", remedy)
     return list(values.values())
-
-
-class Lipschitz(Method):
-    """A method whose theorem admits steps up to 1/(divisor M); 1/L-cocoercive operators have M <= L."""
-
-    divisor: ClassVar[int] = 1
-    step_rule: ClassVar[str]
-
-    def largest_step(self, constants: Constants) -> tuple[float, str, str] | None:
-        if (M := lipschitz(constants)) is None:
-            return None
-        formula = "1/M" if self.divisor == 1 else f"1/({self.divisor}M)"
-        return 1 / (self.divisor * M), formula, f"{self.step_rule} with M = {M:.6g}"
-
-    @classmethod
-    def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
-        M = lipschitz(problem.constants)
-        return {"step_size": problem.step_size if M is None else 1 / (cls.divisor * M)}
-
-    @classmethod
-    def grid(cls, problem: Problem, budget: int) -> dict[str, list[Any]]:
-        usual = cls.defaults(problem, None, {})["step_size"] or 1.0
-        return {"step_size": [step for step in cls._steps_to_try(problem) if step <= usual * (1 + 1e-5)]}
-
-
-def lipschitz(constants: Constants) -> float | None:
-    """A Lipschitz constant, if one is known: M, or else L."""
-    return constants.L if constants.M is None else constants.M

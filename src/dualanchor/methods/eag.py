@@ -44,7 +44,7 @@ class EAG(Lipschitz, RemembersStart, TwoCall):
     title = "EAG-C, extra anchored gradient (experimental with samples)"
     citation = "eag"
     step_rule = "Yoon and Ryu 2021"
-    divisor = 8
+    longest = (1 / 8, "M", "1/(8M)")
     compared = False
 
     def step(self, k: int, s: State, F: Session, coin: Any = None) -> None:

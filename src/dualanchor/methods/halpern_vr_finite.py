@@ -12,7 +12,7 @@ from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
 from dualanchor.core.types import Array, Rows
 from dualanchor.estimators.page import PAGE
-from dualanchor.methods._bases import Anchored, OfFiniteSum, RemembersStart
+from dualanchor.methods._bases import LimitedStep, OfFiniteSum, RemembersStart
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class _FullPassPAGE(PAGE):
 
 
 @dataclass(frozen=True)
-class HalpernVRFinite(OfFiniteSum, RemembersStart, Anchored):
+class HalpernVRFinite(OfFiniteSum, RemembersStart, LimitedStep):
     r"""Halpern iteration with recursive variance reduction for finite sums of n cocoercive operators.
 
     Anytime. A round takes n evaluations and no draws, or b draws and 2b evaluations: the budget must be many times n.
@@ -69,7 +69,7 @@ class HalpernVRFinite(OfFiniteSum, RemembersStart, Anchored):
     title = "Halpern-VR-Finite, variance-reduced Halpern for finite sums"
     citation = "halpern-vr-finite"
     step_rule = "Cai et al. 2024"
-    longest = (0.25, "1/(4L)")
+    longest = (0.25, "L", "1/(4L)")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,10 +5,10 @@ from typing import Any
 
 from dualanchor.core.method import Estimator, State
 from dualanchor.core.types import Array
-from dualanchor.methods._bases import Anchored, RemembersStart, Scheduled
+from dualanchor.methods._bases import LimitedStep, RemembersStart, Scheduled
 
 
-class HalpernStep(RemembersStart, Anchored):
+class HalpernStep(RemembersStart, LimitedStep):
     """The anchored step itself, shared with Halpern-PAGE."""
 
     step_rule = "Proposition 3.3"

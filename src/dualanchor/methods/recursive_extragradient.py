@@ -103,10 +103,7 @@ class RecursiveExtragradient(Staged):
     @classmethod
     def of(cls, plan: Recursive) -> "RecursiveExtragradient":
         """The method that a plan asks for."""
-        last = None
-        if plan.last is not None:
-            run = plan.last.run
-            last = RegularisedDualOHM(plan.last.step_size, run.horizon, run.batch_size, delta=plan.last.delta)
+        last = None if plan.last is None else RegularisedDualOHM.of(plan.last)
         nu, steps, counts, sizes, _ = zip(*plan.stages, strict=True) if plan.stages else ((),) * 5
         first = steps[0] if steps else plan.last.step_size  # type: ignore[union-attr]
         return cls(first, nu, counts, sizes, tuple(step / first for step in steps), last)

@@ -1,7 +1,7 @@
 """Dual-OHM on a regularised operator, for operators that are monotone and Lipschitz but not cocoercive."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from dualanchor.core.types import Array
 from dualanchor.methods._bases import RemembersStart, lipschitz, required
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.monotone import regularised_cocoercivity
-from dualanchor.theory.schedules.monotone import MonotoneSetting, regularised_for_budget
+from dualanchor.theory.schedules.monotone import MonotoneSetting, Regularised, regularised_for_budget
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,21 @@ class RegularisedDualOHM(RemembersStart, DualOHM):
     def update(self, k: int, s: State, G: Array) -> None:
         super().update(k, s, G + self.delta * (s.x - s.anchor))
 
+    @classmethod
+    def of(cls, plan: Regularised) -> Self:
+        """The method that a plan asks for."""
+        return cls(plan.step_size, plan.run.horizon, plan.run.batch_size, delta=plan.delta)
+
+    @staticmethod
+    def _largest(constants: Constants, delta: Any) -> Any:
+        """The largest step size of Theorem M; None if it does not apply."""
+        M, mu = lipschitz(constants), constants.mu
+        return None if M is None or delta + mu == 0 else 2 / regularised_cocoercivity(delta, M, mu)
+
     def largest_step(self, constants: Constants) -> tuple[float, str, str] | None:
-        M, delta, mu = lipschitz(constants), np.min(self.delta), constants.mu
-        if M is None or delta + mu == 0:
+        if (largest := self._largest(constants, np.min(self.delta))) is None:
             return super().largest_step(constants)
-        formula, source = "2(delta+mu)/(M^2+delta^2+2 mu delta)", f"{self.step_rule} with M = {M:.6g}"
-        return 2 / regularised_cocoercivity(delta, M, mu), formula, source
+        return largest, "2(delta+mu)/(M^2+delta^2+2 mu delta)", f"{self.step_rule} with M = {lipschitz(constants):.6g}"
 
     @classmethod
     def defaults(cls, problem: Problem, budget: int | None, given: dict[str, Any]) -> dict[str, Any]:
@@ -74,17 +83,10 @@ class RegularisedDualOHM(RemembersStart, DualOHM):
             rule = f"{cls.id}: delta and batch_size go with a horizon"
             raise ArgumentError(rule, "no horizon", "Pass horizon too, or leave them out: they follow from a budget")
         if given.get("horizon") is not None:
-            weak = M is None or given.get("delta", 0.0) + known.mu == 0
-            largest = None if weak else 2 / regularised_cocoercivity(given.get("delta", 0.0), M, known.mu)
+            largest = cls._largest(known, given.get("delta", 0.0))
             return {"step_size": problem.step_size if largest is None else largest}
         rule = "step, horizon and batches follow from a budget, M, D and sigma"
         remedy = "Declare what is missing, or pass step_size, horizon, batch_size and delta"
         needed = {"budget": budget, "M": M, "D": known.D, "sigma": known.sigma}
         budget, M, D, sigma = required(cls, problem, rule, remedy, **needed)
-        made = regularised_for_budget(budget, MonotoneSetting(M, D, sigma, known.mu))
-        return {
-            "step_size": made.step_size,
-            "horizon": made.run.horizon,
-            "batch_size": made.run.batch_size,
-            "delta": made.delta,
-        }
+        return cls.of(regularised_for_budget(budget, MonotoneSetting(M, D, sigma, known.mu))).parameters()

@@ -222,10 +222,8 @@ def in_every_seed(quantities: dict[str, str], holds: Callable[..., Any]) -> Judg
     return judged
 
 
-_GROWTH, _REMAINING = (
-    {"growth": "last tenth at {} times the lowest level"},
-    {"remaining": "last tenth at {} of the start"},
-)
+_GROWTH = {"growth": "last tenth at {} times the lowest level"}
+_REMAINING = {"remaining": "last tenth at {} of the start"}
 diverges = in_every_seed(
     _GROWTH | {"rise": "{} times the fifth tenth"},
     lambda growth, rise: (growth >= DIVERGING) & ((rise > 1) | np.isinf(growth)),

@@ -17,7 +17,7 @@ from dualanchor.estimators.page import PAGE
 from dualanchor.methods.halpern_page import HalpernPAGE
 from dualanchor.paper.claims import CLAIMS, Claim, as_record
 from dualanchor.paper.criteria import Verdict
-from dualanchor.studies.panel import Entry, Panel
+from dualanchor.studies.panel import Panel
 from dualanchor.studies.study import Study
 
 AS_DECIDED = "as decided"  # the name of the study itself beside the readings
@@ -32,19 +32,12 @@ class Reading(NamedTuple):
     methods: tuple[str, ...]
     changes: Mapping[str, Any]
 
-    def applies(self, entry: Entry) -> bool:
-        """Whether the reading changes the entry."""
-        return entry.method in self.methods and replace(entry, **self.changes) != entry
-
     def of(self, panel: Panel) -> Panel:
         """The panel with only the entries that the reading changes, and those that use their selected parameters."""
-        names = {entry.id for entry in panel.entries if self.applies(entry)}
-        entries = (
-            replace(entry, **self.changes) if entry.id in names else entry
-            for entry in panel.entries
-            if entry.id in names or entry.like in names
-        )
-        return replace(panel, entries=tuple(entries))
+        other = {entry.id: replace(entry, **self.changes) for entry in panel.entries if entry.method in self.methods}
+        changed = {name: entry for name, entry in other.items() if entry != panel.entry(name)}
+        kept = (entry for entry in panel.entries if entry.id in changed or entry.like in changed)
+        return replace(panel, entries=tuple(changed.get(entry.id, entry) for entry in kept))
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,27 @@
-"""The report as one self-contained page: the data for the templates."""
+"""The report as one self-contained page: the data for the templates, and interactive figures for plotly.js."""
 
 import base64
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from html import escape
+from math import isfinite
 from typing import Any
+
+import numpy as np
 
 from dualanchor.core.citations import CITATIONS
 from dualanchor.core.errors import missing_extra
 from dualanchor.core.result import jsonable
+from dualanchor.core.types import Array
 from dualanchor.methods import registry
 from dualanchor.report.formats import FILTERS
-from dualanchor.report.interactive import interactive_figure, plotly_script
-from dualanchor.report.panel_data import PanelData, anchor_comparison
-from dualanchor.report.styles import BLACK, MARKERS
+from dualanchor.report.panel_data import Band, PanelData, anchor_comparison
+from dualanchor.report.styles import BLACK, MARKERS, Style
 from dualanchor.studies.study import Study
 
 VERDICTS = {"reproduced": ("✓", "good"), "not reproduced": ("✗", "bad"), "depends": ("≈", "mixed")}
 """Symbol and CSS class of each verdict."""
+_HOVER = "%{y:.4~g}  [%{customdata[0]:.4~g}, %{customdata[1]:.4~g}]"
 
 
 def render_page(study: Study, panels: Sequence[PanelData], pictures: Mapping[str, bytes]) -> str:
@@ -65,3 +70,70 @@ def _citations(results: dict[str, Any]) -> str:
     known = registry.all()
     keys = dict.fromkeys(["dualanchor", *(known[name].citation for name in sorted(used) if name in known)])
     return "\n\n".join(CITATIONS[key] for key in keys if key in CITATIONS)
+
+
+def plotly_script() -> str:
+    """The source of plotly.js, included in the page so that it works offline."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise missing_extra("plotly", "report", "A report") from None
+    return str(get_plotlyjs())
+
+
+def interactive_figure(panel: PanelData) -> dict[str, Any]:
+    """Traces and layout of a panel: bands first, then the lines above them; `meta` of a trace is its method."""
+    order = panel.order()
+    bands = [_area(name, panel.bands[name], panel.styles[name]) for name in order]
+    lines = [_line(name, panel.label(name), panel.bands[name], panel.styles[name]) for name in order]
+    return {"data": bands + lines, "layout": _layout(panel)}
+
+
+def _line(name: str, label: str, band: Band, style: Style) -> dict[str, Any]:
+    width, symbol = 1.3 * style.width, MARKERS[style.marker].symbol
+    dash = ",".join(f"{width * length:.1f}px" for length in style.dash)
+    shown = escape(label, quote=False)  # plotly reads some HTML in names
+    trace = {"type": "scatter", "mode": "lines+markers", "name": shown, "meta": name, "hovertemplate": _HOVER}
+    return trace | {
+        "x": _rounded(band.evals),
+        "y": _rounded(band.mean),
+        "customdata": list(zip(_rounded(band.low), _rounded(band.high), strict=True)),
+        "line": {"color": style.colour, "width": width, "dash": dash or "solid"},
+        "marker": {"symbol": symbol, "size": 9 if style.emphasised else 7, "color": style.colour, "maxdisplayed": 9},
+    }
+
+
+def _area(name: str, band: Band, style: Style) -> dict[str, Any]:
+    """The band as closed outlines, one for each range of points without a gap."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    present = np.isfinite(band.low) & np.isfinite(band.high)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], present, [False]]).astype(int)))
+    for start, stop in edges.reshape(-1, 2):
+        evals, low, high = (_rounded(values[start:stop]) for values in (band.evals, band.low, band.high))
+        x += [*evals, *reversed(evals), evals[0], None]
+        y += [*low, *reversed(high), low[0], None]
+    red, green, blue = (int(style.colour[i : i + 2], 16) for i in (1, 3, 5))
+    trace = {"type": "scatter", "mode": "lines", "meta": name, "hoverinfo": "skip", "x": x, "y": y}
+    fill = {"fill": "toself", "fillcolor": f"rgba({red},{green},{blue},0.16)"}
+    return trace | fill | {"line": {"width": 0, "color": style.colour}}
+
+
+def _layout(panel: PanelData) -> dict[str, Any]:
+    low, high = (float(end) for end in np.log10(panel.limits()))
+    ticks = "D1" if high - low < 1 else "D2" if high - low < 2.5 else 1
+    return {
+        "xaxis": _axis("operator evaluations", range=[0, panel.end()], tickformat=",d"),
+        "yaxis": _axis("residual ‖F(x)‖", range=[low, high], tickformat="~g", type="log", dtick=ticks),
+        "hovermode": "x unified",
+        "showlegend": False,
+    }
+
+
+def _axis(title: str, **more: Any) -> dict[str, Any]:
+    return {"title": {"text": title}, "zeroline": False, **more}
+
+
+def _rounded(values: Array) -> list[float | None]:
+    """Five significant digits; NaN as None."""
+    return [float(f"{value:.5g}") if isfinite(value) else None for value in np.asarray(values, float).tolist()]

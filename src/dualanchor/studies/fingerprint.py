@@ -1,4 +1,4 @@
-"""A hash of all source code that a result depends on, found by following import statements in the files."""
+"""A hash of all source code that a result depends on: the library's, and that of a user's classes."""
 
 import ast
 import hashlib
@@ -6,6 +6,7 @@ import inspect
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -13,12 +14,13 @@ from pathlib import Path
 import numpy as np
 
 _LIBRARY = Path(__file__).parents[1]
+_NO_NUMBERS = ("cli", "integrations", "paper", "report")  # packages in which no number of a study is computed
 _INSTALLED = {Path(sysconfig.get_paths()[kind]) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
 
 
-def code_fingerprint(modules: Iterable[str], classes: Iterable[type]) -> str | None:
+def code_fingerprint(classes: Iterable[type]) -> str | None:
     """A hash of all `source_files` and of NumPy's version; None if the source of a class is not in a file."""
-    if (files := source_files(modules, classes)) is None:
+    if (files := source_files(classes)) is None:
         return None
     digest = hashlib.sha256(np.__version__.encode())
     for path in sorted(files):
@@ -26,55 +28,44 @@ def code_fingerprint(modules: Iterable[str], classes: Iterable[type]) -> str | N
     return digest.hexdigest()[:16]
 
 
-def source_files(modules: Iterable[str], classes: Iterable[type]) -> frozenset[Path] | None:
-    """The files of these modules of the library, of classes and their bases, and of everything that they import."""
+def source_files(classes: Iterable[type]) -> frozenset[Path] | None:
+    """The files of the library, and those of classes and their bases with what they import from their own folder."""
     bases = {base for cls in classes for base in cls.__mro__}
     own = {_file_of(cls) for cls in bases if cls.__module__.partition(".")[0] not in sys.stdlib_module_names}
-    starts = {_file(_LIBRARY.parent, name) for name in modules} | own
-    waiting = files = {path for path in starts if path is not None}
-    if files != starts:
+    if None in own:
         return None
-    while waiting:
-        waiting = {file for path in waiting for file in imported(path)} - files
+    return _library().union(*(with_imports(path) for path in own if path is not None))
+
+
+@cache
+def _library() -> frozenset[Path]:
+    files = _LIBRARY.rglob("*.py")
+    return frozenset(path for path in files if path.relative_to(_LIBRARY).parts[0] not in _NO_NUMBERS)
+
+
+@cache
+def with_imports(path: Path) -> frozenset[Path]:
+    """A user's file with its whole package or, outside of packages, with what it imports from its folder."""
+    packages = list(takewhile(lambda folder: (folder / "__init__.py").exists(), path.parents))
+    if packages and packages[-1] != _LIBRARY:
+        return frozenset({path, *packages[-1].rglob("*.py")})
+    files, waiting = {path}, {path}
+    while waiting and path.parent not in _INSTALLED and not packages:
+        tops = {path.parent / name for file in waiting for name in _imported(file)}
+        waiting = {file for top in tops for file in (top.with_suffix(".py"), *top.rglob("*.py")) if file.is_file()}
+        waiting -= files
         files |= waiting
     return frozenset(files)
 
 
-@cache
-def imported(path: Path) -> frozenset[Path]:
-    """The files that a file or its functions import: of this library, and beside the file or in its own package."""
-    if path.suffix != ".py":  # the imports of compiled code cannot be seen
-        return frozenset()
-    packages = list(takewhile(lambda folder: (folder / "__init__.py").exists(), path.parents))
-    root = packages[-1].parent if packages else path.parent
-    top = packages[-1].name if packages else None
-    prefix = [folder.name for folder in reversed(packages)]
-    names = set()
-    for name, level in _imports(ast.parse(_read(path))):
-        base = prefix[: len(prefix) - level + 1] if level else []
-        names.add(".".join([*base, name] if name else base))
-    if _LIBRARY.name in names and not path.is_relative_to(_LIBRARY):  # it may use every public name
-        names |= {name for name, _ in _imports(ast.parse(_read(_LIBRARY / "__init__.py")), declared=True)}
-    files = set()
-    for parts in (name.split(".") for name in names):
-        own = parts[0] == top or (top is None and root not in _INSTALLED)
-        if parts[0] == _LIBRARY.name or own:
-            home = _LIBRARY.parent if parts[0] == _LIBRARY.name else root
-            files |= {_file(home, ".".join(parts[:end])) for end in range(1, len(parts) + 1)}  # and its packages
-    return frozenset(file for file in files if file is not None)
-
-
-def _imports(tree: ast.AST, declared: bool = False) -> Iterator[tuple[str, int]]:
-    """Dotted names that may be modules, with their levels; those under TYPE_CHECKING only if `declared`."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, 0) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            yield base, node.level
-            yield from ((f"{base}.{alias.name}".lstrip("."), node.level) for alias in node.names)
-        elif declared or not (isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")):
-            yield from _imports(node, declared)
+def _imported(path: Path) -> Iterator[str]:
+    """The first parts of the names of modules that a file or its functions import; none of compiled code."""
+    with suppress(SyntaxError, ValueError):
+        for node in ast.walk(ast.parse(_read(path))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module.partition(".")[0]
 
 
 def _file_of(cls: type) -> Path | None:
@@ -83,11 +74,6 @@ def _file_of(cls: type) -> Path | None:
     codes = [value.__code__ for value in vars(cls).values() if inspect.isfunction(value)]
     names = (getattr(module, "__file__", None), *(code.co_filename for code in codes))
     return next((Path(name).resolve() for name in names if name and Path(name).is_file()), None)
-
-
-def _file(home: Path, name: str) -> Path | None:
-    path = home.joinpath(*name.split("."))
-    return next((file for file in (path.with_name(f"{path.name}.py"), path / "__init__.py") if file.is_file()), None)
 
 
 @cache

@@ -76,7 +76,7 @@ class Piece:
             return None
         values = (value for parameters in (self.entry.fixed, *self.points) for value in parameters.values())
         objects = {type(value) for value in values if not isinstance(value, (np.ndarray, np.generic))}
-        return code_fingerprint([__name__], [type(self.panel.problem), self.entry.cls, *objects])
+        return code_fingerprint([type(self.panel.problem), self.entry.cls, *objects])
 
     @property
     def size(self) -> int:

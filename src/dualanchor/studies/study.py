@@ -19,6 +19,7 @@ from dualanchor.core.types import Array
 from dualanchor.studies.panel import Entry, Panel
 from dualanchor.studies.pieces import CURVE_POINTS, Arrays, Piece, Store, pieces_of, run_pieces
 
+CURVE_COLUMNS = ["panel", "method", "seed", "k", "evals", "residual"]  # of curves.csv
 RECORDED_GRID = 20  # points; larger grids record curves only if evaluating F for them is cheap:
 RECORDED_SHARE = 0.05  # at most this share of the evaluations of a run
 
@@ -65,7 +66,7 @@ class Study:
     def curves_csv(self) -> str:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["panel", "method", "seed", "k", "evals", "residual"])
+        writer.writerow(CURVE_COLUMNS)
         for panel, methods in self.curves.items():
             for method, curve in methods.items():
                 columns = (column.tolist() for column in vars(curve).values())

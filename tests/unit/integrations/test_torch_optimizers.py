@@ -155,6 +155,19 @@ def test_popovs_form_has_the_same_points():
     assert difference(run(MAKERS["OptimisticGradient"]), literal(past_extragradient)) <= 1e-12
 
 
+def test_a_weight_decay_that_begins_in_mid_run_does_not_turn_the_last_field_of_a_player_that_ascends():
+    x = torch.ones(1, dtype=torch.float64, requires_grad=True)
+    optimizer = OptimisticGradient([x], LR, maximize=True)
+    values = []
+    for decay in (0.0, 0.5):
+        optimizer.param_groups[0]["weight_decay"] = decay
+        x.grad = torch.full_like(x, 3.0)
+        optimizer.step()
+        values.append(x.item())
+    first = 1 + LR * 3
+    assert values == pytest.approx([first, first - 2 * LR * (0.5 * first - 3) + LR * -3], rel=1e-14)
+
+
 @pytest.mark.parametrize(("name", "loop"), WRONG.values(), ids=WRONG)
 def test_wrong_loops_are_told_apart(name, loop):
     assert difference(run(MAKERS[name]), literal(loop)) > 1e-3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dualanchor.report.figures import draw
-from dualanchor.report.interactive import interactive_figure
+from dualanchor.report.page import interactive_figure
 from dualanchor.report.panel_data import anchor_comparison, band_of, panels_of
 from dualanchor.report.styles import MARKERS, STYLES, assign_styles
 from dualanchor.studies.study import Curve, Study, final_statistics

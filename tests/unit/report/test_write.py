@@ -16,7 +16,7 @@ from dualanchor.core.errors import ArgumentError, CheckpointError, MissingExtraE
 from dualanchor.core.result import jsonable
 from dualanchor.report import load_study, write_report
 from dualanchor.report.figures import _legend
-from dualanchor.report.write import write_files
+from dualanchor.report.folder import write_files
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ def executed(piece):
 
 def hashed(piece):
     """Files that the fingerprint of a piece covers."""
-    return fingerprint.source_files([pieces.__name__], [type(piece.panel.problem), piece.entry.cls])
+    return fingerprint.source_files([type(piece.panel.problem), piece.entry.cls])
 
 
 def changed(piece, path, monkeypatch):
@@ -108,7 +108,6 @@ def test_an_edit_of_what_shows_numbers_does_not(monkeypatch):
     for package in ("report", "cli", "paper", "integrations"):
         for path in (LIBRARY / package).rglob("*.py"):
             assert not changed(piece, path, monkeypatch), path
-    assert not changed(piece, LIBRARY / "methods/rain.py", monkeypatch)  # another method
 
 
 def test_a_user_s_files_count(user, monkeypatch, tmp_path):
@@ -134,22 +133,31 @@ def test_code_that_is_in_no_file_and_problems_of_functions_have_no_fingerprint()
     assert piece_of("sgda", da.Problem(da.AdditiveNoise(lambda x: x, 0.1), np.ones(2))).code is None
 
 
-def test_relative_imports_and_packages_are_followed_and_type_checking_is_not(tmp_path):
-    files = {
-        "pack/__init__.py": "",
-        "pack/a.py": "from . import b\nfrom .sub.c import f\nimport os, numpy\n",
-        "pack/b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pack import never\n",
-        "pack/never.py": "",
-        "pack/sub/__init__.py": "",
-        "pack/sub/c.py": "def f():\n    from ..late import g\n",
-        "pack/late.py": "g = 1\n",
-    }
+def write(folder, files):
     for name, text in files.items():
-        path = tmp_path / name
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    found, new = set(), {tmp_path / "pack/a.py"}
-    while new:
-        found |= new
-        new = {file for path in new for file in fingerprint.imported(path)} - found
-    assert {path.relative_to(tmp_path).as_posix() for path in found} == set(files) - {"pack/never.py"}
+
+
+def test_a_file_in_a_package_counts_with_the_whole_package(tmp_path):
+    files = {"pack/__init__.py": "", "pack/a.py": "from . import b\n", "pack/b.py": "", "pack/sub/c.py": "import os\n"}
+    write(tmp_path, files | {"beside.py": ""})
+    found = fingerprint.with_imports(tmp_path / "pack/a.py")
+    assert {path.relative_to(tmp_path).as_posix() for path in found} == set(files)
+
+
+def test_imports_of_a_script_are_followed_within_its_folder(tmp_path):
+    files = {
+        "script.py": "import os, numpy\nfrom beside import f\nimport pack.sub.c\n",
+        "beside.py": "def f():\n    from late import g\n",
+        "late.py": "g = 1\n",
+        "pack/__init__.py": "",
+        "pack/broken.py": "this is not Python",
+        "pack/sub/c.py": "from ..d import e\nimport later\n",
+        "pack/d.py": "e = 1\n",
+        "later.py": "",
+    }
+    write(tmp_path, files | {"unused.py": ""})
+    found = fingerprint.with_imports(tmp_path / "script.py")
+    assert {path.relative_to(tmp_path).as_posix() for path in found} == set(files)

@@ -34,7 +34,7 @@ class TaperedBatches(Sampler[list[int]]):  # type: ignore[misc]
         """The rows of pass after pass, without end, from position `begin` on."""
         first, skipped = divmod(begin, self.rows)
         for number in count(first):
-            rng = torch.Generator().manual_seed((self.seed + 1) * 1_000_003 + number)
+            rng = torch.Generator().manual_seed(((self.seed + 1) * 1_000_003 + number) % 2**63)
             order: list[int] = torch.randperm(self.rows, generator=rng).tolist()
             yield from order[skipped:] if number == first else order
 

@@ -10,7 +10,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from dualanchor.core import check
 from dualanchor.core.errors import ArgumentError, OracleError
-from dualanchor.integrations.torch.field import FieldOptimizer, Group, TensorList, tensors_of, times_lr
+from dualanchor.integrations.torch.field import FieldOptimizer, Group, MethodAndState, TensorList, tensors_of, times_lr
 from dualanchor.integrations.torch.horizon import (
     RunMonitor,
     averaged_points,
@@ -159,7 +159,7 @@ class DualAnchor(FieldOptimizer):
         for settings in (self.defaults, *self.param_groups):  # the defaults are for groups that are added later
             settings.update(changes)
         self.state.clear()
-        self._monitor.restart()
+        self._monitor.warned.clear()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step along the gradients; a closure that computes them is called first, its value returned.
@@ -200,9 +200,7 @@ class DualAnchor(FieldOptimizer):
         self._monitor.saved_k = self.param_groups[0]["k"]
         if self._monitor.saved_k and self.remaining:
             rule = "the point of a run is the one after its last step"
-            remedy = (
-                "That is right for a checkpoint, which load_state_dict continues; use the model after the last step"
-            )
+            remedy = "That is right for a checkpoint, which load_state_dict continues; use the model after its end"
             self._monitor.warn_once("saved", rule, "a state saved in mid-run", remedy)
         return saved
 
@@ -308,18 +306,9 @@ class DualAnchor(FieldOptimizer):
         self._monitor.groups = self.param_groups
 
 
-class _MethodAndState:
-    """What `DualOHM.update` reads of a method and of its state. A plain class, which torch.compile can trace."""
-
-    step_size = 1.0  # the step is a multiple of lr already
-
-    def __init__(self, horizon: int, x: TensorList, z: TensorList) -> None:
-        self.horizon, self.x, self.z = horizon, x, z
-
-
 def _take_step(N: int, k: int, x: TensorList, z: TensorList, step: TensorList) -> None:
     """Update x and z in place by `DualOHM.update`, without the checks of a method: a scheduler may set any lr."""
-    both: Any = _MethodAndState(N, x, z)
+    both: Any = MethodAndState(x, horizon=N, z=z)
     DualOHM.update(both, k, both, step)  # type: ignore[arg-type]
 
 

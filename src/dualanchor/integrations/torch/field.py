@@ -16,14 +16,7 @@ _SET_BY_TORCH = (  # keys of a group that PyTorch and its schedulers write
     "params", "param_names", "name", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum",
 )  # fmt: skip
 _COUNTERS = ("k", "ahead")  # keys of a group that say where a run stands
-_OF_OTHERS = {
-    "nesterov",
-    "betas",
-    "differentiable",
-    "horizon",
-    "delta",
-    *_COUNTERS,
-}  # keys by which states of others are seen
+_OF_OTHERS = {"nesterov", "betas", "differentiable", "horizon", "delta", *_COUNTERS}  # keys of other optimisers
 _NOT_CALLERS = ("dualanchor", "torch", "weakref")  # weakref: finalizers
 
 Group = dict[str, Any]
@@ -56,14 +49,10 @@ class TensorList:
         return self._add(other, -other.factor)
 
     def __add__(self, other: Self) -> Self:
-        total = self._new()
-        total += other
-        return total
+        return self._new()._add(other, other.factor)
 
     def __sub__(self, other: Self) -> Self:
-        total = self._new()
-        total -= other
-        return total
+        return self._new()._add(other, -other.factor)
 
     def copy_(self, other: Self) -> Self:
         """Take the values of another list, without its factor."""
@@ -92,6 +81,15 @@ class TensorList:
         for tensor, own in zip(self.tensors, operands, strict=True):
             getattr(tensor, operation)(own, **options)
         return self
+
+
+class MethodAndState:
+    """What a method's `update` reads of the method and of its state. A plain class, which torch.compile can trace."""
+
+    step_size = 1.0  # the field is a multiple of lr already
+
+    def __init__(self, x: TensorList, *, anchor: Any = None, horizon: int = 0, z: Any = None) -> None:
+        self.x, self.anchor, self.horizon, self.z = x, anchor, horizon, z
 
 
 class FieldOptimizer(Optimizer):  # type: ignore[misc]
@@ -185,9 +183,7 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
             check.switch(group["foreach"], f"{name}: foreach")
         remedy = "Use a positive float"
         if isinstance(group["lr"], str):
-            remedy += (
-                '; lr="auto", with look, is for DualAnchor and RegularisedDualAnchor, for all groups without an lr'
-            )
+            remedy += '; lr="auto", with look, is for DualAnchor and RegularisedDualAnchor, for groups without an lr'
         number = check.number(group["lr"], f"{name}: lr", positive=True, remedy=remedy)
         return {
             "lr": group["lr"] if isinstance(group["lr"], Tensor) else number,
@@ -208,8 +204,12 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         with torch.no_grad():
             for group, params in zip(self.param_groups, with_gradients, strict=True):
                 x = tensors_of(group, params)
-                G = TensorList([p.grad for p in params], x.foreach, -1.0 if group["maximize"] else 1.0)
-                update(group, x, G + group["weight_decay"] * x if group["weight_decay"] else G)
+                sign = -1.0 if group["maximize"] else 1.0
+                G = TensorList([p.grad for p in params], x.foreach)
+                if group["weight_decay"]:
+                    G = G + sign * group["weight_decay"] * x
+                G.factor = sign
+                update(group, x, G)
 
     def _buffers(self, name: str, x: TensorList, make: Callable[[Tensor], Tensor]) -> TensorList:
         """The buffer with this name of each parameter of x, made by `make(p)` when it is first needed."""

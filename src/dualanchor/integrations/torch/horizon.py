@@ -87,36 +87,30 @@ def warn_of_other_settings(owner: str, before: list[Group], loaded: list[Group])
 class RunMonitor:
     """Warns once of each kind of trouble with the end of a run, also after its optimiser has been deleted.
 
-    `groups` are the parameter groups of the optimiser, `saved_k` is the k at which its state was last saved.
+    `groups` are the parameter groups of the optimiser, `saved_k` is the k at which its state was last saved, and
+    `warned` has the kinds of warnings that were given.
     """
 
     def __init__(self, owner: str) -> None:
         self.saved_k = 0
         self.groups: list[Group] = []
+        self.warned: set[str] = set()
         self._owner = owner
-        self._warned: set[str] = set()
-
-    def restart(self) -> None:
-        """Forget which warnings were given."""
-        self._warned.clear()
 
     def warn_once(self, kind: str, rule: str, received: str, remedy: str) -> None:
         """Warn, unless there was a warning of this kind before."""
-        if kind not in self._warned:
-            self._warned.add(kind)
-            self._warn(rule, received, remedy)
+        if kind not in self.warned:
+            self.warned.add(kind)
+            progress = f"after {self.groups[0]['k']} of {self._total_steps()} steps"
+            warn_caller(explain(f"{self._owner}: {rule}", f"{received}, {progress}", remedy), HorizonWarning)
 
     def warn_if_unfinished(self) -> None:
         """Warn of an optimiser that is deleted in mid-run, unless its state was saved."""
         if self.saved_k < self.groups[0]["k"] < self._total_steps():
+            rule, received = "the point of a run is the one after its last step", "a run that was dropped"
             remedy = "Make total_steps the number of steps taken: less where gradients are accumulated over batches"
             with suppress(HorizonWarning):  # raised in a finalizer, an error could not be caught
-                self._warn("the point of a run is the one after its last step", "a run that was dropped", remedy)
+                self.warn_once("dropped", rule, received, remedy)
 
     def _total_steps(self) -> int:
         return min(map(steps_of, self.groups))
-
-    def _warn(self, rule: str, received: str, remedy: str) -> None:
-        progress = f"after {self.groups[0]['k']} of {self._total_steps()} steps"
-        text = explain(f"{self._owner}: {rule}", f"{received}, {progress}", remedy)
-        warn_caller(text, HorizonWarning)

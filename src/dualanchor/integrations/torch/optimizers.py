@@ -6,17 +6,8 @@ from typing import Any
 import torch
 
 from dualanchor.core.errors import ArgumentError
-from dualanchor.integrations.torch.field import FieldOptimizer, Group, TensorList, tensors_of, times_lr
+from dualanchor.integrations.torch.field import FieldOptimizer, Group, MethodAndState, TensorList, tensors_of, times_lr
 from dualanchor.methods import ohm
-
-
-class _MethodAndState:
-    """What `OHM.update` reads of a method and of its state."""
-
-    step_size = 1.0  # the field is a multiple of lr already
-
-    def __init__(self, x: TensorList, anchor: TensorList) -> None:
-        self.x, self.anchor = x, anchor
 
 
 class OHM(FieldOptimizer):
@@ -46,7 +37,7 @@ class OHM(FieldOptimizer):
         self.state.clear()
 
     def _update(self, group: Group, x: TensorList, G: TensorList) -> None:
-        both: Any = _MethodAndState(x, self._buffers("anchor", x, torch.clone))
+        both: Any = MethodAndState(x, anchor=self._buffers("anchor", x, torch.clone))
         ohm.OHM.update(both, group["k"], both, times_lr(group, G))  # type: ignore[arg-type]
         group["k"] += 1
 

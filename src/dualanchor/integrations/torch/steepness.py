@@ -30,6 +30,11 @@ class _Slopes(NamedTuple):
     cosine: float  # of a move and the change of the field in the last iteration, the largest one of all batches
     turn: float  # the cosine of the angle by which the field turns, the largest one of all batches
 
+    @property
+    def decreases(self) -> bool:
+        """Whether the field decreases along its steepest direction."""
+        return self.M > 0 and self.cosine < _DECREASING
+
 
 class Steepness:
     """The steepness of the field of gradients at the present parameters, on a few batches.
@@ -53,7 +58,6 @@ class Steepness:
         self._group_of = [i for i, _ in players]  # the number of the group of each parameter
         self._params = [p for _, p in players]
         self._labels = [label for group in groups for label in _labels(group)]
-        self._decreasing: list[int] = []  # the parameters along which the field decreases
         self._signs = [-1.0 if groups[i]["maximize"] else 1.0 for i in self._group_of]
         self._x = torch.cat([p.detach().reshape(-1) for p in self._params])
         self._weight_decay = self._spread(float(groups[i]["weight_decay"]) for i in self._group_of)
@@ -66,13 +70,15 @@ class Steepness:
         angle by which the field turns, as for the field (c + i) x, which is 1/L-cocoercive with L = |c + i| / cos.
         """
         with self._restoring():
-            alone = self._of_each()
+            parts = self._of_parts()
+            alone = [slopes.M for _, slopes in parts] if self._groups > 1 else [1.0]
             steepest = max(alone)
             alone = [M if _FLAT * steepest < M else steepest or 1.0 for M in alone]
-            units = [M**-0.5 for M in alone]
-            joint = self._together(units)
+            units = self._spread(alone[i] ** -0.5 for i in self._group_of)
+            joint = self._slopes(units)
+            self._warn_of_decrease(parts, joint)
             self._require_slope(joint.L)
-            joint = self._stable(self._spread(units[i] for i in self._group_of), joint)
+            joint = self._stable(units, joint)
         if joint.turn < _LEAST_COSINE:
             rule = f"{self._owner}: the field must not only turn, or no step is short enough for DualAnchor"
             received = f"a field whose changes are at right angles to moves, with a cosine of {joint.turn:.2g} at most"
@@ -83,32 +89,18 @@ class Steepness:
     def of_all(self) -> float:
         """M for all parameters together."""
         with self._restoring():
-            self._of_each()  # only for the warning
-            M = self._together([1.0] * self._groups).M
-        self._require_slope(M)
-        return M
+            joint = self._slopes(torch.ones_like(self._x))
+            self._warn_of_decrease(self._of_parts(), joint)
+        self._require_slope(joint.M)
+        return joint.M
 
-    def _of_each(self) -> list[float]:
-        """M for each group alone, 1 for a single one; notes parameters along which the field decreases."""
+    def _of_parts(self) -> list[tuple[list[int], _Slopes]]:
+        """Parameters and slopes of each group alone, or of each tensor of a single group of a few."""
+        everything = range(len(self._params))
+        parts = [[i] for i in everything] if 1 < len(everything) <= _MAX_TENSORS else []
         if self._groups > 1:
-            return [self._measured(i == group for i in self._group_of).M for group in range(self._groups)]
-        if 1 < len(self._params) <= _MAX_TENSORS:
-            for i in range(len(self._params)):
-                self._measured(i == j for j in range(len(self._params)))
-        return [1.0]
-
-    def _together(self, units: list[float]) -> _Slopes:
-        """The slopes along all parameters, with one unit for each group; a single group has the unit 1.
-
-        Warns if the field has decreased along some of them, or does so along all.
-        """
-        if self._groups > 1:
-            slopes = self._slopes(self._spread(units[i] for i in self._group_of))
-        else:
-            slopes = self._measured(True for _ in self._params)
-        if self._decreasing:
-            self._warn_of_decrease()
-        return slopes
+            parts = [[i for i in everything if self._group_of[i] == group] for group in range(self._groups)]
+        return [(part, self._slopes(self._spread(float(i in part) for i in everything))) for part in parts]
 
     def _require_slope(self, slope: float) -> None:
         if not 0 < slope < inf:
@@ -116,22 +108,20 @@ class Steepness:
             remedy = "Check that loss(batch) depends on the parameters and is finite, or pass lr as a number"
             raise ArgumentError(rule, f"a largest slope of {slope}", remedy)
 
-    def _measured(self, chosen: Iterable[bool]) -> _Slopes:
-        """The steepness along some parameters; notes them if the field decreases along their steepest direction."""
-        mask = list(chosen)
-        slopes = self._slopes(self._spread(map(float, mask)))
-        if slopes.M > 0 and slopes.cosine < _DECREASING and not (all(mask) and self._decreasing):
-            self._decreasing += [i for i, is_chosen in enumerate(mask) if is_chosen]
-        return slopes
-
-    def _warn_of_decrease(self) -> None:
+    def _warn_of_decrease(self, parts: list[tuple[list[int], _Slopes]], joint: _Slopes) -> None:
+        """Warn if the field decreases along the steepest direction of some parts or, of a single group, along all."""
+        decreasing = [i for part, slopes in parts if slopes.decreases for i in part]
+        if self._groups == 1 and joint.decreases:
+            decreasing = decreasing or list(range(len(self._params)))
+        if not decreasing:
+            return
         rule = (
             f"{self._owner}: along its steepest direction the loss must curve upwards for parameters that descend, and "
             "downwards for those that ascend"
         )
         phrases = []
-        for group in dict.fromkeys(self._group_of[i] for i in self._decreasing):
-            own = [i for i in self._decreasing if self._group_of[i] == group]
+        for group in dict.fromkeys(self._group_of[i] for i in decreasing):
+            own = [i for i in decreasing if self._group_of[i] == group]
             ascends = self._signs[own[0]] < 0
             more = "" if len(own) <= 3 else f" and {len(own) - 3} more"
             names = ", ".join(self._labels[i] for i in own[:3])

@@ -11,9 +11,9 @@ from dualanchor.core.method import Method
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.ohm import OHM
 from dualanchor.paper.verify import beyond, paper, worst_case  # noqa: F401, they register statements
-from dualanchor.paper.verify.check import FAILS, HOLDS, STATEMENTS, Check, Statement, identifier
+from dualanchor.paper.verify.check import STATEMENTS, Check, Statement, identifier
 
-__all__ = ["Check", "Statement", "STATEMENTS", "HOLDS", "FAILS", "verify", "selected"]
+__all__ = ["Check", "Statement", "STATEMENTS", "verify", "selected"]
 
 
 def verify(

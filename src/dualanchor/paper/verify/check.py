@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -22,8 +22,6 @@ from dualanchor.run import solve
 
 Z = 4.75  # a mean may be above its bound by this number of standard errors
 Verdict = Literal["holds", "fails"]
-HOLDS: Final = "holds"
-FAILS: Final = "fails"
 _ROUNDING = 1e-11  # relative to the bound, for inequalities along one path
 _TINY = np.finfo(float).tiny
 
@@ -174,7 +172,7 @@ class Statement:
         checks = []
         for operator, measured, bound, error, holds in self.check(lab):
             ratio = float(_ratio(*_arrays(measured, bound))) if bound else np.nan
-            checks.append(Check(*about, operator, measured, bound, ratio, error, HOLDS if holds else FAILS))
+            checks.append(Check(*about, operator, measured, bound, ratio, error, "holds" if holds else "fails"))
         return checks
 
 

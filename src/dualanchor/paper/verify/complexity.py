@@ -2,6 +2,7 @@
 
 The logarithm of the samples is fitted by a line in log 1/eps, where eps is the accuracy planned for or the root mean
 square residual reached. Logarithms in the bound of a theorem are divided out before its exponent is judged.
+`draw_complexity` draws samples against accuracy.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,9 +18,11 @@ from dualanchor.core.types import Array
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.methods.ohm import OHM
 from dualanchor.methods.sgda import SGDA
-from dualanchor.paper.verify.check import FAILS, HOLDS, Verdict, mean_at_most
+from dualanchor.paper.verify.check import Verdict, mean_at_most
 from dualanchor.paper.verify.operators import Case, flip, norm, turn
 from dualanchor.paper.verify.paper import growing_plan
+from dualanchor.report.figures import figure_style, render
+from dualanchor.report.styles import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION, Style
 from dualanchor.run import Steps, solve
 from dualanchor.theory import bounds, schedules
 from dualanchor.theory.weights import root_sum
@@ -28,6 +31,7 @@ BOOTSTRAPS = 400  # resamples for the interval of an exponent
 # How far a fitted exponent may be from the claimed one; a quick fit has fewer points over a smaller range. The exponent
 # is judged and not its interval, which would accept more the worse the fit is.
 TOLERANCE, QUICK_TOLERANCE = 0.1, 0.25
+_CAPTION = "filled: the residual that runs reached; hollow: the accuracy they were planned for; grey: slopes claimed"
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,8 @@ def growing_batches(eps: float, case: Case) -> Plan:
     return Plan([(OHM(case.step_size, N, Growing(c)), None)])
 
 
-def _dual(case: Case, *stages: Any) -> list[tuple[Method, int | None]]:
-    return [(DualOHM(case.step_size, stage.horizon, stage.batch_size), None) for stage in stages]
+def _duals(case: Case, *stages: Any, logarithms: float = 1.0) -> Plan:
+    return Plan([(DualOHM(case.step_size, stage.horizon, stage.batch_size), None) for stage in stages], logarithms)
 
 
 def _setting(case: Case) -> schedules.Setting:
@@ -94,18 +98,18 @@ def _setting(case: Case) -> schedules.Setting:
 
 def constant_batches(eps: float, case: Case) -> Plan:
     """Theorem 4.1's method with the cheapest constant batch by Theorem A: N = 4D/(a eps), B = 4 sigma^2/eps^2."""
-    return Plan(_dual(case, schedules.constant_for_accuracy(eps, _setting(case))))
+    return _duals(case, schedules.constant_for_accuracy(eps, _setting(case)))
 
 
 def tapered_batches(eps: float, case: Case) -> Plan:
     """Theorem B: samples ~ (8/3) H_N^2 sigma^2/eps^2."""
     stage = schedules.tapered_for_accuracy(eps, _setting(case))
-    return Plan(_dual(case, stage), float(root_sum(stage.horizon)) ** 2)
+    return _duals(case, stage, logarithms=float(root_sum(stage.horizon)) ** 2)
 
 
 def restarts(eps: float, case: Case) -> Plan:
     """Restarted tapered batches: O(sigma^2 log^2(L/mu)/eps^2), without logarithms of eps but for the first rounds."""
-    return Plan(_dual(case, *schedules.restarts_for_accuracy(eps, _setting(case), case.mu)))
+    return _duals(case, *schedules.restarts_for_accuracy(eps, _setting(case), case.mu))
 
 
 def early_stopping(eps: float, case: Case) -> Plan:
@@ -126,23 +130,27 @@ def contraction(eps: float, case: Case) -> Plan:
 
 
 class Study(NamedTuple):
-    """A method with its planner, the statement behind it and the exponent claimed."""
+    """A method by its style in the picture, the statement behind it, the exponent claimed, and its planner."""
 
-    method: str
+    style: Style
     source: str
     claim: float
     plan: Callable[[float, Case], Plan]
 
+    @property
+    def method(self) -> str:
+        return self.style.name
+
 
 GENERAL = (
-    Study("S-OHM, growing batches", "Proposition 3.4", 4.0, growing_batches),
-    Study("S-Dual-OHM, constant batch", "Theorem 4.1", 3.0, constant_batches),
-    Study("Dual-OHM, tapered batches", "Theorem B", 2.0, tapered_batches),
+    Study(Style("S-OHM, growing batches", BLUE, (5.0, 1.5), "s"), "Proposition 3.4", 4.0, growing_batches),
+    Study(Style("S-Dual-OHM, constant batch", ORANGE, (2.5, 1.2), "v"), "Theorem 4.1", 3.0, constant_batches),
+    Study(Style("Dual-OHM, tapered batches", VERMILLION, (), "o", emphasised=True), "Theorem B", 2.0, tapered_batches),
 )
 STRONG = (
-    Study("S-Dual-OHM, early stopping", "Theorem 4.5", 2.0, early_stopping),
-    Study("SGDA, large batch", "Theorem C", 2.0, contraction),
-    Study("Dual-OHM, restarts", "Restarts", 2.0, restarts),
+    Study(Style("S-Dual-OHM, early stopping", BLACK, (1.0, 1.3), "X"), "Theorem 4.5", 2.0, early_stopping),
+    Study(Style("SGDA, large batch", GREEN, (), "^"), "Theorem C", 2.0, contraction),
+    Study(Style("Dual-OHM, restarts", VERMILLION, (), "D", emphasised=True), "Restarts", 2.0, restarts),
 )
 
 
@@ -209,7 +217,7 @@ def curve(study: Study, ground: Ground, quick: bool = False, seed: int = 0) -> C
     measured, plain = (_bootstrap(np.array(squares), y, seed) for y in (cost, without))
     holds = abs(plain.exponent - study.claim) <= tolerance and all(point.holds for point in points)
     about = (study.method, ground.case.name, study.source, study.claim)
-    return Curve(*about, planned, measured, plain, points, HOLDS if holds else FAILS)
+    return Curve(*about, planned, measured, plain, points, "holds" if holds else "fails")
 
 
 def _run(plan: Plan, case: Case, seed: int) -> tuple[Array, int, int]:
@@ -241,3 +249,36 @@ def _bootstrap(squares: Array, y: Array, seed: int) -> Fit:
     drawn = -0.5 * np.log(squares[:, again].mean(axis=2)).T
     low, high = np.percentile([np.polyfit(x, y, 1)[0] for x in drawn], [2.5, 97.5])
     return Fit(fit.exponent, min(fit.low, float(low)), max(fit.high, float(high)))
+
+
+def draw_complexity(curves: Sequence[Curve]) -> dict[str, bytes]:
+    """One panel for each operator, samples against one over the residual; returns the picture as PNG and as SVG."""
+    styles = {study.method: study.style for study in (*GENERAL, *STRONG)}
+    operators = list(dict.fromkeys(curve.operator for curve in curves))
+    with figure_style("The picture of --complexity", "plot") as Figure:
+        figure = Figure(figsize=(4.6 * len(operators), 5.6))
+        axes = figure.subplots(1, len(operators), squeeze=False)[0]
+        for ax, operator in zip(axes, operators, strict=True):
+            for curve in curves:
+                if curve.operator == operator:
+                    _draw(ax, curve, styles[curve.method])
+            ax.set(xscale="log", yscale="log", title=operator, xlabel="1 / root mean square residual", ylabel="samples")
+            ax.set_xlim(right=2.5 * ax.get_xlim()[1])  # room for the slopes' names
+            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), title="measured exponent, 95 % interval")
+        figure.supxlabel(_CAPTION, fontsize=8.5, color="#606060")
+        return render(figure)
+
+
+def _draw(ax: Any, curve: Curve, style: Style) -> None:
+    fit = curve.measured
+    eps, reached, samples = np.transpose([(point.eps, point.reached, point.samples) for point in curve.points])
+    label = f"{style.label}: {fit.exponent:.2f} ({fit.low:.2f} to {fit.high:.2f})"
+    dashes = (0, style.dash) if style.dash else "-"
+    drawn = {"color": style.colour, "marker": style.marker, "markersize": 5.5}
+    ax.plot(1 / eps, samples, linestyle="none", markerfacecolor="white", markeredgewidth=0.9, zorder=3, **drawn)
+    ax.plot(1 / reached, samples, linestyle=dashes, linewidth=0.75 * style.width, label=label, zorder=4, **drawn)
+    middle = len(samples) // 2
+    line = samples[middle] * (reached[middle] / reached) ** curve.claim
+    ax.plot(1 / reached, line, color=GREY, linewidth=0.8, zorder=2)
+    at = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
+    ax.annotate(f"slope {curve.claim:g}", (1 / reached[-1], line[-1]), color="#606060", fontsize=8, **at)
