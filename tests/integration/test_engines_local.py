@@ -227,21 +227,26 @@ def test_another_engine_may_be_used_by_workers():
 def late(number, hanging):
     """In place of a deadline: this worker is late once the file is there; others have a minute."""
 
-    def replied(worker, deadline):
+    def received(worker, deadline):
         end = time.monotonic() + 60
-        while not worker.poll(0.01):
+        while time.monotonic() < end:
+            with contextlib.suppress(TimeoutError):
+                return worker.receive(0.01)
             if worker.number == number and hanging.exists():
-                return False
-            assert time.monotonic() < end
-        return True
+                break
+        raise TimeoutError
 
-    return replied
+    return received
+
+
+def never(worker, deadline):
+    raise TimeoutError
 
 
 @EACH_KIND
 def test_a_worker_that_hangs_is_reported_and_replaced(engine, tmp_path, monkeypatch):
     hanging = tmp_path / "hanging"
-    monkeypatch.setattr("dualanchor.engines.pool._replied", late(1, hanging))
+    monkeypatch.setattr("dualanchor.engines.pool._received", late(1, hanging))
     monkeypatch.setattr(engine, "timeout", 3.0)
 
     def hang(x):
@@ -323,7 +328,7 @@ def _load_forever(hanging):
 @pytest.mark.parametrize(("timeout", "seconds"), [(None, 60), (2.0, 60), (90.0, 90)])
 def test_loading_the_oracle_has_a_time_of_its_own(engines, timeout, seconds, tmp_path, monkeypatch):
     engine, hanging = engines("processes"), tmp_path / "hanging"
-    monkeypatch.setattr("dualanchor.engines.pool._replied", late(0, hanging))
+    monkeypatch.setattr("dualanchor.engines.pool._received", late(0, hanging))
     monkeypatch.setattr(engine, "timeout", timeout)
     with pytest.raises(
         da.errors.OracleError, match=rf"must load the oracle within {seconds} s. Got no reply on worker 0"
@@ -335,7 +340,7 @@ def test_loading_the_oracle_has_a_time_of_its_own(engines, timeout, seconds, tmp
 
 @pytest.mark.slow
 def test_a_worker_that_does_not_start_is_reported(monkeypatch):
-    monkeypatch.setattr("dualanchor.engines.pool._replied", lambda worker, deadline: False)
+    monkeypatch.setattr("dualanchor.engines.pool._received", never)
     with pytest.raises(da.errors.CapabilityError, match=r"must start. Got no reply. Use Local\(kind='threads'\)"):
         da.engines.Local(1, "processes").processes()
 

@@ -414,6 +414,14 @@ def test_each_gives_every_sample_a_key_of_its_own():
     np.testing.assert_allclose(result.x, 1.0, atol=0.3)
 
 
+def test_a_tree_has_the_samples_of_the_vector_of_its_numbers():
+    """Batches grow, and n is a traced number in both; batches by the binary digits of n would have other keys."""
+    options = DOORS["theorem"]
+    flat = da.root(gaussian, jnp.zeros(2), **options)
+    tree = da.root(lambda x, n, key: {"a": gaussian(x["a"], n, key)}, {"a": jnp.zeros(2)}, **options)
+    np.testing.assert_array_equal(tree.x["a"], flat.x)
+
+
 def test_trees_reach_the_sampler_as_they_are():
     """Also with gradients, whose dicts `jax.grad` sorts, from a start whose keys are not sorted."""
 

@@ -123,5 +123,5 @@ def _wrap(
     from dualanchor.oracles.jax_sampler import keyed
 
     one = point.reshape(-1, point.shape[-1])[0]
-    form = None if shape is None else Layout((shape,), blocks=False, trees=(None,))
+    form = None if shape is None else Layout(0, (shape,))
     return keyed(sample, one, form=form, args=args, name=name) or Sampler(sample, shape=shape, args=args)

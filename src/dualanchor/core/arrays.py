@@ -16,7 +16,7 @@ from dualanchor.core.errors import DualAnchorError, OracleError, missing_extra
 from dualanchor.core.types import Array, Rows
 
 LARGE = 1 << 21  # numbers in an array from which on it is not copied without need
-_PIECE = 1 << 16  # numbers that are updated at a time, so that they stay in the cache
+PIECE = 1 << 18  # bytes of each array that are updated at a time, so that they stay in the cache
 _ONE_CORE = 8192  # length of vectors up to which OpenBLAS uses one core; on several, sums are rounded differently
 _COLUMNS = 32  # into which the rows of a JAX array are folded to be summed
 _vecdot = getattr(np, "vecdot", None) or (lambda x, y: (x[:, None] @ y[:, :, None])[:, 0, 0])  # NumPy 1 has no vecdot
@@ -195,12 +195,12 @@ def add_multiple(target: Array, scale: Any, source: Array) -> None:
     The source may have fewer rows, (period, d), which are repeated; scale is a number or (rows, 1).
     """
     rows, d = target.shape
-    if type(scale) is float and len(source) in (1, rows) and rows * d <= _PIECE:
+    if type(scale) is float and len(source) in (1, rows) and target.nbytes <= PIECE:
         target += scale * source
         return
     scale = scale if np.ndim(scale) == 0 else scale.reshape(-1, len(source), 1)
     grouped = target.reshape(-1, len(source), d)  # a view: rows are contiguous
-    width = max(1, _PIECE // rows)
+    width = max(1, PIECE // (rows * target.itemsize))
     for start in range(0, d, width):
         grouped[..., start : start + width] += scale * source[:, start : start + width]
 

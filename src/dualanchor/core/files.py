@@ -73,17 +73,17 @@ def _name(descriptor: int, path: Path) -> None:
         os.close(folder)
 
 
-def destination(path: str | Path) -> Path:
+def destination(path: str | Path, owner: str = "A file to write") -> Path:
     """The path to write to, with symbolic links resolved; raises unless it is a plain file or can be created."""
     try:
         target = Path(os.path.realpath(path))
         kind = _kind(Path(path)) or _kind(target)
     except (OSError, ValueError) as error:  # a loop of links, a name with a null character
-        raise ArgumentError("A file needs a path that can be written", f"{path!s}: {error}", "Give another") from error
+        raise ArgumentError(f"{owner} must have a path that exists", f"{path!s}: {error}", "Give another") from error
     if kind is None and not target.parent.is_dir():
-        raise ArgumentError("A file is written into a folder that exists", str(path), "Create the folder first")
+        raise ArgumentError(f"{owner} must lie in a folder that exists", str(path), "Create the folder first")
     if kind not in (None, _PLAIN):
-        raise ArgumentError("Only a plain file is written over", f"{path!s}, {kind}", "Give the path of a file")
+        raise ArgumentError(f"{owner} must be new, or a plain file", f"{path!s}, {kind}", "Give the path of a file")
     return target
 
 
@@ -132,6 +132,11 @@ def read_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, Array]]:
         if not isinstance(header, dict):
             raise ValueError("the header is not an object")
     return header, arrays
+
+
+def below(prefix: str, arrays: dict[str, Array]) -> dict[str, Array]:
+    """The arrays whose names begin with the prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
 def jsonable(value: Any) -> Any:

@@ -1,10 +1,12 @@
 """The status of a row of a run, and what is recorded along the run."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 
+from dualanchor.core import check
 from dualanchor.core.types import Array, IntArray
 
 
@@ -69,6 +71,22 @@ class History:
     samples: Array = field(default_factory=lambda: np.empty(0))
     rounds: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     stage: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @classmethod
+    def from_arrays(cls, columns: Mapping[str, Array], rows: int) -> "History":
+        """The history with these columns by name, checked to be one of so many rows; any error if it is not."""
+        history = cls(**columns)
+        for name, column in vars(history).items():
+            if column.size or name not in ("residual", "samples", "rounds", "stage"):
+                is_real = name in ("residual", "samples")
+                check.array(column, f"history/{name}", "f" if is_real else "iu", (len(history),))
+                if (column < 0).any():
+                    raise ValueError(f"a history with a negative {name}")
+        if len({history.samples.size, history.rounds.size, history.stage.size}) > 1:
+            raise ValueError("a history with samples, rounds and stages of different length")
+        if (history.row >= rows).any():
+            raise ValueError(f"a history of row {history.row.max()} for {rows} rows")
+        return history
 
     def __len__(self) -> int:
         return self.row.size

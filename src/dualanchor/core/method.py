@@ -25,7 +25,6 @@ from dualanchor.core.types import Array, Rows
 BATCH_SIZES = (1, 10, 20, 50, 100)  # tried by a comparison: those of the paper
 STEP_SIZES = (0.005, 0.01, 0.05, 0.1, 1.0)  # tried by a comparison, as multiples of the problem's step if that is known
 _LONG = 1 << 16  # coordinates of a row from which on it is updated in pieces: the arrays of a step exceed the cache
-_PIECE = 1 << 19  # bytes of each array in such a piece
 
 
 class State:
@@ -194,7 +193,7 @@ class Method(Rowwise, ABC):
         if type(G) is not np.ndarray or G.size < _LONG or G.shape[1] < _LONG:
             self.update(k, s, G)
             return
-        width = max(1, _PIECE // (len(G) * G.itemsize))
+        width = max(1, arrays.PIECE // (len(G) * G.itemsize))
         for start in range(0, G.shape[1], width):
             piece = (slice(None), slice(start, start + width))
             views = {name: value[piece] for name, value in vars(s).items()}

@@ -15,7 +15,7 @@ from dualanchor.core.certificate import Certificate
 from dualanchor.core.citations import CITATIONS
 from dualanchor.core.claim import Claim, ClaimKind
 from dualanchor.core.errors import ArgumentError, CheckpointError, UnsuccessfulError, missing_extra
-from dualanchor.core.files import decoding, jsonable, read_arrays, to_json, write_arrays
+from dualanchor.core.files import below, decoding, jsonable, read_arrays, to_json, write_arrays
 from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.history import History, Status
 from dualanchor.core.nested import flatten, row_of, unflatten
@@ -25,7 +25,7 @@ from dualanchor.core.types import Array
 __all__ = ["History", "Result", "Status", "jsonable", "to_json"]
 
 _FORMAT = "dualanchor-result-1"
-_KINDS = {"success": "b", "residual": "f", "samples": "f"}  # kinds of dtypes in a file; all others are counts
+_KINDS = {"success": "b", "residual": "f"}  # kinds of dtypes in a file; all others are counts
 _RECORDS = ("plan", "certificate", "calibration", "claim", "findings")  # written to the header of a file
 
 
@@ -245,8 +245,8 @@ def _fields(header: dict[str, Any], arrays: dict[str, Array]) -> dict[str, Any]:
     if header["residual_kind"] not in ((None,) if fields["residual"] is None else ("true", "estimated")):
         raise ValueError(f"a residual of kind {header['residual_kind']!r}")
     fields["x"] = _point(header, arrays, shape)
-    fields["state"] = {name[6:]: array for name, array in arrays.items() if name.startswith("state/")}
-    fields["history"] = _history(arrays, len(statuses))
+    fields["state"] = below("state/", arrays)
+    fields["history"] = History.from_arrays(below("history/", arrays), len(statuses))
     _check_names(header["problem"], header["method"], shape[0] if len(shape) == 2 else 1)
     for name in ("plan", "calibration"):
         if not isinstance(header[name], (dict, type(None))):
@@ -269,19 +269,6 @@ def _point(header: dict[str, Any], arrays: dict[str, Array], shape: tuple[int, .
     blocks = [arrays[f"x/{i}"] for i in range(check.count(header["blocks"] or 1, "blocks", most=len(arrays)))]
     leaves = [check.array(block, "x", "f", (*shape, *block.shape[len(shape) :]))[()] for block in blocks]
     return unflatten(form, leaves)
-
-
-def _history(arrays: dict[str, Array], rows: int) -> History:
-    history = History(**{name[8:]: arrays[name] for name in arrays if name.startswith("history/")})
-    for name, column in vars(history).items():
-        if column.size or name not in ("residual", "samples", "rounds", "stage"):
-            least = None if name == "residual" else 0
-            check.array(column, f"history/{name}", _KINDS.get(name, "iu"), (history.row.size,), least)
-    if len({history.samples.size, history.rounds.size, history.stage.size}) > 1:
-        raise ValueError("a history with samples, rounds and stages of different length")
-    if (history.row >= rows).any():
-        raise ValueError(f"a history of row {history.row.max()} for {rows} rows")
-    return history
 
 
 def _check_names(problem: dict[str, Any], method: dict[str, Any], count: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from dualanchor.core import arrays
 from dualanchor.core.errors import DualAnchorError, OracleError
 from dualanchor.core.oracle import Batch, Oracle
-from dualanchor.core.streams import Streams, per_row, shared
+from dualanchor.core.streams import Streams, per_row, selected
 from dualanchor.core.trail import Trail
 from dualanchor.core.types import Array, Counts, Rows
 
@@ -20,10 +20,6 @@ class Mark(NamedTuple):
     draws: Counts
     evals: Counts
     position: Counts
-
-    def take(self, rows: Rows) -> "Mark":
-        """The mark of a selection of the rows."""
-        return Mark(*(count if isinstance(count, int) else shared(count[rows]) for count in self))
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -60,11 +56,13 @@ class Session:
 
     def draw(self, size: Counts) -> Batch:
         """Draw `size` fresh samples for each row (an int, or one per row); counted as draws."""
+        if not (isinstance(size, int) or self.oracle.mixed_sizes):
+            sizes = np.asarray(size, dtype=np.int64)
+            groups = [(one, np.flatnonzero(sizes == one)) for one in np.unique(sizes).tolist()]
+            views = [(rows, _RowView(self, rows), one) for one, rows in groups]
+            return Batch(sizes, _BySize([(rows, view, view.draw(one)) for rows, view, one in views]))
         try:
-            if isinstance(size, int) or self.oracle.mixed_sizes:
-                batch = self.oracle.draw(self.streams, size)
-            else:
-                batch = self._draw_by_size(size)
+            batch = self.oracle.draw(self.streams, size)
         except DualAnchorError:
             raise
         except Exception as error:
@@ -78,10 +76,12 @@ class Session:
 
     def __call__(self, x: Array, batch: Batch) -> Array:
         """F_B(x) for x of shape (rows, d), counted as `batch.size` evaluations for each row."""
+        if type(batch.data) is _BySize:
+            return self._by_size(x, batch)
         self.evals = self.evals + batch.size
         before = arrays.snapshot(x) if self.checking else None
         try:
-            value = self._mean_by_size(x, batch) if type(batch.data) is _BySize else self.oracle.mean(x, batch)
+            value = self.oracle.mean(x, batch)
         except DualAnchorError:
             raise
         except Exception as error:
@@ -133,7 +133,7 @@ class Session:
 
     def take(self, rows: Rows) -> "Session":
         """An independent session of a selection of the rows, with the counts they have reached."""
-        draws, evals, _ = self.mark().take(rows)
+        draws, evals = (selected(counts, rows) for counts in (self.draws, self.evals))
         return Session(self.oracle.take(rows), self.streams.take(rows), draws, evals, self.checking)
 
     def mark(self) -> Mark:
@@ -151,34 +151,19 @@ class Session:
             latest = np.where(latest[:, :1] > self.largest[:, :1], latest, self.largest)
         self.largest = latest
 
-    def _draw_by_size(self, size: Any) -> Batch:
-        sizes = np.asarray(size, dtype=np.int64)
-        groups = []
-        for value in np.unique(sizes):
-            rows = np.flatnonzero(sizes == value)
-            oracle = self.oracle.take(rows)
-            streams = self.streams.take(rows)
-            try:
-                groups.append((rows, oracle, oracle.draw(streams, int(value))))
-            except OracleError as error:
-                raise _renumbered(error, rows) from error
-            self.streams.put(rows, streams.position)
-        return Batch(sizes, _BySize(groups))
-
-    def _mean_by_size(self, x: Array, batch: Batch) -> Array:
+    def _by_size(self, x: Array, batch: Batch) -> Array:
         value = np.empty_like(x)
-        for rows, oracle, group in batch.data.groups:
-            try:
-                value[rows] = accepted(x[rows], oracle.mean(x[rows], group))
-            except OracleError as error:
-                raise _renumbered(error, rows) from error
+        for rows, view, part in batch.data.groups:
+            value[rows] = view(x[rows], part)
+        if self.checking and not self.oracle.knows_operator:
+            self._note_largest(value, batch.size)
         return value
 
 
 class _BySize(NamedTuple):
-    """The data of a batch with one size per row: rows of one size, their oracle, and their batch."""
+    """The data of a batch with one size per row: rows of one size, a view of them, and their batch."""
 
-    groups: list[tuple[Rows, Oracle, Batch]]
+    groups: list[tuple[Rows, Session, Batch]]
 
 
 class _RowView(Session):

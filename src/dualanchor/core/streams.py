@@ -99,7 +99,7 @@ class Streams:
         part.replications = self.replications[rows]
         if self._distinct.size > 1:
             part._set_slots(self._row_slots()[rows])
-        part.position = self.position if isinstance(self.position, int) else shared(self.position[rows])
+        part.position = selected(self.position, rows)
         part.__dict__.pop("sources", None)
         return part
 
@@ -273,6 +273,11 @@ def shared(counts: IntArray) -> Counts:
     """A single int if all rows agree; else the counts as they are."""
     first = int(counts[0]) if counts.size else 0
     return first if (counts == first).all() else counts
+
+
+def selected(counts: Counts, rows: Rows) -> Counts:
+    """The counts of a selection of the rows."""
+    return counts if isinstance(counts, int) else shared(counts[rows])
 
 
 def per_row(counts: Counts, rows: int) -> IntArray:

@@ -78,9 +78,12 @@ class Engine(ABC):
         return loaded
 
     def compute(self, loaded: LoadedOracle, x: Array, spec: BatchSpec, batch: Batch) -> Array:
-        """F_B(x) by `total`; rounds of other threads of the program finish first."""
+        """F_B(x), newly allocated, computed by all workers together; raises OracleError if one of them fails.
+
+        Rounds of other threads of the program finish first.
+        """
         with self._exclusive():
-            return self.total(loaded, x, spec, batch)
+            return self._total(loaded, x, spec, batch)
 
     def _exclusive(self) -> AbstractContextManager[Any]:
         """The lock; raises in a process or thread that must not use the engine, and would deadlock."""
@@ -91,8 +94,8 @@ class Engine(ABC):
         return self._lock
 
     @abstractmethod
-    def total(self, loaded: LoadedOracle, x: Array, spec: BatchSpec, batch: Batch) -> Array:
-        """F_B(x), newly allocated, computed by all workers together; raises OracleError if one of them fails."""
+    def _total(self, loaded: LoadedOracle, x: Array, spec: BatchSpec, batch: Batch) -> Array:
+        """What `compute` returns; the lock is held."""
 
     def trace_nan(self) -> None:  # noqa: B027 - engines that gather sums find NaN in them
         """Raise the error of the worker whose sum had NaN in the last total, if its point was moderate."""
@@ -145,7 +148,10 @@ class EmptyOracle(Shardable):
         return self._shards
 
     def partial(self, x: Array, batch: Batch, shard: int, out: Array | None = None) -> Array:
-        return np.positive(x, out=out)
+        if out is None:
+            return x.copy()
+        out[...] = x
+        return out
 
 
 class EngineOracle(WrappedOracle):

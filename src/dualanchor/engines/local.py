@@ -62,9 +62,9 @@ class Local(Engine):
         self._pool: Pool | None = None
         self._decided = kind != "auto" or self.workers == 1 or windows
 
-    def total(self, loaded: LoadedOracle, x: Array, spec: BatchSpec, batch: Batch) -> Array:
+    def _total(self, loaded: LoadedOracle, x: Array, spec: BatchSpec, batch: Batch) -> Array:
         shards = loaded.oracle.cut(batch)
-        assignment = [spans for spans in assign(shards, self.workers) if spans]
+        assignment = assign(shards, min(shards, self.workers))
         if not self._decided and len(assignment) > 1:
             self._decide(loaded, x, spec)
         pool = self._started()

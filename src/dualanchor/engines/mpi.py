@@ -110,7 +110,7 @@ class MPI(Engine):
             raise CapabilityError(rule, received, "Call it in the main thread, or use Local in threads")
         return super()._exclusive()
 
-    def total(self, loaded: LoadedOracle, x: Array, spec: BatchSpec, batch: Batch) -> Array:
+    def _total(self, loaded: LoadedOracle, x: Array, spec: BatchSpec, batch: Batch) -> Array:
         if self._broken is not None:
             raise OracleError(*self._broken.parts)
         oracle = spec.selected(loaded.oracle)

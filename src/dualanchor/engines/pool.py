@@ -17,9 +17,9 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import wait
-from multiprocessing.dummy import Pipe
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from dualanchor.core import arrays
@@ -111,9 +111,9 @@ class Pool(ABC):
         for number in reversed(messages):  # the last to start mostly ends last: then one wait is enough
             worker = self.workers[number]
             try:
-                if deadline is None or _replied(worker, deadline):
-                    replies[number] = worker.receive()
-                    continue
+                replies[number] = _received(worker, deadline)
+                continue
+            except TimeoutError:
                 assert timeout is not None
                 replies[number] = Failure.timed_out(timeout, remedy, doing)
             except (EOFError, OSError):
@@ -229,9 +229,9 @@ class ProcessPool(Pool):
         return _Process(number, self._file.fileno())
 
 
-def _replied(worker: Any, deadline: float) -> bool:
-    """Whether a worker replies before a deadline of the monotonic clock."""
-    return worker.poll(max(0.0, deadline - time.monotonic()))
+def _received(worker: Any, deadline: float | None) -> Any:
+    """The reply of a worker; a TimeoutError if it comes after the deadline, of the monotonic clock."""
+    return worker.receive(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
 
 def _start_seconds(timeout: float | None) -> float:
@@ -250,25 +250,32 @@ class _Thread:
     label = "thread"
 
     def __init__(self, number: int) -> None:
-        self.number = number
-        ours, theirs = Pipe()
-        self.send, self.receive, self.poll = ours.send, ours.recv, ours.poll
-        self.thread = threading.Thread(target=_serve, args=(theirs,), name=f"dualanchor-{number}", daemon=True)
+        self.number, self._replies = number, SimpleQueue[Any]()
+        tasks = SimpleQueue[Any]()
+        self.send = tasks.put
+        arguments = (tasks.get, self._replies.put)
+        self.thread = threading.Thread(target=_serve, args=arguments, name=f"dualanchor-{number}", daemon=True)
         self.thread.start()
+
+    def receive(self, seconds: float | None) -> Any:
+        try:
+            return self._replies.get(timeout=seconds)
+        except Empty:
+            raise TimeoutError from None
 
     def end(self, patience: float = 0.0) -> None:
         self.send(None)
 
 
-def _serve(connection: Any) -> None:
+def _serve(next_task: Callable[[], Any], send: Callable[[Any], None]) -> None:
     state = WorkerState()
     with arrays.quiet():
-        while (task := connection.recv()) is not None:
+        while (task := next_task()) is not None:
             try:
                 reply: Any = state.sums(*task)
             except BaseException as error:  # sys.exit, for one
                 reply = Failure.of(error, "evaluating a batch")
-            connection.send(reply)
+            send(reply)
             del task, reply
 
 
@@ -299,14 +306,13 @@ class _Process:
         self.socket.sendall(ROUND if message is self._last else MESSAGE + pickle.dumps(message))
         self._last = message
 
-    def receive(self) -> Failure | None:
+    def receive(self, seconds: float | None) -> Failure | None:
+        if seconds is not None and not wait([self.socket], seconds):
+            raise TimeoutError
         first_byte = self.socket.recv(1)
         if not first_byte:
             raise EOFError
         return None if first_byte == DONE else pickle.load(self.socket.makefile("rb"))
-
-    def poll(self, timeout: float) -> bool:
-        return bool(wait([self.socket], timeout))
 
     def end(self, patience: float = _SHUTDOWN_SECONDS) -> None:
         self.socket.close()

@@ -1,5 +1,6 @@
 """What engines send to workers, and back: a batch as a few numbers; sums over spans of shards, or a failure."""
 
+import gc
 import traceback
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -14,6 +15,7 @@ from dualanchor.core.oracle import Batch
 from dualanchor.core.session import accepted, moderate, raised
 from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array, IntArray
+from dualanchor.engines.isolation import reseed_generators
 from dualanchor.oracles.shards import Shardable, Span, combined, tree_spans, tree_sum
 
 Spans: TypeAlias = "Sequence[Span]"
@@ -122,6 +124,17 @@ class WorkerState:
             lambda seed, rows, purpose, *form: Streams(seed, _integers(rows), Purpose(purpose), *form)
         )
 
+    def load(self, key: int, unpickled: Callable[[], Shardable]) -> Failure | None:
+        """Take an oracle, and seed the generators of this process anew; a Failure if one of them cannot be."""
+        try:
+            self.oracles[key] = unpickled()
+            reseed_generators()
+        except CapabilityError as error:
+            self.oracles.pop(key, None)
+            gc.collect()  # else its generators would be found again
+            return Failure(error.parts)
+        return None
+
     def sums(
         self, oracle: Shardable, x: Array, spec: BatchSpec, spans: Spans, buffers: Sequence[Array] | None = None
     ) -> list[Array] | Failure:
@@ -149,7 +162,7 @@ def span_sums(
         nonlocal shard
         shard = number
         value = oracle.partial(x, batch, shard, buffer if shard == first else None)
-        if value.shape == x.shape and value.dtype == x.dtype:
+        if value.dtype is x.dtype and value.shape == x.shape:
             return value
         return accepted(x, value.astype(x.dtype) if value.dtype.kind in "iu" else value)
 

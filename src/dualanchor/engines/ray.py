@@ -13,11 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualanchor.core import arrays, check
-from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, missing_extra
+from dualanchor.core.errors import ArgumentError, OracleError, missing_extra
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Engine, LoadedOracle
-from dualanchor.engines.isolation import reseed_generators
 from dualanchor.engines.local import cores
 from dualanchor.engines.protocol import (
     START_SECONDS,
@@ -71,7 +70,7 @@ class Ray(Engine):
                 self._connect()
             self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
-    def total(self, loaded: LoadedOracle, x: Array, spec: BatchSpec, batch: Batch) -> Array:
+    def _total(self, loaded: LoadedOracle, x: Array, spec: BatchSpec, batch: Batch) -> Array:
         self._start()
         while self._stale:
             key = self._stale.pop()
@@ -84,7 +83,7 @@ class Ray(Engine):
             except Exception as error:
                 raise not_picklable(error, "by Ray") from error
         shards = loaded.oracle.cut(batch)
-        assignment = [spans for spans in assign(shards, self.workers) if spans]
+        assignment = assign(shards, min(shards, self.workers))
         point = self._ray.put(x) if x.nbytes > _INLINE_BYTES else None
         small = x if point is None else None
         # Ray sends bytes much faster than objects that it has to inspect.
@@ -229,15 +228,10 @@ class Actor:
         os.environ[WORKER] = str(number)
         self._state = WorkerState()
 
-    def load(self, key: int, oracle: tuple[Any]) -> bytes | None:
+    def load(self, key: int, oracle: tuple[Any]) -> bytes:
         import ray
 
-        self._state.oracles[key] = ray.get(oracle[0])
-        try:
-            reseed_generators()
-        except CapabilityError as error:
-            return pickle.dumps(Failure(error.parts))
-        return None
+        return pickle.dumps(self._state.load(key, lambda: ray.get(oracle[0])))
 
     def sums(self, task: bytes, stored: Array | None) -> Any:
         key, x, spec, spans = pickle.loads(task)

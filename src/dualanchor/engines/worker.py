@@ -1,7 +1,6 @@
 """The program of a worker process, and the memory that it shares with the main program."""
 
 import contextlib
-import gc
 import mmap
 import os
 import pickle
@@ -15,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays
-from dualanchor.core.errors import CapabilityError
 from dualanchor.core.types import Array
-from dualanchor.engines.isolation import end_with_parent, reseed_generators
+from dualanchor.engines.isolation import end_with_parent
 from dualanchor.engines.protocol import Assignment, BatchSpec, Failure, WorkerState
 
 ROUND = b"+"  # compute a round with the layout of the last one
@@ -74,19 +72,13 @@ class ProcessWorker:
         return None
 
     def load(self, key: int, data: bytes, path: list[str]) -> Failure | None:
+        sys.path.extend(folder for folder in path if folder not in sys.path)
         try:
-            sys.path.extend(folder for folder in path if folder not in sys.path)
-            self._state.oracles[key] = pickle.loads(data)
-            reseed_generators()
-        except CapabilityError as error:
-            self.drop(key)
-            gc.collect()  # else its generators would be found again
-            return Failure(error.parts)
+            return self._state.load(key, lambda: pickle.loads(data))
         except Exception as error:
             rule, remedy = "The oracle must be known to worker processes", "Put its functions into a module"
             parts = (rule, f"{type(error).__name__}: {error}", f"{remedy}, or use Local(kind='threads')")
             return Failure.of(error, "unpickled")._replace(parts=parts)
-        return None
 
     def drop(self, key: int) -> None:
         self._state.oracles.pop(key, None)

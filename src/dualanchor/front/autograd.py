@@ -10,26 +10,24 @@ from dualanchor.core.oracle import Oracle
 from dualanchor.core.types import Array
 from dualanchor.oracles.layout import Layout
 from dualanchor.oracles.sampler import Sampler
-from dualanchor.oracles.tree import pieces
 from dualanchor.oracles.user_call import of_module, torch_generator
 
 
 def differentiated(phi: Callable[..., Any], x0: Any, args: tuple[Any, ...]) -> tuple[Oracle, Layout, Array]:
     """The oracle of (gradient in u, minus gradient in v) of `phi(u, v, n, rng, *args)`, from tensors of PyTorch."""
     check.function(phi, "saddle: phi", f"phi(u, v, n, rng{', *args' if args else ''})", 4 + len(args))
-    layout, start = Layout.of(x0, "saddle", blocks=2)
+    layout, start = Layout.of(x0, "saddle", players=True)
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(start, torch.Tensor):
         rule = "saddle: one function of both players is differentiated by PyTorch, so the start must be tensors"
         raise ArgumentTypeError(rule, type(start).__name__, "Start from tensors, or pass sample_u, sample_v, (u0, v0)")
-    shapes, tree = layout.leaf_shapes, layout.trees[0]
-    leaves_u = 1 if tree is None else len(tree.shapes)
+    leaves_u = len(layout.players[0].shapes)
 
     def field(x: Any, n: int, rng: Any) -> Any:
         def value(leaves: Any, random: Any) -> Any:
             return phi(*layout.of_leaves(leaves), n, random, *args)
 
-        return field_of(value, x, list(pieces(x, shapes)), leaves_u, rng, "saddle: phi")
+        return field_of(value, x, list(layout.leaves_of(x)), leaves_u, rng, "saddle: phi")
 
     return _Gradient(field, name="saddle: phi"), layout, start
 

@@ -15,7 +15,7 @@ from dualanchor.core.result import Result, Status, jsonable
 from dualanchor.core.types import Array
 from dualanchor.front.request import Request
 from dualanchor.run.checkpoint import Saver
-from dualanchor.run.observe import Observer, observer_of
+from dualanchor.run.observe import Observer
 from dualanchor.run.record import Recorder
 
 _IDENTITY = (  # keywords that the numbers of a call depend on
@@ -65,7 +65,7 @@ class _Watched(WrappedOracle):
 @contextmanager
 def watched(oracle: Oracle, request: Request, spent: int = 0) -> Iterator[Oracle]:
     """The oracle for samples before the run; `spent` samples came before them."""
-    with observer_of(oracle, None, request.progress) as observer:
+    with Observer(oracle, None, request.progress) as observer:
         yield _Watched(oracle, observer, request, spent)
 
 

@@ -24,15 +24,15 @@ def flat_prox(door: str, layout: Layout, x0: Array, proxes: dict[str, Any], boun
     for name in given:
         require.function(proxes[name], f"{door}: {name}", "prox(z, step)", 2)
     foreign = arrays.is_foreign(x0)
-    sizes = [prod(shape) for shape in layout.shapes]
+    of_players = len(proxes) == 2
+    shapes = [part.shape for part in (layout.players if of_players else (layout,))]
+    sizes = [prod(shape) for shape in shapes]
     if bounds is not None:
         if given:
             rule = f"{door}: bounds are a prox themselves"
             raise ArgumentError(rule, f"bounds and {given[0]}", "Pass one of them; prox.product combines several")
-        pairs = bounds if layout.blocks else (bounds,)
-        if layout.blocks and not (
-            isinstance(pairs, (tuple, list)) and len(pairs) == 2 and not any(map(_is_end, pairs))
-        ):
+        pairs = bounds if of_players else (bounds,)
+        if of_players and not (isinstance(pairs, (tuple, list)) and len(pairs) == 2 and not any(map(_is_end, pairs))):
             rule = (
                 f"{door}: bounds must have one entry per player, (bounds of u, bounds of v), None where there are none"
             )
@@ -40,7 +40,7 @@ def flat_prox(door: str, layout: Layout, x0: Array, proxes: dict[str, Any], boun
         boxes = [None if pair is None else _box(door, pair, size) for pair, size in zip(pairs, sizes, strict=True)]
         blocks: list[Any] = [_foreign_box(one) if foreign and one is not None else one for one in boxes]
     elif given:
-        blocks = [_for_rows(prox, shape) for prox, shape in zip(proxes.values(), layout.shapes, strict=True)]
+        blocks = [_for_rows(prox, shape) for prox, shape in zip(proxes.values(), shapes, strict=True)]
     else:
         return None
     if len(blocks) == 1:

@@ -16,7 +16,7 @@ from dualanchor.core.types import Array
 from dualanchor.oracles.composite import FixedPoint
 from dualanchor.oracles.layout import Layout, keyed_function, of_function, require_tuple
 from dualanchor.oracles.sampler import Sampler
-from dualanchor.oracles.user_call import accepted, taking_generator
+from dualanchor.oracles.user_call import taking_generator
 
 __all__ = ["Layout", "on_host", "saddle_sampled", "sampled"]
 
@@ -58,7 +58,7 @@ def sampled(door: str, sample: Any, x0: Any, args: Any, minus_identity: bool = F
 
 def saddle_sampled(sample_u: Any, sample_v: Any, x0: Any, args: Any) -> tuple[Oracle, Layout, Array]:
     """As `sampled`, for the oracle of (gradient in u, minus gradient in v)."""
-    layout, start = Layout.of(x0, "saddle", blocks=2)
+    layout, start = Layout.of(x0, "saddle", players=True)
     require_tuple(args, "saddle")
     for name, function in (("sample_u", sample_u), ("sample_v", sample_v)):
         form = f"{name}(u, v, n, rng{', *args' if args else ''})"
@@ -83,8 +83,9 @@ class _Gradients:
     def __call__(self, x: Array, n: Any, rng: Any, *args: Any) -> Array:
         u, v = self.layout.split(x)
         rng_u, rng_v = _for_each_player(rng)
-        in_u = _flat(self.sample_u(u, v, n, rng_u, *args), self.layout, 0, n, "saddle: sample_u", x)
-        in_v = _flat(self.sample_v(u, v, n, rng_v, *args), self.layout, 1, n, "saddle: sample_v", x)
+        layout_u, layout_v = self.layout.players
+        in_u = layout_u.flatten(self.sample_u(u, v, n, rng_u, *args), n, "saddle: sample_u", x)
+        in_v = layout_v.flatten(self.sample_v(u, v, n, rng_v, *args), n, "saddle: sample_v", x)
         return arrays.concatenate([in_u, -in_v])
 
 
@@ -95,10 +96,3 @@ def _for_each_player(rng: Any) -> Any:
     import jax
 
     return jax.random.split(rng)
-
-
-def _flat(value: Any, layout: Layout, block: int, n: int, owner: str, x: Array) -> Array:
-    """The value of a user's function for a block as a flat vector of the library of x."""
-    if (tree := layout.trees[block]) is not None:
-        return tree.flatten(value, n, owner, x)
-    return accepted(value, x, owner, None, layout.shapes[block], n)

@@ -10,12 +10,12 @@ import numpy as np
 
 from dualanchor.core import arrays, check
 from dualanchor.core.errors import OracleError
+from dualanchor.core.nested import in_order_of, mapped, skeleton_and_leaves
 from dualanchor.core.oracle import Batch
 from dualanchor.core.session import Session
 from dualanchor.core.streams import Streams, per_row
 from dualanchor.core.types import Array
 from dualanchor.oracles.shards import Shardable
-from dualanchor.oracles.tree import in_order_of, mapped, skeleton_and_leaves
 from dualanchor.oracles.user_call import accepted, raised, taking_generator
 
 

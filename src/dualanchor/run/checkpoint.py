@@ -67,11 +67,7 @@ class Checkpoint:
     def __post_init__(self) -> None:
         if not isinstance(self.path, (str, PathLike)):
             raise ArgumentTypeError("Checkpoint: path must be a path", repr(self.path), "Use a file name")
-        parent = Path(self.path).absolute().parent
-        if not parent.is_dir():
-            raise ArgumentError("Checkpoint: path must lie in an existing folder", self.path, f"Create {parent} first")
-        if Path(self.path).is_dir():
-            raise ArgumentError("Checkpoint: path must be a file", f"the folder {self.path}", "Add a file name")
+        destination(self.path, "Checkpoint: path")
         check.number(self.seconds, "Checkpoint: seconds", remedy="Use seconds=30")
 
 

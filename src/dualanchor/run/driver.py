@@ -73,7 +73,8 @@ class Driver:
         with arrays.quiet(), self._observer:
             try:
                 self._measure_start()
-                self._observer.resume(self)
+                if self._observer.saver is not None:
+                    self._observer.saver.resume(self)
                 require_allowed(self._rule, self.active, self.ended)
                 while self.active:
                     if self._advance_or_retire(self.active[-1]):
@@ -85,7 +86,7 @@ class Driver:
                 self._interrupt()
             except OracleError as error:
                 raise self._failed(error) from error
-        self._observer.save(self)
+        self._save()
         return self._result(self.ended)
 
     def _measure_start(self) -> None:
@@ -298,7 +299,7 @@ class Driver:
         located = error.located(rows.steps, row, row_name(row, self._shape))
         spent = rows.session.mark()
         rows.session.reset(self._before_failure or spent)  # a resumed run takes the failed step again
-        self._observer.save(self, failed=True)
+        self._save(failed=True)
         rows.session.reset(spent)
         failed = [group.ended([Status.FAILED] * group.count) for group in self.active]
         located.result = self._result([*self.ended, *failed])
@@ -310,7 +311,11 @@ class Driver:
         target = min((rule.eps for rule in self._rule.of(Target)), default=None)
         history = self.recorder.history()
         result = assemble(ended, self._start_residual, history, self._shape, self._about, target)
-        findings = (*result.findings, *self.findings, *self._observer.findings)
+        findings = (
+            *result.findings,
+            *self.findings,
+            *([] if self._observer.saver is None else self._observer.saver.findings),
+        )
         return replace(result, findings=findings) if findings else result
 
     def _record(self, rows: ActiveRows) -> None:
@@ -335,11 +340,16 @@ class Driver:
         if self.active:
             observer.progress(lambda: progress_of(self.active, self._total, self._rule, observer.elapsed))
         if observer.save_is_due:
-            observer.save(self)
+            self._save()
 
     def _interrupt(self) -> None:
-        self._observer.save(self)  # before the residuals at the end, which may take long
+        self._save()  # before the residuals at the end, which may take long
         self._retire_all(Status.INTERRUPTED)
+
+    def _save(self, failed: bool = False) -> None:
+        """Save a checkpoint, if the run has one."""
+        if self._observer.saver is not None:
+            self._observer.saver.save(self, failed)
 
     def _present(self) -> Intermediate:
         return Intermediate.of(Running(self.ended, self.active, self._shape, self._about, self._result))

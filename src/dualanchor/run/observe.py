@@ -1,4 +1,4 @@
-"""What a run is connected to: progress, callback, interrupts, checkpoint; under MPI, decisions of all ranks."""
+"""What goes on around a run: progress, callback, interrupts, and the clock by which checkpoints are due."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dualanchor.core.callbacks import Intermediate, Progress
-from dualanchor.core.finding import Finding
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Result
 from dualanchor.core.types import Array
@@ -20,7 +20,6 @@ from dualanchor.engines.mpi import MPI
 
 if TYPE_CHECKING:
     from dualanchor.run.checkpoint import Saver
-    from dualanchor.run.driver import Driver
 
 _PROGRESS_SECONDS = 0.1  # between two calls of the progress function
 
@@ -30,26 +29,34 @@ class NestedInterruptError(KeyboardInterrupt):
 
 
 class Observer:
-    """Calls progress and callback, saves checkpoints, and tells the run of interrupts; a context around the run.
+    """Calls progress and callback, and tells the run of interrupts and when to save; a context around the run.
 
     Ctrl-C ends the run after the present chunk of steps, and then the runs that it is nested in; a second one ends them
     at once.
+
+    On the ranks of an MPI job, all of which take the same steps, one by one, what depends on a clock or a signal is
+    decided for all: interrupts of any rank, and the clock of rank 0, are sent along with the sums of a round. Rank 0
+    alone calls callback and progress. Launchers turn Ctrl-C into SIGTERM.
     """
 
-    signals: tuple[int, ...] = (signal.SIGINT,)
-    collective = False  # whether several ranks decide together, so that chunks are one step
     _outer: Observer | None = None  # the observer of the run that this one is nested in
 
     def __init__(
         self,
+        oracle: Oracle,
         callback: Callable[[Result], bool] | None,
         progress: Callable[[Progress], Any] | None,
         saver: Saver | None = None,
     ) -> None:
+        engine = engine_of(oracle)
+        self._ranks = engine if isinstance(engine, MPI) else None
+        self.collective = self._ranks is not None  # whether several ranks decide together, so that chunks are one step
+        self.stepwise = self.collective or callback is not None  # whether every step is reported
+        self.saver = saver
         self._callback = callback
-        self._progress = progress
-        self._saver = saver
+        self._progress = None if self._ranks is not None and self._ranks.rank else progress
         self._signalled = False
+        self._votes: tuple[float, ...] = (0.0, 0.0, 0.0)  # of all ranks, added up
         self._began = self._shown = time.perf_counter()
 
     def __enter__(self) -> Observer:
@@ -58,10 +65,13 @@ class Observer:
         if threading.current_thread() is threading.main_thread():
             outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
             self._outer = outer if isinstance(outer, Observer) else None
-            for number in () if isinstance(outer, CollectiveObserver) else self.signals:  # there ranks end together
+            signals = (signal.SIGINT, signal.SIGTERM) if self.collective else (signal.SIGINT,)
+            for number in () if self._outer is not None and self._outer.collective else signals:  # ranks end together
                 self._exit.callback(signal.signal, number, signal.signal(number, self._on_signal))
         if (close := getattr(self._progress, "close", None)) is not None:
             self._exit.callback(close)
+        if self._ranks is not None:
+            self._ranks.couple(self._vote, self._receive)
         return self
 
     def __exit__(self, kind: Any, *error: object) -> None:
@@ -76,27 +86,40 @@ class Observer:
         if self._outer is not None:
             self._outer._on_signal(signum, frame)
 
-    @property
-    def stepwise(self) -> bool:
-        """Whether every step is reported."""
-        return self._callback is not None
+    def _vote(self) -> tuple[float, ...]:
+        """Whether this rank was interrupted; on rank 0 also whether to save, and the time."""
+        if self._ranks is not None and self._ranks.rank:
+            return float(self._signalled), 0.0, 0.0
+        is_due = self.saver is not None and self.saver.due
+        return float(self._signalled), float(is_due), time.perf_counter() - self._began
+
+    def _receive(self, votes: Array) -> None:
+        self._votes = tuple(votes.tolist())
 
     @property
     def elapsed(self) -> float:
         """Seconds since the run began, or was resumed."""
-        return time.perf_counter() - self._began
+        return time.perf_counter() - self._began if self._ranks is None else self._votes[2]
 
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C has asked the run to end."""
-        return self._signalled
+        return self._signalled if self._ranks is None else self._votes[0] > 0
+
+    @property
+    def save_is_due(self) -> bool:
+        """Whether it is time to save a checkpoint."""
+        return self._votes[1] > 0 if self._ranks is not None else self.saver is not None and self.saver.due
 
     def callback(self, present: Callable[[], Intermediate]) -> bool:
         """Call the callback, if there is one, with the run as it stands; returns whether it ends the run."""
-        if self._callback is None:
+        if (callback := self._callback) is None:
             return False
         result = present()
-        stop = self._callback(result)
+        if self._ranks is not None:
+            result.complete()  # by all ranks together
+            return bool(self._ranks.agree(partial(callback, result)))
+        stop = callback(result)
         reference = weakref.ref(result)
         del result
         if (alive := reference()) is not None:  # somebody may read it later
@@ -108,96 +131,3 @@ class Observer:
         if self._progress is not None and time.perf_counter() - self._shown > _PROGRESS_SECONDS:
             self._shown = time.perf_counter()
             self._progress(now())
-
-    @property
-    def save_is_due(self) -> bool:
-        """Whether it is time to save a checkpoint."""
-        return self._saver is not None and self._saver.due
-
-    def save(self, run: Driver, failed: bool = False) -> None:
-        """Save a checkpoint, if the run has one."""
-        if self._saver is not None:
-            self._saver.save(run, failed)
-
-    def resume(self, run: Driver) -> None:
-        """Put a run that has not begun into the state of its checkpoint, if there is one."""
-        if self._saver is not None:
-            self._saver.resume(run)
-
-    @property
-    def findings(self) -> list[Finding]:
-        """Findings about the checkpoint."""
-        return [] if self._saver is None else self._saver.findings
-
-
-class CollectiveObserver(Observer):
-    """The observer on each rank of an MPI job: what depends on a clock, a signal or a file is decided for all ranks.
-
-    All ranks take the same steps, one by one. Ctrl-C on any rank and the clock of rank 0 are sent along with the sums
-    of a round. Rank 0 alone writes checkpoints and calls callback and progress. Launchers turn Ctrl-C into SIGTERM.
-    """
-
-    signals = (signal.SIGINT, signal.SIGTERM)
-
-    def __init__(
-        self,
-        engine: MPI,
-        callback: Callable[[Result], bool] | None,
-        progress: Callable[[Progress], Any] | None,
-        saver: Saver | None,
-    ) -> None:
-        super().__init__(callback, progress if engine.rank == 0 else None, saver)
-        self._engine = engine
-        self._any_signalled = False  # on some rank
-        self._save_is_due = False  # on rank 0
-        self._elapsed = 0.0  # on rank 0
-
-    def __enter__(self) -> Observer:
-        super().__enter__()
-        self._engine.couple(self._votes, self._receive)
-        return self
-
-    def _votes(self) -> tuple[float, ...]:
-        """Whether this rank was interrupted; on rank 0 also whether to save, and the time. Ranks add them up."""
-        if self._engine.rank:
-            return float(self._signalled), 0.0, 0.0
-        return float(self._signalled), float(super().save_is_due), super().elapsed
-
-    def _receive(self, votes: Array) -> None:
-        self._any_signalled = bool(votes[0]) or self._any_signalled
-        self._save_is_due = bool(votes[1])
-        self._elapsed = float(votes[2])
-
-    stepwise = collective = True
-
-    @property
-    def elapsed(self) -> float:
-        return self._elapsed
-
-    @property
-    def interrupted(self) -> bool:
-        return self._any_signalled
-
-    def callback(self, present: Callable[[], Intermediate]) -> bool:
-        if self._callback is None:
-            return False
-        result = present()
-        result.complete()  # by all ranks together
-        return bool(self._engine.agree(lambda: super(CollectiveObserver, self).callback(lambda: result)))
-
-    @property
-    def save_is_due(self) -> bool:
-        return self._save_is_due
-
-
-def observer_of(
-    oracle: Oracle,
-    callback: Callable[[Result], bool] | None,
-    progress: Callable[[Progress], Any] | None,
-    saver: Saver | None = None,
-) -> Observer:
-    """The observer of a run on this oracle."""
-    engine = engine_of(oracle)
-    if isinstance(engine, MPI):
-        return CollectiveObserver(engine, callback, progress, saver)
-    return Observer(callback, progress, saver)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dualanchor.core import arrays
+from dualanchor.core.files import below
 from dualanchor.core.finding import Finding
 from dualanchor.core.method import State
 from dualanchor.core.result import History, Status
@@ -178,20 +179,9 @@ def _history(saved: dict[str, Array], recorded: IntArray) -> History:
 
     A row that continues may have such a line, of the step at which it was stopped.
     """
-    history = History(**_named("history/", saved))
-    counts = [history.row, history.k, history.draws, history.evals]
-    counts += [column for column in (history.rounds, history.stage) if column.size]
-    fits = all(column.shape == (len(history),) and _are_counts(column) for column in counts)
-    _require(fits and (history.row < recorded.size).all(), "a history that is not one of these rows")
-    for column in (history.residual, history.samples):
-        fits = column.shape in ((0,), (len(history),)) and column.dtype.kind == "f"
-        _require(fits and not (column < 0).any(), "a history whose residuals are not numbers")
+    history = History.from_arrays(below("history/", saved), recorded.size)
     valid = history.k <= recorded[history.row]
     return History(**{name: column[valid] if column.size else column for name, column in vars(history).items()})
-
-
-def _named(prefix: str, saved: dict[str, Array]) -> dict[str, Array]:
-    return {name.removeprefix(prefix): value for name, value in saved.items() if name.startswith(prefix)}
 
 
 def _are_counts(values: Array) -> bool:

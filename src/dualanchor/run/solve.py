@@ -26,7 +26,7 @@ from dualanchor.engines.mpi import MPI
 from dualanchor.methods import make
 from dualanchor.run.checkpoint import Checkpoint, Saver, digest_of
 from dualanchor.run.driver import Driver
-from dualanchor.run.observe import observer_of
+from dualanchor.run.observe import Observer
 from dualanchor.run.record import DEFAULT_POINTS, Recorder
 from dualanchor.run.rows import ActiveRows
 from dualanchor.run.stop import NEVER, Budget, Rule, Steps, Target
@@ -149,7 +149,7 @@ def solve(
         recorder = _recorder(record, active, rule, oracle)
         stacked.check_rounds(max(recorder.lengths, default=None))
         about = {"problem": identity["problem"], "method": described, "seed": int(seed)}
-        observer = observer_of(oracle, on_step, on_progress, checkpoint)
+        observer = Observer(oracle, on_step, on_progress, checkpoint)
         result = Driver(active, start, rule, recorder, observer, shape, about).run()
 
     findings = []

@@ -129,8 +129,8 @@ def test_what_does_not_change_the_run_may_change(saved):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda folder: da.Checkpoint(folder / "nowhere" / "run"), "existing folder"),
-        (lambda folder: da.Checkpoint(folder), "must be a file"),
+        (lambda folder: da.Checkpoint(folder / "nowhere" / "run"), "folder that exists"),
+        (lambda folder: da.Checkpoint(folder), "plain file"),
         (lambda folder: da.Checkpoint(folder / "run", -1.0), "seconds must be non-negative and finite"),
         (lambda folder: da.Checkpoint(folder / "run", float("nan")), "seconds must be non-negative and finite"),
     ],
