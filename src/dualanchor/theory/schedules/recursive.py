@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import ceil, inf, log, log2, sqrt
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,11 +90,9 @@ def recursive_for_accuracy(eps: float, known: MonotoneSetting) -> Recursive | No
 def recursive_for_budget(budget: int, known: MonotoneSetting) -> Recursive | None:
     """The recursive run of about the smallest accuracy within a budget of samples; None if that pays for no stage."""
 
-    def affordable(eps: float) -> Recursive | None:
-        plan = recursive_for_accuracy(eps, known)
-        return plan if plan is not None and plan.stages and plan.samples <= budget else None
-
-    return for_smallest_accuracy(affordable, known.M * known.D, 0.01)
+    return for_smallest_accuracy(
+        lambda eps: recursive_for_accuracy(eps, known), attrgetter("samples"), budget, below=known.M * known.D
+    )
 
 
 class _Hybrid(NamedTuple):
@@ -141,24 +140,11 @@ def hybrid_for_accuracy(eps: float, known: MonotoneSetting) -> Recursive | None:
     return Recursive(_stages(best.starts, ends, nu[:-1], known), last, float(bound))
 
 
-def hybrid_for_budget(budget: int, known: MonotoneSetting, eps: float) -> Recursive | None:
-    """The hybrid of about the smallest accuracy within a budget of samples, from a first guess `eps` of it."""
-    for _ in range(5):  # samples grow about like 1/eps^2 or less
-        estimate = _hybrid(eps, known)
-        if estimate is None or abs(estimate.cost * known.multiple / budget - 1) < 0.01:
-            break
-        eps *= max(0.1, (estimate.cost * known.multiple / budget) ** 0.5)
-    best: Recursive | None = None
-    for _ in range(6):
-        plan = hybrid_for_accuracy(eps, known) if eps < known.M * known.D else None
-        if plan is None:
-            break
-        if plan.samples <= budget and (best is None or plan.bound < best.bound):
-            best = plan
-        if best is not None and best.samples > 0.99 * budget:
-            break
-        eps *= (1.003 if plan.samples > budget else 1.0) * (plan.samples / budget) ** 0.5
-    return best
+def hybrid_for_budget(budget: int, known: MonotoneSetting, below: float) -> Recursive | None:
+    """The hybrid of about the smallest accuracy within a budget of samples; None if that accuracy is not `below`."""
+    return for_smallest_accuracy(
+        lambda eps: hybrid_for_accuracy(eps, known), attrgetter("samples"), budget, below, within=3e-3
+    )
 
 
 def _stages(starts: Array, ends: Array, nu: Array, known: MonotoneSetting) -> tuple[ExtragradientStage, ...]:
