@@ -17,7 +17,7 @@ from dualanchor.theory.bounds import STRONG
 from dualanchor.theory.monotone import MONOTONE
 from dualanchor.theory.schedules import Run, recursive
 from dualanchor.theory.schedules import monotone as schedules
-from dualanchor.theory.schedules.monotone import AveragedExtragradient, MonotoneSetting, Regularised
+from dualanchor.theory.schedules.monotone import MonotoneSetting, Regularised
 from dualanchor.theory.schedules.recursive import Recursive
 
 _LITTLE_NOISE = 0.5  # where sigma is below this part of M D, a hybrid plan may need fewer samples
@@ -117,18 +117,17 @@ class MonotoneCandidates:
         return self._plan("theorem-m-prox" if self.known.composite else "theorem-m", method, [run])
 
     def _recursive(self, plan: Recursive) -> Plan:
-        runs = [Run(stage.steps + 1, stage.batch_size, stage.samples, plan.bound, False) for stage in plan.stages]
-        if plan.last is not None:
+        theorem = "theorem-r"
+        if plan.is_hybrid:
             theorem = "theorem-h"
-            runs.append(replace(plan.last.run, exact=False))
-        else:
-            theorem = "lemma-e" if len(plan.stages) == 1 and plan.stages[0].nu == 0 else "theorem-r"
+        elif len(plan.stages) == 1 and plan.stages[0].delta == 0:
+            theorem = "lemma-e"
+        runs = [stage.run for stage in plan.stages]
         return self._plan(theorem, RecursiveExtragradient.of(plan), runs, plan.bound)
 
-    def _averaged(self, plan: AveragedExtragradient) -> Plan:
-        method = averaged(SEG(plan.step_size, plan.batch_size), weights="uniform")
-        run = Run(plan.steps + 1, plan.batch_size, plan.samples, plan.bound, False)
-        return self._plan("averaged-extragradient", method, [run])
+    def _averaged(self, plan: Regularised) -> Plan:
+        method = averaged(SEG(plan.step_size, plan.run.batch_size), weights="uniform")
+        return self._plan("averaged-extragradient", method, [plan.run])
 
     def _fast(self, steps: int) -> Plan:
         known, size = self.known, self.known.multiple

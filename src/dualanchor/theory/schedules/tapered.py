@@ -204,7 +204,6 @@ def restarts_for_accuracy(
 
 def restarts_for_budget(budget: int, setting: Setting, mu: float) -> list[Run] | None:
     """The stages of the smallest accuracy within a budget of samples; None if it does not pay for a first stage."""
-
     return for_smallest_accuracy(
         lambda eps: restarts_for_accuracy(eps, setting, mu),
         lambda runs: sum(run.samples for run in runs),
