@@ -6,6 +6,7 @@ from math import ceil
 from typing import Any
 
 from dualanchor.advise.planned import THEOREMS, Plan, plan_error
+from dualanchor.core.check import LARGEST_COUNT
 from dualanchor.core.finding import Finding
 from dualanchor.core.method import Method
 from dualanchor.methods.averaged import averaged
@@ -113,6 +114,8 @@ class MonotoneCandidates:
         run = regularised.run
         if run.horizon == 1 and not self.known.composite:
             return self._start()
+        if run.horizon > LARGEST_COUNT:
+            raise OverflowError
         method = RegularisedDualOHM(regularised.step_size, run.horizon, run.batch_size, delta=regularised.delta)
         return self._plan("theorem-m-prox" if self.known.composite else "theorem-m", method, [run])
 
@@ -123,7 +126,7 @@ class MonotoneCandidates:
         elif len(plan.stages) == 1 and plan.stages[0].delta == 0:
             theorem = "lemma-e"
         runs = [stage.run for stage in plan.stages]
-        return self._plan(theorem, RecursiveExtragradient.of(plan), runs, plan.bound)
+        return self._plan(theorem, RecursiveExtragradient.of(plan), runs)
 
     def _averaged(self, plan: Regularised) -> Plan:
         method = averaged(SEG(plan.step_size, plan.run.batch_size), weights="uniform")
@@ -134,11 +137,10 @@ class MonotoneCandidates:
         run = Run(steps + 1, 2 * size, 2 * size * steps, 2 * known.M * known.D / steps)
         return self._plan("fast-extragradient", FEG(1 / known.M, size), [run])
 
-    def _plan(self, name: str, method: Method | None, runs: list[Run], bound: float | None = None) -> Plan:
+    def _plan(self, name: str, method: Method | None, runs: list[Run]) -> Plan:
         theorem = THEOREMS[name]
         if self.known.mu > 0:
             assumptions = tuple(STRONG if assumed == MONOTONE else assumed for assumed in theorem.assumptions)
             theorem = replace(theorem, assumptions=assumptions)
         step_size = 1 / self.known.M if method is None else float(method.step_size)
-        bound = runs[-1].bound if bound is None else bound
-        return Plan.of(theorem, step_size, runs, self.inputs, bound=bound, made=method)
+        return Plan.of(theorem, step_size, runs, self.inputs, made=method)

@@ -125,7 +125,7 @@ def hybrid_for_accuracy(eps: float, known: MonotoneSetting) -> Recursive | None:
     setting = best.last.setting(delta)
     run = tapered_for_accuracy(best.eps * (1 - 1e-12), setting)
     bound = float(nu[0] * known.D + (np.diff(nu) * ends).sum() + run.bound)
-    last = Regularised(delta, setting.step_size, replace(run, exact=False))
+    last = Regularised(delta, setting.step_size, replace(run, bound=bound, exact=False))
     return Recursive((*_stages(best.starts, ends, nu[:-1], known, bound), last), True, bound)
 
 
