@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from math import ceil, inf, isfinite, log, sqrt
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from dualanchor.advise.planned import THEOREMS, Plan, plan_error
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory import bounds, schedules
 from dualanchor.theory.schedules import Run, Setting
+from dualanchor.theory.schedules.constant import for_smallest_accuracy
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,9 @@ class CocoerciveCandidates:
             if setting.bound == "affine" and setting.multiple == 1:
                 plans.append(self._averaged(budget))
         if (self.inputs["mu"] > 0 or not self._theorem_a_applies) and setting.D > 0:
-            plans += self._within(budget)
+            below = 2 * setting.D / setting.step_size
+            cheapest = for_smallest_accuracy(self._cheapest, attrgetter("samples"), budget, below)
+            plans += [] if cheapest is None else [cheapest]
         return sorted(plans, key=lambda plan: plan.bound)[:1]
 
     def for_private_rounds(self) -> Plan:
@@ -72,24 +76,8 @@ class CocoerciveCandidates:
             raise plan_error("round_variance must give finite variances", run.bound, "Check the function")
         return self._plan("theorem-a-rounds", run)
 
-    def _within(self, budget: int) -> list[Plan]:
-        """Plans for accuracies whose samples approach the budget from below; samples grow about like 1/eps²."""
-        high = 2 * self.setting.D / self.setting.step_size
-        low, eps = high * 1e-14, high / 2
-        plans = []
-        for _ in range(9):
-            cheapest = min(self.for_accuracy(eps, thorough=False), key=lambda plan: plan.samples, default=None)
-            samples = inf if cheapest is None else cheapest.samples
-            if cheapest is not None and samples <= budget:
-                high = eps
-                plans.append(cheapest)
-            else:
-                low = eps
-            guess = eps * sqrt(max(samples, 1) / budget) * (1 + 1e-3) if isfinite(samples) else 0.0
-            eps = guess if low < guess < high else sqrt(low * high)
-            if high / low < 1 + 1e-3:
-                break
-        return plans
+    def _cheapest(self, eps: float) -> Plan | None:
+        return min(self.for_accuracy(eps, thorough=False), key=attrgetter("samples"), default=None)
 
     def _plan(self, theorem: str, *runs: Run, **more: Any) -> Plan:
         return Plan.of(THEOREMS[theorem], self.setting.step_size, runs, self.inputs, **more)

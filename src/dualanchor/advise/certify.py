@@ -90,12 +90,23 @@ def certify(
     >>> certificate.holds_for(1.0), certificate.samples
     (True, 4096)
     """
-    check.count(samples, "certify: samples", MIN_SAMPLES)  # before anything is drawn
-    seed = check.seed(seed, rng, "certify")
-    F, points, single = open_samples(oracle, x, seed=seed, purpose=Purpose.CERTIFICATE, owner="certify", args=args)
-    if sigma is None and isinstance(oracle, Problem):
-        sigma = oracle.constants.sigma
     options: dict[str, Any] = {"confidence": confidence, "rule": rule, "sigma": sigma, "kurtosis": kurtosis}
+    return _certificate(oracle, x, "certify", samples, check.seed(seed, rng, "certify"), args, **options)
+
+
+def _certificate(
+    oracle: Source, x: Any, owner: str, samples: int, seed: int, args: Sequence[Any], one: bool = False, **options: Any
+) -> Certificate:
+    """The certificate at x; with `one`, an array for a function is one point of any shape."""
+    check.count(samples, f"{owner}: samples", MIN_SAMPLES)  # before anything is drawn
+    settings: dict[str, Any] = {"purpose": Purpose.CERTIFICATE, "owner": owner, "args": args, "one_point": one}
+    F, points, single = open_samples(oracle, x, seed=seed, **settings)
+    if one and not single:
+        raise ArgumentError(
+            f"{owner}: each candidate must be one point", f"{len(points)} points", "Pass each by itself"
+        )
+    if options.get("sigma") is None and isinstance(oracle, Problem):
+        options["sigma"] = oracle.constants.sigma
     return certificate_from_session(F, points, samples, single=single, **options)
 
 
@@ -130,16 +141,19 @@ def best_of(
     if not isinstance(candidates, Collection) or isinstance(candidates, str):
         rule = "best_of: candidates must be a list of points or results"
         raise ArgumentTypeError(rule, repr(candidates)[:80], "Pass at least one")
-    points = [candidate.x if isinstance(candidate, Result) else candidate for candidate in candidates]
+    points = list(candidates)
+    if isinstance(oracle, Problem):  # of one instance, whatever the seeds of the results
+        points = [point.x if isinstance(point, Result) else point for point in points]
     seed = check.seed(seed, None, "best_of")
     if not points:
         raise ArgumentError("best_of: there must be a candidate", "none", "Pass points or results")
     confidence = check.probability(confidence, "best_of: confidence")
     share = check.count(samples, "best_of: samples") // len(points)
-    check.count(share, "best_of: samples of each", MIN_SAMPLES)
     level = 1 - (1 - confidence) / len(points)
-    shared: dict[str, Any] = {"args": args, "samples": share, "confidence": level}
-    certificates = [certify(oracle, x, seed=seed + i, **shared) for i, x in enumerate(points)]
+    certificates = [
+        _certificate(oracle, x, "best_of", share, seed + i, args, one=True, confidence=level)
+        for i, x in enumerate(points)
+    ]
     best = min(range(len(points)), key=lambda i: float(certificates[i].upper))
     findings = (*certificates[best].findings, Finding.of("joint-confidence", count=len(points)))
     return best, replace(certificates[best], confidence=confidence, findings=findings)

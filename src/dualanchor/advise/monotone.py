@@ -6,6 +6,7 @@ from math import ceil
 from typing import Any
 
 from dualanchor.advise.planned import THEOREMS, Plan, plan_error
+from dualanchor.core.check import LARGEST_COUNT
 from dualanchor.core.finding import Finding
 from dualanchor.core.method import Method
 from dualanchor.methods.averaged import averaged
@@ -17,7 +18,7 @@ from dualanchor.theory.bounds import STRONG
 from dualanchor.theory.monotone import MONOTONE
 from dualanchor.theory.schedules import Run, recursive
 from dualanchor.theory.schedules import monotone as schedules
-from dualanchor.theory.schedules.monotone import AveragedExtragradient, MonotoneSetting, Regularised
+from dualanchor.theory.schedules.monotone import MonotoneSetting, Regularised
 from dualanchor.theory.schedules.recursive import Recursive
 
 _LITTLE_NOISE = 0.5  # where sigma is below this part of M D, a hybrid plan may need fewer samples
@@ -113,33 +114,33 @@ class MonotoneCandidates:
         run = regularised.run
         if run.horizon == 1 and not self.known.composite:
             return self._start()
+        if run.horizon > LARGEST_COUNT:
+            raise OverflowError
         method = RegularisedDualOHM.of(regularised)
         return self._plan("theorem-m-prox" if self.known.composite else "theorem-m", method, [run])
 
     def _recursive(self, plan: Recursive) -> Plan:
-        runs = [Run(stage.steps + 1, stage.batch_size, stage.samples, plan.bound, False) for stage in plan.stages]
-        if plan.last is not None:
+        theorem = "theorem-r"
+        if plan.is_hybrid:
             theorem = "theorem-h"
-            runs.append(replace(plan.last.run, exact=False))
-        else:
-            theorem = "lemma-e" if len(plan.stages) == 1 and plan.stages[0].nu == 0 else "theorem-r"
-        return self._plan(theorem, RecursiveExtragradient.of(plan), runs, plan.bound)
+        elif len(plan.stages) == 1 and plan.stages[0].delta == 0:
+            theorem = "lemma-e"
+        runs = [stage.run for stage in plan.stages]
+        return self._plan(theorem, RecursiveExtragradient.of(plan), runs)
 
-    def _averaged(self, plan: AveragedExtragradient) -> Plan:
-        method = averaged(SEG(plan.step_size, plan.batch_size), weights="uniform")
-        run = Run(plan.steps + 1, plan.batch_size, plan.samples, plan.bound, False)
-        return self._plan("averaged-extragradient", method, [run])
+    def _averaged(self, plan: Regularised) -> Plan:
+        method = averaged(SEG(plan.step_size, plan.run.batch_size), weights="uniform")
+        return self._plan("averaged-extragradient", method, [plan.run])
 
     def _fast(self, steps: int) -> Plan:
         known, size = self.known, self.known.multiple
         run = Run(steps + 1, 2 * size, 2 * size * steps, 2 * known.M * known.D / steps)
         return self._plan("fast-extragradient", FEG(1 / known.M, size), [run])
 
-    def _plan(self, name: str, method: Method | None, runs: list[Run], bound: float | None = None) -> Plan:
+    def _plan(self, name: str, method: Method | None, runs: list[Run]) -> Plan:
         theorem = THEOREMS[name]
         if self.known.mu > 0:
             assumptions = tuple(STRONG if assumed == MONOTONE else assumed for assumed in theorem.assumptions)
             theorem = replace(theorem, assumptions=assumptions)
         step_size = 1 / self.known.M if method is None else float(method.step_size)
-        bound = runs[-1].bound if bound is None else bound
-        return Plan.of(theorem, step_size, runs, self.inputs, bound=bound, made=method)
+        return Plan.of(theorem, step_size, runs, self.inputs, made=method)

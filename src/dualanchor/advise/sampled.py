@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dualanchor.core import arrays, check
+from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, ArgumentTypeError, OracleError
 from dualanchor.core.oracle import Oracle, require_dimension
 from dualanchor.core.problem import Problem, as_point
@@ -37,36 +37,36 @@ def open_samples(
     messages name. `args` are passed to a function. With `one_point` an array for a function is one point of any shape.
     """
     point, instance_seed = (x.x, x.seed) if isinstance(x, Result) else (x, seed)
-    tree = Layout.of_points(x, owner)
-    form = None  # the shape of a point that is not given as a vector
-    if tree is not None:
-        point = tree[1]
-    elif point is not None:
-        is_one = x.shape == () if isinstance(x, Result) else one_point and not isinstance(oracle, (Oracle, Problem))
-        shape = _shape(point)
-        form = shape if len(shape) == 0 or (is_one and len(shape) > 1) else None
-    if form is not None:
-        point = point.reshape(-1) if arrays.is_foreign(point) else np.reshape(point, -1)
-    takes_vectors = isinstance(oracle, Sampler) and (tree is not None or form is not None)
-    dimension = None
     require_tuple(args, owner)
     if len(args) and isinstance(oracle, (Oracle, Problem)):
         rule, remedy = f"{owner}: args are passed to a function sample(x, n, rng, *args)", "Leave them out"
         raise ArgumentTypeError(rule, f"args and a {type(oracle).__name__}", remedy)
+    if point is None and not isinstance(oracle, Problem):
+        rule = f"{owner}: x can be left out only where the oracle is a Problem"
+        raise ArgumentTypeError(rule, "no point", "Pass x=...")
+    layout = None  # of a point that is not given as a vector
+    if (tree := Layout.of_points(x, owner)) is not None:
+        layout, point = tree
+    elif point is not None:
+        is_one = x.shape == () if isinstance(x, Result) else one_point and not isinstance(oracle, (Oracle, Problem))
+        shape = _shape(point)
+        if len(shape) == 0 or (is_one and len(shape) > 1):
+            layout = Layout(0, (shape,))
+            point = point.reshape(-1) if arrays.is_foreign(point) else np.reshape(point, -1)
+    takes_vectors = isinstance(oracle, Sampler) and layout is not None
+    dimension = None
     if isinstance(oracle, Problem):
         rows = _rows(_shape(point))
         oracle, start, _ = oracle.instance(Streams(instance_seed, np.arange(rows), Purpose.INSTANCE))
         dimension = start.shape[1]
         point = start[0] if point is None else point
     elif not isinstance(oracle, Oracle):
-        _require_function(oracle, args, owner)
-        if tree is not None:
-            oracle = of_function(owner, oracle, tree[0], point if len(point.shape) == 1 else point[0], args)
-        else:
-            oracle = _wrap(oracle, point, form, f"{owner}: sample", tuple(args))
-    if point is None:
-        rule = f"{owner}: x can be left out only where the oracle is a Problem"
-        raise ArgumentTypeError(rule, "no point", "Pass x=...")
+        if not callable(oracle):
+            rule = f"{owner}: oracle must be an Oracle, a Problem or a function sample(x, n, rng)"
+            raise ArgumentTypeError(rule, type(oracle).__name__, "Wrap it in Sampler, AdditiveNoise or FiniteSum")
+        one = point[0] if len(_shape(point)) > 1 else point
+        layout = Layout(0, (_shape(one),)) if layout is None else layout
+        oracle = of_function(owner, oracle, layout, one, args)
     shape = _shape(point)
     if len(shape) not in (1, 2) or 0 in shape:
         remedy = "Pass that of one configuration, as result.x[0]" if len(shape) == 3 else "Reshape it"
@@ -102,26 +102,3 @@ def _shape(value: Any) -> tuple[int, ...]:
         return tuple(np.shape(value))
     except ValueError:
         return (1,)
-
-
-def _require_function(sample: Any, args: Sequence[Any], owner: str) -> None:
-    """Raise unless `sample` is a function of a point, a number, a generator and these args."""
-    if not callable(sample):
-        rule = f"{owner}: oracle must be an Oracle, a Problem or a function sample(x, n, rng)"
-        raise ArgumentTypeError(rule, type(sample).__name__, "Wrap it in Sampler, AdditiveNoise or FiniteSum")
-    form = f"(x, n, rng{', *args' if args else ''}); da.each wraps a function of (x, rng)"
-    remedy = "Change its arguments; bind further ones by args= or functools.partial"
-    check.function(sample, f"{owner}: sample", form, 3 + len(args), change=remedy)
-
-
-def _wrap(
-    sample: Callable[..., Any], point: Any, shape: tuple[int, ...] | None, name: str, args: tuple[Any, ...]
-) -> Oracle:
-    """The oracle of a user's function of points in this shape, for the vector or vectors `point`."""
-    if not arrays.is_jax(point):
-        return Sampler(sample, shape=shape, args=args)
-    from dualanchor.oracles.jax_sampler import keyed
-
-    one = point.reshape(-1, point.shape[-1])[0]
-    form = None if shape is None else Layout(0, (shape,))
-    return keyed(sample, one, form=form, args=args, name=name) or Sampler(sample, shape=shape, args=args)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from math import inf, log, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -113,7 +113,8 @@ def _compare_with_start(
         grown = ended & ~np.asarray(result.success) & (result.residual is None)
         result = _back_at_start(evidence, result, grown | diverged)
         return _success_only_where(within_bound & visible, result), certificate
-    grown, worse, fallen = _changes(evidence, result, certificate, start, diverged)
+    fall = _Fall(evidence, result, start, certificate)
+    grown, worse, fallen = _changes(result, fall, diverged)
     evidence.findings = [one for one in evidence.findings if one.code != "start-not-visible"]  # more is known now
     if result.residual is None:
         result = replace(result, history=estimated_history(result, start, certificate))
@@ -126,9 +127,7 @@ def _compare_with_start(
         if stayed:
             evidence.add("residual-did-not-fall", **values)
         else:
-            evidence.add(
-                "fall-not-visible", **values, **_what_hides(evidence, result, certificate, start, ~(fallen | diverged))
-            )
+            evidence.add("fall-not-visible", **values, **fall.what_hides(~(fallen | diverged)))
     elif request.eps is None and (end := residual[~diverged].max(initial=0.0)) > start.residual / 2:
         evidence.add("residual-fell-little", start=start.residual, end=end)
     good = fallen if request.eps is None else ~grown
@@ -141,48 +140,22 @@ def _compare_with_start(
     return _success_only_where(within_bound & good & ~returned, result), certificate
 
 
-def _changes(
-    evidence: Evidence, result: Result, end: Certificate, start: Certificate, diverged: Array
-) -> tuple[Array, Array, Array]:
+def _changes(result: Result, fall: "_Fall", diverged: Array) -> tuple[Array, Array, Array]:
     """For each row: whether its residual is seen to have grown, may be far larger, is seen to have fallen."""
+    start, end = fall.start, fall.end
     lower, upper, sigma = (np.asarray(getattr(end, name)) for name in ("lower", "upper", "sigma"))
     if result.residual_kind == "true" and np.count_nonzero(result.history.k == 0) == lower.size:
         first = result.history.residual[result.history.k == 0].reshape(lower.shape)
         grown = (result.residual > first) & ~diverged
         fallen = (result.residual < first) | (np.asarray(result.residual) == 0)
         return grown, np.zeros_like(diverged), fallen
-    fallen = has_fallen(end, start, result, _samples(evidence, result), _fitted(evidence))
+    fallen = fall.is_seen()
     grown = (lower > start.upper) & ~diverged
     worse = ~fallen & (upper > _FAR * start.upper)
     if start.sigma == 0 and not start.is_exact:  # noise that only the end shows may have been missed at x0
         maybe_missed = (sigma > 0) & (upper <= _FAR_BEYOND_NOISE * start.upper)
         grown, worse = grown & ~maybe_missed, worse & ~maybe_missed
     return grown, worse, fallen
-
-
-def _samples(evidence: Evidence, result: Result) -> int:
-    return evidence.evals + int(np.max(result.nfev))
-
-
-def _fitted(evidence: Evidence) -> int:
-    return 0 if evidence.composite is None else evidence.composite.fitted
-
-
-def _what_hides(
-    evidence: Evidence, result: Result, end: Certificate, start: Certificate, rows: Array
-) -> dict[str, Any]:
-    """Why a fall is not seen in some rows (a mask): the bounds that `has_fallen` compares, and what they allow for."""
-    seen = _squares(end, start, result, _fitted(evidence))
-    start_squared = np.broadcast_to(seen.start - seen.start_error, rows.shape)[rows].min()
-    visible = start.lower > 0 and start_squared > 0
-    scale = _scale(end, result)
-    return {
-        "at_least": sqrt(start_squared) if visible else 0.0,
-        "at_most": (np.asarray(end.upper) + _missed(end, scale))[rows].max(),
-        "start_hidden": start.lower <= 0,
-        "large_samples": bool((_missed(start, scale) + _missed(end, scale))[rows].max() > 0),
-        "rare_noise": _rare_noise(end, _samples(evidence, result)),
-    }
 
 
 def _back_at_start(evidence: Evidence, result: Result, rows: Array) -> Result:
@@ -199,60 +172,58 @@ def _success_only_where(good: Array, result: Result) -> Result:
     return replace(result, success=success if result.shape else bool(success))
 
 
-def has_fallen(end: Certificate, start: Certificate, result: Result, samples: int, fitted: int = 0) -> Array:
-    """Whether the residual at the end is seen to be below `_STAYED` times that at the start.
+class _Fall:
+    """Whether residuals are seen to be below `_STAYED` times that at x0, by certificates there and at the end of a run.
 
     A test of the estimated squares. If the residual has stayed, it is wrong about one time in twenty where noise hides
     both, and hardly ever where the residual at the start is visible. Exact residuals are compared as they are.
 
-    If no noise has been seen, all `samples` so far must be enough to show an event of 1 in 200. Samples as large as
-    others of the run may be missing from either certificate, which is allowed for. The noise of the `fitted` samples
-    that chose the element of G at the start is a part of its residual, and not counted.
+    If no noise has been seen, all samples so far must be enough to show an event of 1 in 200. Samples as large as
+    others of the run may be missing from either certificate, which is allowed for. The noise of the samples that chose
+    the element of G at the start is a part of its residual, and not counted.
     """
-    if end.is_exact and start.is_exact:
-        return (np.asarray(end.residual) < start.residual) | (np.asarray(end.residual) == 0)
-    if _rare_noise(end, samples):
-        return np.zeros(np.shape(end.residual), bool)
-    seen = _squares(end, start, result, fitted)
-    with np.errstate(invalid="ignore", over="ignore"):
-        fall = _STAYED**2 * seen.start - seen.end
-        margin = np.hypot(_STAYED**2 * seen.start_error, seen.end_error)
-        return np.asarray((fall > margin) | (np.asarray(end.upper) == 0))
 
+    def __init__(self, evidence: Evidence, result: Result, start: Certificate, end: Certificate) -> None:
+        self.start, self.end = start, end
+        noise_not_seen = any(finding.code == "noise-not-seen" for finding in end.findings)
+        samples = evidence.evals + int(np.max(result.nfev))
+        self.noise_may_be_rare = noise_not_seen and samples < enough_for_rare(1 - end.confidence)
+        scale = largest_sample(result, None).reshape(np.shape(end.residual))
+        if not noise_not_seen:
+            scale = np.where(np.asarray(end.sigma) == 0, 0.0, scale)  # these are known to have no noise
+        self.missed_at_start, self.missed_at_end = (_missed(one, scale) for one in (start, end))
+        fitted = 0 if evidence.composite is None else evidence.composite.fitted
+        self.start_squared = start.squared - (2 * start.sigma**2 / fitted if fitted else 0.0)
+        with np.errstate(invalid="ignore", over="ignore"):
+            # The distance from a square to its bound is about 1.8 standard errors.
+            visible = start.lower > 0
+            error = start.squared - start.lower**2 if visible else start.upper**2 - max(start.squared, 0.0)
+            self.start_error = error + 2 * start.residual * self.missed_at_start
+            self.end_error = np.asarray(end.upper + self.missed_at_end) ** 2 - np.maximum(end.squared, 0.0)
 
-class _Squares(NamedTuple):
-    """Estimated squared residuals at the start and at the end, each with its error; one number per row or shared."""
+    def is_seen(self) -> Array:
+        """Whether the residual of each row is seen to have fallen."""
+        end = self.end
+        if end.is_exact and self.start.is_exact:
+            return (np.asarray(end.residual) < self.start.residual) | (np.asarray(end.residual) == 0)
+        if self.noise_may_be_rare:
+            return np.zeros(np.shape(end.residual), bool)
+        with np.errstate(invalid="ignore", over="ignore"):
+            fall = _STAYED**2 * self.start_squared - end.squared
+            margin = np.hypot(_STAYED**2 * self.start_error, self.end_error)
+            return np.asarray((fall > margin) | (np.asarray(end.upper) == 0))
 
-    start: Any
-    start_error: Any
-    end: Array
-    end_error: Array
-
-
-def _squares(end: Certificate, start: Certificate, result: Result, fitted: int) -> _Squares:
-    """The squares that `has_fallen` compares."""
-    visible = start.lower > 0
-    # The distance from a square to its bound is about 1.8 standard errors.
-    start_error = start.squared - start.lower**2 if visible else start.upper**2 - max(start.squared, 0.0)
-    scale = _scale(end, result)
-    with np.errstate(invalid="ignore", over="ignore"):
-        upper = end.upper + _missed(end, scale)
-        end_error = np.asarray(upper) ** 2 - np.maximum(end.squared, 0.0)
-        start_error = start_error + 2 * start.residual * _missed(start, scale)
-        noise = 2 * start.sigma**2 / fitted if fitted else 0.0
-        return _Squares(start.squared - noise, start_error, np.asarray(end.squared), end_error)
-
-
-def _rare_noise(end: Certificate, samples: int) -> bool:
-    """Whether no noise has been seen in so few samples that they may all have missed an event of 1 in 200."""
-    noise_not_seen = any(finding.code == "noise-not-seen" for finding in end.findings)
-    return noise_not_seen and samples < enough_for_rare(1 - end.confidence)
-
-
-def _scale(end: Certificate, result: Result) -> Array:
-    """The size of samples of the run that a certificate may have missed; 0 where samples are known to have no noise."""
-    noiseless = np.asarray(end.sigma == 0) & all(finding.code != "noise-not-seen" for finding in end.findings)
-    return np.where(noiseless, 0.0, largest_sample(result, None).reshape(np.shape(end.residual)))
+    def what_hides(self, rows: Array) -> dict[str, Any]:
+        """Why a fall is not seen in some rows (a mask): the bounds that are compared, and what they allow for."""
+        start_squared = np.broadcast_to(self.start_squared - self.start_error, rows.shape)[rows].min()
+        visible = self.start.lower > 0 and start_squared > 0
+        return {
+            "at_least": sqrt(start_squared) if visible else 0.0,
+            "at_most": (np.asarray(self.end.upper) + self.missed_at_end)[rows].max(),
+            "start_hidden": self.start.lower <= 0,
+            "large_samples": bool((self.missed_at_start + self.missed_at_end)[rows].max() > 0),
+            "rare_noise": self.noise_may_be_rare,
+        }
 
 
 def _missed(certificate: Certificate, scale: Array) -> Array:

@@ -103,10 +103,18 @@ class RecursiveExtragradient(Staged):
     @classmethod
     def of(cls, plan: Recursive) -> "RecursiveExtragradient":
         """The method that a plan asks for."""
-        last = None if plan.last is None else RegularisedDualOHM.of(plan.last)
-        nu, steps, counts, sizes, _ = zip(*plan.stages, strict=True) if plan.stages else ((),) * 5
-        first = steps[0] if steps else plan.last.step_size  # type: ignore[union-attr]
-        return cls(first, nu, counts, sizes, tuple(step / first for step in steps), last)
+        first, stages, last = plan.stages[0].step_size, list(plan.stages), None
+        if plan.is_hybrid:
+            end = stages.pop()
+            last = RegularisedDualOHM.of(end)
+        return cls(
+            first,
+            deltas=[stage.delta for stage in stages],
+            stage_steps=[stage.run.horizon - 1 for stage in stages],
+            batch_sizes=[stage.run.batch_size for stage in stages],
+            step_factors=[stage.step_size / first for stage in stages],
+            last=last,
+        )
 
     @cached_property
     def horizon(self) -> int:

@@ -231,7 +231,7 @@ def of_function(owner: str, sample: Any, layout: Layout, start: Array, args: Any
     name, form = f"{owner}: sample", f"sample(x, n, rng{', *args' if args else ''})"
     is_problem = isinstance(sample, Problem)
     remedy = "Use dualanchor.solve for a Problem, or pass its oracle and a start" if is_problem else ""
-    other_form = "Change its arguments; dualanchor.each(f) wraps a function f(x, rng) of one sample"
+    other_form = "Change its arguments; bind further ones by args=; dualanchor.each(f) wraps a function f(x, rng)"
     check.function(sample, name, form, 3 + len(args), remedy, other_form)
     oracle = keyed_function(sample, start, layout, tuple(args), name)
     if oracle is None and layout.is_tree:

@@ -40,3 +40,17 @@ def test_results_can_be_candidates_and_bad_input_is_named():
         da.best_of(sample, [], samples=100)
     with pytest.raises(da.errors.ArgumentError, match="samples"):
         da.best_of(sample, [np.zeros(3)] * 10, samples=100)
+
+
+def test_candidates_of_any_shape_are_single_points():
+    def of_square(x, n, rng):
+        assert x.shape == (2, 2)
+        return x - 1 + rng.normal(size=(n, 2, 2))
+
+    near, far = np.full((2, 2), 1.1), np.zeros((2, 2))
+    assert da.best_of(of_square, [far, near], samples=2000)[0] == 1
+    result = da.root(of_square, far, budget=2000)
+    assert da.best_of(of_square, [far, result], samples=2000)[0] == 1
+    assert da.best_of(da.Sampler(of_square, shape=(2, 2)), [far.ravel(), result], samples=2000)[0] == 1
+    with pytest.raises(da.errors.ArgumentError, match="each candidate must be one point"):
+        da.best_of(da.Sampler(sample), [np.zeros((2, 3))], samples=100)

@@ -395,9 +395,9 @@ BAD = {
         (lambda x, rng: x, POINT),
         SAMPLE,
         TypeError,
-        "(x, n, rng); da.each wraps",
+        "must accept sample(x, n, rng)",
         "(x, rng)",
-        "Change its arguments",
+        "dualanchor.each(f) wraps a function f(x, rng)",
     ),
 }
 

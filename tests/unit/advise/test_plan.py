@@ -247,3 +247,15 @@ def test_batches_take_longer_steps_where_the_mean_operator_is_gentler():
     assert da.plan(budget=20_000, L_mean=0.02, **constants).bound < da.plan(budget=20_000, **constants).bound
     with pytest.raises(da.errors.ArgumentError, match="L_mean must be at most L"):
         da.plan(eps=0.5, L_mean=2.0, **constants)
+
+
+@pytest.mark.parametrize("known", [{"L": 1.0}, {"M": 1.0}])
+def test_numbers_without_a_plan_are_named(known):
+    with pytest.raises(da.errors.ArgumentError, match="plan overflows"):
+        da.plan(eps=1e-20, D=1.0, sigma=1.0, **known)
+
+
+def test_a_stage_ends_with_the_bound_of_the_plan():
+    plan = da.plan(eps=0.05, M=1.0, D=1.0, sigma=0.01)
+    assert plan.theorem.id == "theorem-h"
+    assert {run.bound for run in plan.stages} == {plan.bound}

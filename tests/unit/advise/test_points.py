@@ -151,7 +151,7 @@ def test_args_reach_the_sampler():
 
 @pytest.mark.parametrize("function", [da.certify, da.infer, da.calibrate])
 def test_missing_args_are_named(function):
-    message = r"sample must accept \(x, n, rng\).* Got .*b\)\. .* bind further ones by args="
+    message = r"sample must accept sample\(x, n, rng\)\. Got .*b\)\. .* bind further ones by args="
     with pytest.raises(ArgumentTypeError, match=message):
         function(lambda x, n, rng, b: x - b, POINT, samples=64)
 

@@ -100,20 +100,14 @@ def constant_for_accuracy(eps: float, setting: Setting, thorough: bool = True) -
     N, B = _cheapest(eps, unit, np.unique(np.ceil(c * np.geomspace(1.02, 30, 400)) + 1))
     if not thorough:
         return _constant(eps, setting, int(N), int(B), False)
-    # The optimum costs at most as much as this first candidate, which limits its horizon and its batch size.
-    most = unit.cost(N, B)
-    smallest, largest = floor(unit.noise(inf) / eps**2), most / max(1.0, floor(c)) - unit.round_cost
-    longest = 1 + most / (max(1.0, float(unit.noise(max(2.0, floor(c)))) / eps**2) + unit.round_cost)
-    exact = True
-    if longest - c <= MAX_CANDIDATES:
+    # The optimum costs at most as much as this first candidate, which limits its horizon.
+    smallest = max(1.0, float(unit.noise(max(2.0, floor(c)))) / eps**2)
+    longest = 1 + unit.cost(N, B) / (smallest + unit.round_cost)
+    exact = longest - c <= MAX_CANDIDATES
+    if exact:
         horizons = np.arange(max(2, floor(c)), floor(longest) + 2, dtype=float)
-    elif largest - smallest <= MAX_CANDIDATES:
-        sizes = np.arange(max(1, smallest), max(2.0, largest + 2), dtype=float)
-        horizons = _shortest_for(eps, unit, sizes)
     else:
-        exact = False
         horizons = np.unique(np.round(N * np.geomspace(0.9, 1.12, 2001)))
-        horizons = horizons[horizons > c]
     N, B = _cheapest(eps, unit, horizons, (N, B))
     return _constant(eps, setting, int(N), int(B), exact)
 
@@ -158,16 +152,21 @@ def best_horizon(round_variance: Callable[[int], float], setting: Setting) -> Ru
     return Run(best, 1, best - 1, tried[best])
 
 
-def for_smallest_accuracy(make: Callable[[float], T | None], start: float, within: float = 1e-6) -> T | None:
-    """The result of `make(eps)` for the smallest eps below `start`, up to a factor, for which it is not None."""
-    low, high, best = start * 1e-12, start, None
+def for_smallest_accuracy(
+    make: Callable[[float], T | None], samples: Callable[[T], float], budget: float, below: float, within: float = 1e-3
+) -> T | None:
+    """The result of `make(eps)` for the smallest eps below a number, up to a factor, that takes at most the budget.
+
+    Samples are expected to grow like 1/eps^2, which gives the next eps to try; every fourth halves what is left.
+    """
+    low, high, eps, best, tries = below * 1e-14, below, below / 2, None, 0
     while high > low * (1 + within):
-        eps = sqrt(low * high)
         made = make(eps)
-        if made is None:
-            low = eps
-        else:
-            best, high = made, eps
+        needed = inf if made is None else samples(made)
+        low, high, best = (low, eps, made) if needed <= budget else (eps, high, best)
+        tries += 1
+        guess = eps * sqrt(max(needed, 1.0) / budget) if tries % 4 and needed < inf else sqrt(low * high)
+        eps = min(max(guess, low * (1 + within)), high / (1 + within))
     return best
 
 
@@ -180,26 +179,6 @@ def _cheapest(eps: float, unit: Setting, N: Array, known: tuple[float, float] | 
         N, B = np.append(N, known[0]), np.append(B, known[1])
     i = int(np.argmin(unit.cost(N, B)))
     return float(N[i]), float(B[i])
-
-
-def _shortest_for(eps: float, unit: Setting, B: Array) -> Array:
-    """The smallest horizon that each batch size admits, by bisection: past c a longer horizon is always admissible."""
-    if unit.bound == "sharp" and unit.tau > 2 - 1e-9:  # closed form, and its neighbours because of rounding
-        v = 2 * unit.sigma**2 / B
-        v = v[v < eps**2]
-        N = np.ceil((2 * eps * unit.A(1.0) - v) / (eps**2 - v))
-        return np.concatenate([np.maximum(2, N + i) for i in (-1, 0, 1)])
-    low = np.full(B.size, max(1.0, floor(unit.shortest(eps))))
-    high = low * 2 + 2
-    while (missing := (unit.noise(high) / B > unit.room(eps, high)) & (high < 1e18)).any():
-        high[missing] *= 2
-    for _ in range(70):
-        if (high - low <= 1).all():
-            break
-        middle = np.floor((low + high) / 2)
-        admissible = unit.noise(middle) / B <= unit.room(eps, middle)
-        low, high = np.where(admissible, low, middle), np.where(admissible, middle, high)
-    return high[high < 1e18]
 
 
 def _constant(eps: float, setting: Setting, N: int, B: int, exact: bool) -> Run:

@@ -53,7 +53,7 @@ class MonotoneSetting:
 
 
 class Regularised(NamedTuple):
-    """A run of Dual-OHM on F + delta(x - x0); the bound of `run` is that of F."""
+    """A run of Dual-OHM or of extragradient steps on F + delta(x - centre); the bound of `run` is that of F."""
 
     delta: float
     step_size: float
@@ -160,30 +160,21 @@ def _needed_sigma(plan: Regularised, known: MonotoneSetting, growth: float) -> f
     return float(bounds.sigma_of_growing_noise(known.sigma, growth, known.D, plan.step_size, [1 / inverse_sum]))
 
 
-class AveragedExtragradient(NamedTuple):
-    """The mean of the half-steps of extragradient steps, for affine operators; `batch_size` is Paired."""
-
-    step_size: float
-    steps: int
-    batch_size: Any
-    samples: int
-    bound: float
-
-
-def averaged_for_accuracy(eps: float, known: MonotoneSetting) -> AveragedExtragradient:
-    """The cheapest mean of half-steps whose bound is at most eps."""
+def averaged_for_accuracy(eps: float, known: MonotoneSetting) -> Regularised:
+    """The cheapest mean of half-steps, for affine operators, whose bound is at most eps; batches are Paired."""
     theta, ahead, update = _averaged_grid()
     v = (4 / update + theta**2 / ahead) * known.unit.sigma**2
     q = 4 * (known.M * known.D / theta) ** 2
     n = np.maximum(1, np.ceil((v + np.sqrt(v**2 + 4 * eps**2 * q)) / (2 * eps**2) * (1 - 1e-12)))
     best = np.unravel_index(int(np.argmin(n * (ahead + update + known.round_cost))), n.shape)
     plan = _averaged(best, int(n[best]), known)
-    while plan.bound > eps:  # rounding only
-        plan = _averaged(best, plan.steps + max(1, plan.steps >> 50), known)
+    while plan.run.bound > eps:  # rounding only
+        steps = plan.run.horizon - 1
+        plan = _averaged(best, steps + max(1, steps >> 50), known)
     return plan
 
 
-def averaged_for_budget(budget: int, known: MonotoneSetting) -> AveragedExtragradient | None:
+def averaged_for_budget(budget: int, known: MonotoneSetting) -> Regularised | None:
     """The mean of half-steps of the smallest bound within a budget of samples; None if that pays for no step."""
     theta, ahead, update = _averaged_grid()
     n = np.floor(budget / (known.multiple * (ahead + update))) + 0 * theta
@@ -199,9 +190,9 @@ def _averaged_grid() -> tuple[Array, Array, Array]:
     return np.linspace(0.01, 1.0, 100)[:, None, None], np.arange(1.0, 5.0)[:, None], sizes
 
 
-def _averaged(index: Any, steps: int, known: MonotoneSetting) -> AveragedExtragradient:
+def _averaged(index: Any, steps: int, known: MonotoneSetting) -> Regularised:
     """The plan with the values at an index of the grid."""
     theta, ahead, update = (float(values.ravel()[i]) for values, i in zip(_averaged_grid(), index, strict=True))
     step, b, c = theta / known.M, known.multiple * int(ahead), known.multiple * int(update)
     square = bounds.averaged_extragradient(steps, step, known.M, known.D, known.sigma, b, c)
-    return AveragedExtragradient(step, steps, Paired(b, c), steps * (b + c), sqrt(float(square)))
+    return Regularised(0.0, step, Run(steps + 1, Paired(b, c), steps * (b + c), sqrt(float(square)), False))

@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 from math import ceil, inf, log, log2, sqrt
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
 from dualanchor.core.schedule import Geometric, Paired
 from dualanchor.core.types import Array
 from dualanchor.theory import monotone as bounds
-from dualanchor.theory.schedules.constant import for_smallest_accuracy
+from dualanchor.theory.schedules.constant import Run, for_smallest_accuracy
 from dualanchor.theory.schedules.monotone import MonotoneSetting, Regularised
 from dualanchor.theory.schedules.tapered import approximate_cost, tapered_for_accuracy
 
@@ -17,18 +18,11 @@ _THETAS = np.geomspace(0.01, 0.9, 48)  # values of theta = step size times Lipsc
 _MAX_LISTED = 100_000  # rounds up to which batch sizes are added one by one
 
 
-class ExtragradientStage(NamedTuple):
-    """Extragradient steps on F + nu(z - centre), with Paired batches."""
+def extragradient_stage(start: float, end: float, nu: float, known: MonotoneSetting, bound: float = inf) -> Regularised:
+    """The cheapest stage from a root mean square distance `start` to one of `end`, with fixed batch sizes (Lemma E).
 
-    nu: float
-    step_size: float
-    steps: int
-    batch_size: Any
-    samples: int
-
-
-def extragradient_stage(start: float, end: float, nu: float, known: MonotoneSetting) -> ExtragradientStage:
-    """The cheapest stage from a root mean square distance `start` to one of `end`, with fixed batch sizes (Lemma E)."""
+    `bound` is that of the residual at the end of the last stage.
+    """
     _, theta = _stage_cost(np.array(start), np.array(end), np.array(nu), known)
     mu, M, sigma, P = known.mu + nu, known.M + nu, known.unit.sigma, known.multiple
     step = float(theta) / M
@@ -42,23 +36,19 @@ def extragradient_stage(start: float, end: float, nu: float, known: MonotoneSett
         samples = int(sizes.size(np.arange(steps), None).sum())
     else:
         samples = P * (ceil(total * (factor**-steps - 1) / (1 / factor - 1) * (1 + 1e-9)) + 2 * steps)
-    return ExtragradientStage(nu, step, steps, sizes, samples)
+    return Regularised(nu, step, Run(steps + 1, sizes, samples, bound, False))
 
 
 class Recursive(NamedTuple):
-    """Extragradient stages with growing weights and, in a hybrid, a last one of regularised Dual-OHM."""
+    """Extragradient stages with growing weights; the last one of a hybrid is regularised Dual-OHM."""
 
-    stages: tuple[ExtragradientStage, ...]
-    last: Regularised | None
+    stages: tuple[Regularised, ...]
+    is_hybrid: bool
     bound: float
 
     @property
     def samples(self) -> int:
-        return sum(stage.samples for stage in self.stages) + (0 if self.last is None else self.last.run.samples)
-
-    @property
-    def rounds(self) -> int:
-        return sum(stage.steps for stage in self.stages) + (0 if self.last is None else self.last.run.horizon - 1)
+        return sum(stage.run.samples for stage in self.stages)
 
 
 def recursive_for_accuracy(eps: float, known: MonotoneSetting) -> Recursive | None:
@@ -83,17 +73,15 @@ def recursive_for_accuracy(eps: float, known: MonotoneSetting) -> Recursive | No
         return None
     nu, starts, ends = best
     ends = ends * (1 - 1e-12)
-    return Recursive(_stages(starts, ends, nu, known), None, sqrt(float(bounds.theorem_r(nu, ends, known.M, known.D))))
+    bound = sqrt(float(bounds.theorem_r(nu, ends, known.M, known.D)))
+    return Recursive(_stages(starts, ends, nu, known, bound), False, bound)
 
 
 def recursive_for_budget(budget: int, known: MonotoneSetting) -> Recursive | None:
     """The recursive run of about the smallest accuracy within a budget of samples; None if that pays for no stage."""
-
-    def affordable(eps: float) -> Recursive | None:
-        plan = recursive_for_accuracy(eps, known)
-        return plan if plan is not None and plan.stages and plan.samples <= budget else None
-
-    return for_smallest_accuracy(affordable, known.M * known.D, 0.01)
+    return for_smallest_accuracy(
+        lambda eps: recursive_for_accuracy(eps, known), attrgetter("samples"), budget, below=known.M * known.D
+    )
 
 
 class _Hybrid(NamedTuple):
@@ -136,35 +124,22 @@ def hybrid_for_accuracy(eps: float, known: MonotoneSetting) -> Recursive | None:
     delta = float(nu[-1])
     setting = best.last.setting(delta)
     run = tapered_for_accuracy(best.eps * (1 - 1e-12), setting)
-    bound = nu[0] * known.D + float((np.diff(nu) * ends).sum()) + run.bound
-    last = Regularised(delta, setting.step_size, run)
-    return Recursive(_stages(best.starts, ends, nu[:-1], known), last, float(bound))
+    bound = float(nu[0] * known.D + (np.diff(nu) * ends).sum() + run.bound)
+    last = Regularised(delta, setting.step_size, replace(run, bound=bound, exact=False))
+    return Recursive((*_stages(best.starts, ends, nu[:-1], known, bound), last), True, bound)
 
 
-def hybrid_for_budget(budget: int, known: MonotoneSetting, eps: float) -> Recursive | None:
-    """The hybrid of about the smallest accuracy within a budget of samples, from a first guess `eps` of it."""
-    for _ in range(5):  # samples grow about like 1/eps^2 or less
-        estimate = _hybrid(eps, known)
-        if estimate is None or abs(estimate.cost * known.multiple / budget - 1) < 0.01:
-            break
-        eps *= max(0.1, (estimate.cost * known.multiple / budget) ** 0.5)
-    best: Recursive | None = None
-    for _ in range(6):
-        plan = hybrid_for_accuracy(eps, known) if eps < known.M * known.D else None
-        if plan is None:
-            break
-        if plan.samples <= budget and (best is None or plan.bound < best.bound):
-            best = plan
-        if best is not None and best.samples > 0.99 * budget:
-            break
-        eps *= (1.003 if plan.samples > budget else 1.0) * (plan.samples / budget) ** 0.5
-    return best
+def hybrid_for_budget(budget: int, known: MonotoneSetting, below: float) -> Recursive | None:
+    """The hybrid of about the smallest accuracy within a budget of samples; None if that accuracy is not `below`."""
+    return for_smallest_accuracy(
+        lambda eps: hybrid_for_accuracy(eps, known), attrgetter("samples"), budget, below, within=3e-3
+    )
 
 
-def _stages(starts: Array, ends: Array, nu: Array, known: MonotoneSetting) -> tuple[ExtragradientStage, ...]:
+def _stages(starts: Array, ends: Array, nu: Array, known: MonotoneSetting, bound: float) -> tuple[Regularised, ...]:
     """The stages that reduce the distance."""
     stages = zip(starts.tolist(), ends.tolist(), nu.tolist(), strict=True)
-    return tuple(extragradient_stage(start, end, weight, known) for start, end, weight in stages if end < start)
+    return tuple(extragradient_stage(start, end, weight, known, bound) for start, end, weight in stages if end < start)
 
 
 def _error_shares(nu: Array, known: MonotoneSetting) -> Array:

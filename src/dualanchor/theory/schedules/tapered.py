@@ -204,12 +204,13 @@ def restarts_for_accuracy(
 
 def restarts_for_budget(budget: int, setting: Setting, mu: float) -> list[Run] | None:
     """The stages of the smallest accuracy within a budget of samples; None if it does not pay for a first stage."""
-
-    def affordable(eps: float) -> list[Run] | None:
-        runs = restarts_for_accuracy(eps, setting, mu)
-        return runs if sum(run.samples for run in runs) <= budget else None
-
-    return for_smallest_accuracy(affordable, 2 * setting.D / setting.step_size)
+    return for_smallest_accuracy(
+        lambda eps: restarts_for_accuracy(eps, setting, mu),
+        lambda runs: sum(run.samples for run in runs),
+        budget,
+        below=2 * setting.D / setting.step_size,
+        within=1e-6,
+    )
 
 
 def _bound(unit: Setting, N: int, totals: Totals) -> float:
