@@ -218,7 +218,9 @@ def test_by_name_and_without_a_certificate(name):
     assert result.success
 
 
-@pytest.mark.parametrize("keywords", [{"budget": 300}, {"budget": 500, "check": False}, {"budget": 20_000}, {"eps": 0.1}])
+@pytest.mark.parametrize(
+    "keywords", [{"budget": 300}, {"budget": 500, "check": False}, {"budget": 20_000}, {"eps": 0.1}]
+)
 def test_a_missing_number_in_the_data_is_an_error_of_the_data(keywords):
     """A run that happened not to draw the row ended in an IndexError, for the residual over all rows was NaN."""
     rng = np.random.default_rng(0)
