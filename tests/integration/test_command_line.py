@@ -18,6 +18,7 @@ from dualanchor.cli import output
 from dualanchor.cli.app import app
 from dualanchor.cli.options import parse_value
 from dualanchor.cli.studies import _interruptible
+from dualanchor.core.callbacks import Progress
 
 
 def run(*words, code=0):
@@ -373,6 +374,19 @@ def test_progress_lines_come_every_two_seconds_and_later_every_ten():
     now = 40.0
     show(0.0, None, "a run without a known end")
     assert shown[-1] == "a run without a known end, 40 s"
+
+
+def test_a_run_has_a_line_of_progress_from_its_beginning():
+    """At the beginning the part that is done is 0: the first line was a division by it, blamed on the oracle."""
+    shown = []
+    report = output.of_run(output.lines(shown.append, clock=iter([0.0, 2.0, 4.0, 6.0]).__next__))
+    for fraction in (0.0, 0.5, None):
+        report(Progress(1, fraction, 1, 1, 10, 2.0))
+    assert [text.split(" 1 of 1 rows")[0] for text in shown] == [
+        "  0%, step 1, 10 evaluations,",
+        " 50%, step 1, 10 evaluations,",
+        "step 1, 10 evaluations,",
+    ]
 
 
 def test_a_terminal_gets_a_bar(monkeypatch, capsys):

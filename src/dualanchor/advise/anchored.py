@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualanchor.advise.certify import group_means, group_sizes
+from dualanchor.advise.certify import finite_means, group_means, group_sizes
 from dualanchor.core import arrays
+from dualanchor.core.errors import OracleError
 from dualanchor.core.session import Session
 from dualanchor.core.types import Array, Rows
 from dualanchor.theory.confidence import Deviation, deviation
@@ -52,6 +53,9 @@ def estimate(F: Session, x: Array, samples: int, minus: Array | None = None) -> 
     """F at points x (rows, d), or its change from the points `minus` to x, from fresh samples."""
     groups, size = group_sizes(samples, x.shape[1])
     means = group_means(F, x, groups, size, minus)
+    if not finite_means(means).all():
+        rule = "Samples near a root must be finite and small enough to be squared"
+        raise OracleError(rule, "infinite ones, or NaN", "Fix the sampler, or start elsewhere")
     return Estimate(arrays.namespace(x).mean(means, axis=1), deviation(means), groups * size, groups)
 
 

@@ -12,6 +12,7 @@ from dualanchor.advise.probes import Pair, Probe, Project, Sketch, orthogonal_pa
 from dualanchor.advise.rotation import rotation
 from dualanchor.advise.sampled import Source, open_samples
 from dualanchor.core import check
+from dualanchor.core.arrays import quiet
 from dualanchor.core.errors import ArgumentError, OracleError
 from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.streams import Purpose
@@ -120,7 +121,8 @@ class _Calibrator:
         sketch = self.find_extreme_slopes(distance, pair_evals, sketch)
         self.compare_batches(batches, _BATCH_SIZE)
         probe.sample_start(probe.remaining)
-        return self.conclude(radius, sketch, noise_far)
+        with quiet():  # squares of large values are infinite, and so is the rounding of an F that does not change
+            return self.conclude(radius, sketch, noise_far)
 
     def run_small(self) -> Calibration:
         """With very few samples: pairs that share their samples at x0, in up to three directions, and one batch."""
@@ -137,7 +139,8 @@ class _Calibrator:
         self.findings.append(Finding.of("growth-not-tested"))
         self.compare_batches(1, batch_size)
         probe.sample_start(probe.remaining)
-        return self.conclude(self.radius or distance, None, [])
+        with quiet():
+            return self.conclude(self.radius or distance, None, [])
 
     def first_distance(self) -> float:
         near = _NEAR if self.probe.replayable else _NEAR_NOISY

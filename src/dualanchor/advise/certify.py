@@ -280,19 +280,25 @@ def _moments(F: Session, x: Array, groups: int, size: int) -> tuple[GroupMoments
     rows, d = x.shape
     block = max(1, _BLOCK_NUMBERS // (groups * d))
     parts, finite = [], np.ones(rows, bool)
-    largest, largest_double = (
-        float(np.finfo(arrays.numpy_dtype(y.dtype)).max)
-        for y in (x, arrays.in_double(x[:1]))  # JAX may have no doubles
-    )
-    limit = min(_MAX_MEAN, largest, (largest_double / (4 * max(groups, d))) ** 0.5)
     for first in range(0, rows, block):
         here = np.zeros(rows, bool)
         here[first : first + block] = True
-        means, xp = group_means(F.at(here), arrays.take(x, here), groups, size), arrays.namespace(x)
-        finite[here] = arrays.to_host(xp.all(xp.abs(means) <= limit, axis=(1, 2)))
+        means = group_means(F.at(here), arrays.take(x, here), groups, size)
+        finite[here] = finite_means(means)
         means = arrays.put(means, np.flatnonzero(~finite[here]), 0.0)
         parts.append(group_moments(means)[1:])
     return GroupMoments(groups, *(np.concatenate(values) for values in zip(*parts, strict=True))), finite
+
+
+def finite_means(means: Array) -> Array:
+    """Whether the means (rows, groups, d) of each row are finite and can be squared and summed, (rows,)."""
+    xp = arrays.namespace(means)
+    largest, largest_double = (
+        float(np.finfo(arrays.numpy_dtype(y.dtype)).max)
+        for y in (means, arrays.in_double(means[:1, :1]))  # JAX may have no doubles
+    )
+    limit = min(_MAX_MEAN, largest, (largest_double / (4 * max(means.shape[1:]))) ** 0.5)
+    return np.asarray(arrays.to_host(xp.all(xp.abs(means) <= limit, axis=(1, 2))))
 
 
 def group_means(F: Session, x: Array, groups: int, size: int, minus: Array | None = None) -> Array:

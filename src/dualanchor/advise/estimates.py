@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import fdtri, stdtrit
 
 from dualanchor.advise.probes import Pair, Sketch, StartSamples
+from dualanchor.core.arrays import quiet
 from dualanchor.core.finding import Finding
 from dualanchor.core.types import Array
 from dualanchor.theory.confidence import group_moments, lower_by_square, upper_by_square
@@ -40,7 +41,8 @@ def mean_and_error(values: Array) -> tuple[float, float]:
     n = values.size
     mean = float(np.add.reduce(values)) / n
     centred = values - mean
-    return mean, sqrt(float(centred @ centred) / (n - 1) / n)
+    with quiet():  # an infinite error says that nothing is known
+        return mean, sqrt(float(centred @ centred) / (n - 1) / n)
 
 
 def noise(start: StartSamples, confidence: float) -> Estimate:
@@ -209,9 +211,10 @@ class Quotients:
         t = float(quantile(FALSE_ALARM / 2, self.counts[-1] - 1))
         # The smallest root L of (S - L I)^2 = t^2 Var(S - L I), as in Fieller's theorem.
         a, b, c = I * I - t * t * II, S * I - t * t * SI, S * S - t * t * SS
-        if min(I, c) <= 0 or (10 * self.rounding[-1]) ** 2 >= S or (root := b * b - a * c) < 0:
+        root = b * b - a * c
+        if not (min(I, c) > 0 and (10 * self.rounding[-1]) ** 2 < S and root >= 0):  # also where one is NaN
             return 0.0
-        return c / (b + sqrt(root))
+        return float(c / (b + sqrt(root)))
 
     def M_at_least(self, single: bool) -> float:
         """A lower bound on the Lipschitz constant, in mean square of single samples or of the mean operator."""

@@ -22,7 +22,7 @@ _STORED_SAMPLES = 32  # samples at x0 that are kept, to recognise values that re
 _DIRECTION_TRIES = 8  # directions tried at one distance when the domain is restricted
 _MIN_STEP = 0.1  # shortest accepted step after projection, relative to the requested distance
 _DISTANCE_TRIES = 24  # distances tried, each a quarter of the one before, when the domain is small
-_MAX_NORM = 1e100  # larger samples overflow when they are squared twice
+_MAX_NORM = 1e75  # larger samples overflow when they are squared twice
 _UNIT_RATIO = 100  # two coordinates differ in their units if noise and slopes both differ by this factor
 
 

@@ -127,7 +127,11 @@ def progress_bar(quiet: bool) -> Iterator[Show | None]:
 def of_run(show: Show | None, unit: str = "step") -> Callable[[Any], None] | None:
     """The `progress` of a run; `unit` is what its result calls a step."""
     text = f"{unit} {{0.k:,}}, {{0.evals:,}} evaluations, {{0.active}} of {{0.rows}} rows"
-    return show and (lambda now: show(now.fraction or 0.0, now.fraction and 1.0, text.format(now)))
+
+    def end(now: Any) -> float | None:
+        return None if now.fraction is None else 1.0  # at the beginning the fraction is 0.0
+
+    return show and (lambda now: show(now.fraction or 0.0, end(now), text.format(now)))
 
 
 def of_study(show: Show | None) -> Callable[[Any], None] | None:

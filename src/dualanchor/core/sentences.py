@@ -229,7 +229,8 @@ WARNINGS: Texts = {
     "residual-grew": _residual_grew,
     "samples-grew": "samples are about {factor:.2g} times as large as at the start: the step or the noise is too large "
     "(is L right?), or F is not monotone",
-    "residual-did-not-fall": "the residual did not fall: about {start:.3g} at x0 and {end:.3g} now; has F a root?",
+    "residual-did-not-fall": "the residual did not fall: about {start:.3g} at x0 and {end:.3g} now; has F a root, "
+    "and does it depend on x?",
     "fall-not-visible": _fall_not_visible,
     "residual-fell-little": "the residual fell only from about {start:.3g} to {end:.3g}: is L right? Are more samples "
     "needed?",

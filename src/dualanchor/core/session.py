@@ -88,7 +88,7 @@ class Session:
             raise raised(error, "evaluating a batch") from error
         value = accepted(x, value)
         if before is not None:
-            _require_numbers(x, value, self.oracle)
+            refuse_nan(x, value, self.oracle)
             if not arrays.unchanged_since(x, before):
                 rule = "The oracle must not change the point that it is evaluated at"
                 raise OracleError(rule, "a point that was different afterwards", "Work on a copy of x")
@@ -258,7 +258,7 @@ def accepted(x: Array, value: Any) -> Array:
     return value.astype(x.dtype, copy=False) if isinstance(x, np.ndarray) else value
 
 
-def _require_numbers(x: Array, value: Array, oracle: Oracle) -> None:
+def refuse_nan(x: Array, value: Array, oracle: Oracle) -> None:
     """Raise for NaN at a moderate point: a defect of the oracle. Infinities, and NaN far out, count as divergence."""
     if not arrays.has_nan(value):
         return

@@ -23,6 +23,7 @@ from dualanchor.core.streams import Purpose, Streams
 from dualanchor.core.types import Array
 from dualanchor.front.before import InterruptedBeforeRun, watched
 from dualanchor.front.evidence import CompositeInfo, Evidence
+from dualanchor.front.judge import unless_sign_is_wrong
 from dualanchor.front.request import MIN_PILOT_SAMPLES, Request, calibration_share, certificate_share, pilot_share
 from dualanchor.front.route import Route
 from dualanchor.front.stages import FIRST_STAGE, SHORTEST_STAGE
@@ -35,7 +36,6 @@ from dualanchor.theory.bounds import composite_modulus, composite_strength
 
 Prox = Callable[[Array, Any], Any]
 _PROJECTION_STEP = 1e-8  # relative prox step: the projection for a constraint; a penalty hardly moves x with it
-_WRONG_SIGN = ("not-monotone", "decreasing")  # findings
 
 
 def solve_composite(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> Result:
@@ -211,10 +211,7 @@ def _by_mirror_prox(request: Request, oracle: Oracle, prox: Prox, x0: Array) -> 
     inner = replace(request, method="auto", L=None, L_mean=None, M=None, mu=0.0, **limit)
     result = _solve_in_z(inner, Composite(oracle, prox, step), z0, info)
     result = _with_samples(result, first, Finding.of("start-point-samples", samples=first))
-    if any(finding.code in _WRONG_SIGN for finding in result.findings):
-        if np.any(result.success):
-            result = replace(result, findings=(*result.findings, Finding.of("success-withheld", reason="sign")))
-        result = replace(result, success=np.zeros(result.shape, bool) if result.shape else False)
+    result = unless_sign_is_wrong(result)
     unfinished = any(status in (Status.INTERRUPTED, Status.REFUSED) for status in np.ravel(result.status))
     if gap_samples < 2 * MIN_SAMPLES or unfinished:
         return result

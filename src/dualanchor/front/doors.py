@@ -18,6 +18,7 @@ from dualanchor.front.autograd import differentiated
 from dualanchor.front.before import InterruptedBeforeRun, result_at_start, with_saver
 from dualanchor.front.composite import solve_composite
 from dualanchor.front.constraints import flat_prox
+from dualanchor.front.judge import unless_sign_is_wrong
 from dualanchor.front.layout import Layout, on_host, saddle_sampled, sampled
 from dualanchor.front.request import Request
 from dualanchor.front.route import Route
@@ -239,6 +240,8 @@ def _solved(
                 result = Route(request, oracle, x0).result()
             else:
                 result = solve_composite(request, oracle, prox, x0)
+        if request.door == "saddle":  # a root of a field that is not monotone may be a minimum in both u and v
+            result = unless_sign_is_wrong(result)
     except InterruptedBeforeRun as interrupt:
         result = result_at_start(request, x0, interrupt.samples)
     except OracleError as error:

@@ -22,6 +22,7 @@ _STAYED = 0.9  # of the residual at x0: a residual above that has not fallen
 _FAR = 3.0  # times the bound at x0: a point with a larger bound is not returned
 _FAR_BEYOND_NOISE = 1e3  # the same, if noise that only the end shows may have been missed at x0
 _IMPLAUSIBLE = 3.0  # times a bound in root mean square: exceeded at most 1 time in 9 if the theorem applies
+_WRONG_SIGN = ("not-monotone", "decreasing")  # findings
 _SIGMA_SLACK = 2.0  # the noise in a certificate contradicts sigma if it exceeds it by this factor
 
 
@@ -69,6 +70,15 @@ def conclude(
                 evidence.add("success-withheld", reason="guarantee")
             result = _success_only_where(np.zeros(result.shape, bool), result)
     return evidence.finish(result, certificate, plan, claim)
+
+
+def unless_sign_is_wrong(result: Result) -> Result:
+    """No success where samples show that F itself is not monotone: its root need not be what was asked for."""
+    if not any(one.code in _WRONG_SIGN and not one.values.get("composite") for one in result.findings):
+        return result
+    if np.any(result.success):
+        result = replace(result, findings=(*result.findings, Finding.of("success-withheld", reason="sign")))
+    return _success_only_where(np.zeros(result.shape, bool), result)
 
 
 def _check_theorem(

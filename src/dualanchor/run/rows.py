@@ -12,7 +12,7 @@ from dualanchor.core.errors import OracleError
 from dualanchor.core.method import Cost, Method, State
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.result import Status
-from dualanchor.core.session import Mark, Session
+from dualanchor.core.session import Mark, Session, refuse_nan
 from dualanchor.core.staged import END, Staged
 from dualanchor.core.streams import Streams, per_row
 from dualanchor.core.trail import Trail
@@ -340,7 +340,11 @@ def _residuals(oracle: Oracle, x: Array) -> Array | None:
             f"{type(error).__name__}: {error}",
             "Fix the operator, or pass record=0 to evaluate it at the end only",
         ) from error
-    return None if value is None else arrays.row_norms(arrays.as_library_of(value, x))
+    if value is None:
+        return None
+    value = arrays.as_library_of(value, x)
+    refuse_nan(x, value, oracle)
+    return arrays.row_norms(value)
 
 
 def _running_total(costs: Any, count: int) -> Array:

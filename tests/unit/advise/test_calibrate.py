@@ -381,3 +381,30 @@ def test_a_slope_that_does_not_last_says_nothing_about_the_distance_of_a_root():
 
     found = da.calibrate(sample, np.full(2, 1000.0), samples=200)
     assert found.radius == pytest.approx(1000 * np.sqrt(2))
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("samples", [100, 800])
+def test_numbers_that_are_infinite_inside_give_no_warnings(samples):
+    """The rounding of an F that does not change is infinite."""
+
+    def too_few(x, n, rng):  # of a demand of about 100, 80 pieces: the same in all samples near there
+        return 0.8 - (rng.poisson(100, size=(n, 1)) <= x)
+
+    assert da.calibrate(too_few, np.array([80.0]), samples).L_at_least == 0.0
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("exponent", [60, 80, 90, 99, 120])
+def test_large_samples_are_measured_or_refused(exponent):
+    """Powers of variances of 1e180 ended in an OverflowError."""
+
+    def large(x, n, rng):
+        return (x - 1 + rng.normal(size=2) / np.sqrt(n)) * 10.0**exponent
+
+    for samples in (100, 800):
+        if exponent < 70:
+            assert da.calibrate(large, np.zeros(2), samples).sigma > 10.0**exponent
+        else:
+            with pytest.raises(da.errors.OracleError, match="finite and small enough"):
+                da.calibrate(large, np.zeros(2), samples)

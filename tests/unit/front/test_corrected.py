@@ -127,3 +127,16 @@ def test_a_plan_is_not_cut_short_by_what_was_tried_before_it():
     results = [da.root(sample, np.zeros(3), seed=seed, **given) for seed in range(8)]
     assert all(result.success for result in results)
     assert all(result.nfev <= 1.15 * result.plan.samples for result in results)
+
+
+def test_an_infinite_sample_near_a_root_is_an_error_of_the_sampler():
+    """The eigenvalues of infinite moments were asked for: a LinAlgError."""
+
+    def overflows(x, n, rng):
+        samples = x - 1 + rng.normal(size=(n, 3))
+        samples[rng.random(n) < 5e-4] = np.inf
+        return samples
+
+    with pytest.raises(da.errors.OracleError, match="near a root must be finite") as caught:
+        da.root(overflows, np.zeros(3), eps=0.1, seed=0)
+    assert not caught.value.result.success

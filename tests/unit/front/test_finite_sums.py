@@ -216,3 +216,17 @@ def test_by_name_and_without_a_certificate(name):
     assert result.method["id"] == "svrg"
     assert result.certificate is None
     assert result.success
+
+
+@pytest.mark.parametrize(
+    "keywords", [{"budget": 300}, {"budget": 500, "check": False}, {"budget": 20_000}, {"eps": 0.1}]
+)
+def test_a_missing_number_in_the_data_is_an_error_of_the_data(keywords):
+    """A run that happened not to draw the row ended in an IndexError, for the residual over all rows was NaN."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(1000, 3))
+    rows[5, 1] = np.nan
+    oracle = da.FiniteSum.from_data(rows, lambda x, a: x - a)
+    for seed in range(3):
+        with pytest.raises(da.errors.OracleError, match="must return numbers at every finite point"):
+            da.root(oracle, np.zeros(3), seed=seed, **keywords)

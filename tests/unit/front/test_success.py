@@ -193,3 +193,28 @@ def test_x0_may_be_a_root_only_where_its_own_samples_leave_that_open():
     (found,) = (one for one in da.root(Counted(), first, budget=1000, L=1.0).findings if one.code == "fall-not-visible")
     assert found.values["at_least"] == 0
     assert "x0 may be a root already" in str(found)
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"budget": 5000},
+        {"eps": 0.3},
+        {"budget": 5000, "M": 4.0},
+        {"budget": 5000, "L": 10.0, "prox_u": da.prox.box(-2, 2), "prox_v": da.prox.box(-2, 2)},
+    ],
+)
+def test_a_root_that_is_no_saddle_point_is_no_success(keywords):
+    """u^2 + 3 u v + v^2/2 has no maximum in v. Its field has the root 0, to which every run leads: a success so far."""
+
+    def of_u(u, v, n, rng):
+        return 2 * u + 3 * v + rng.normal(size=2) / np.sqrt(n)
+
+    def of_v(u, v, n, rng):
+        return 3 * u + v + rng.normal(size=2) / np.sqrt(n)
+
+    with pytest.warns(AssumptionWarning, match="not monotone"):
+        result = da.saddle(of_u, of_v, (np.ones(2), np.ones(2)), **keywords)
+    assert result.residual < 0.3
+    assert codes(result).count("success-withheld") == 1
+    assert result.success is False
