@@ -284,7 +284,8 @@ class Auto(Staged):
         memory.level = xp.where(back, memory.level, count * ((1 - w) ** 2 * noise_before + w**2 * noise))
         memory.count = xp.where(back, memory.count, count)
         memory.noisy = xp.where(abs(segment.correlation) <= AGREE, arrays.zeros_like(w) + 1, memory.noisy)
-        memory.fourth = (1 - w) * memory.fourth + memory.noisy * segment.fourth_powers
+        thrown = back & (abs(segment.correlation) > AGREE)  # its samples tell of where the iterate was, not of noise
+        memory.fourth = (1 - w) * memory.fourth + xp.where(thrown, 0 * T, memory.noisy * segment.fourth_powers)
         return w
 
     def _biased(self, memory: State, s: State) -> tuple[Array, Array, Array]:

@@ -218,3 +218,20 @@ def test_a_root_that_is_no_saddle_point_is_no_success(keywords):
     assert result.residual < 0.3
     assert codes(result).count("success-withheld") == 1
     assert result.success is False
+
+
+def test_samples_of_an_iterate_that_long_steps_threw_away_are_no_rare_noise():
+    """A robust regression: it is bent along some coordinates, which the first, long steps do not expect."""
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(400, 4)) * [1.0, 2.0, 0.5, 1.0]
+    values = rows @ [1.0, -1.0, 2.0, 0.3] + 0.5 + 0.3 * rng.normal(size=400)
+
+    def sample(z, n, rng):
+        chosen = rng.integers(400, size=n)
+        error = (rows[chosen] + z[5:]) @ z[:4] + z[4] - values[chosen]
+        gradient = (rows[chosen] + z[5:]).T @ error / n
+        return np.concatenate([gradient, [error.mean()], 40 * z[5:] - error.mean() * z[:4]])
+
+    for seed in range(4):
+        result = da.root(sample, np.zeros(9), budget=20_000, batch=64, seed=seed)
+        assert result.success, (seed, codes(result))
