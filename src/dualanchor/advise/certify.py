@@ -147,7 +147,7 @@ def best_of(
     if not points:
         raise ArgumentError("best_of: there must be a candidate", "none", "Pass points or results")
     confidence = check.probability(confidence, "best_of: confidence")
-    share = check.count(samples, "best_of: samples") // len(points)
+    share = check.count(samples, "best_of: samples", MIN_SAMPLES * len(points)) // len(points)
     level = 1 - (1 - confidence) / len(points)
     certificates = [
         _certificate(oracle, x, "best_of", share, seed + i, args, one=True, confidence=level)

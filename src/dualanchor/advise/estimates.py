@@ -54,9 +54,10 @@ def noise(start: StartSamples, confidence: float) -> Estimate:
     count = len(values)
     if count < 2:
         return Estimate(sqrt(variance), 0.0, inf)
-    scatter = np.square(weights * (values - variance)).sum() * count / (count - 1) / weights.sum() ** 2
-    scatter = max(scatter, 2 * variance**2 / weights.sum() / start.dimension)  # at least that of Gaussian noise
-    factor = exp(0.5 * min(50.0, quantile((1 - confidence) / 2, count - 1) * sqrt(scatter) / variance))
+    # Relative to the variance, whose square may underflow.
+    scatter = np.square(weights * (values / variance - 1)).sum() * count / (count - 1) / weights.sum() ** 2
+    scatter = max(scatter, 2 / weights.sum() / start.dimension)  # at least that of Gaussian noise
+    factor = exp(0.5 * min(50.0, quantile((1 - confidence) / 2, count - 1) * sqrt(scatter)))
     return Estimate(sqrt(variance), sqrt(variance) / factor, sqrt(variance) * factor)
 
 
@@ -108,7 +109,7 @@ def _statistical_findings(start: StartSamples, batches: Array, size: int) -> lis
         return findings
     ratio = size * variance / start.variance
     blocks = np.array(start.blocks)
-    scatter = float(np.var(blocks[:, 1]) * blocks[:, 0].mean()) / start.variance**2  # of one sample: 2/d if Gaussian
+    scatter = float(np.var(blocks[:, 1] / start.variance) * blocks[:, 0].mean())  # of one sample: 2/d if Gaussian
     scatter = max(scatter, 2 / start.dimension)
     # Satterthwaite: a chi-square variable with f degrees of freedom has the squared relative error 2/f.
     freedom_batches = 2 / (2 / ((count - 1) * d + 1e-9) + scatter / (count * size))

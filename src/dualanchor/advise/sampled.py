@@ -60,17 +60,17 @@ def open_samples(
         oracle, start, _ = oracle.instance(Streams(instance_seed, np.arange(rows), Purpose.INSTANCE))
         dimension = start.shape[1]
         point = start[0] if point is None else point
-    elif not isinstance(oracle, Oracle):
-        if not callable(oracle):
-            rule = f"{owner}: oracle must be an Oracle, a Problem or a function sample(x, n, rng)"
-            raise ArgumentTypeError(rule, type(oracle).__name__, "Wrap it in Sampler, AdditiveNoise or FiniteSum")
-        one = point[0] if len(_shape(point)) > 1 else point
-        layout = Layout(0, (_shape(one),)) if layout is None else layout
-        oracle = of_function(owner, oracle, layout, one, args)
     shape = _shape(point)
     if len(shape) not in (1, 2) or 0 in shape:
         remedy = "Pass that of one configuration, as result.x[0]" if len(shape) == 3 else "Reshape it"
         raise ArgumentError(f"{owner}: x must be a point (d,) or points (rows, d)", f"shape {shape}", remedy)
+    if not isinstance(oracle, Oracle):
+        if not callable(oracle):
+            rule = f"{owner}: oracle must be an Oracle, a Problem or a function sample(x, n, rng)"
+            raise ArgumentTypeError(rule, type(oracle).__name__, "Wrap it in Sampler, AdditiveNoise or FiniteSum")
+        one = point[0] if len(shape) > 1 else point
+        layout = Layout(0, (_shape(one),)) if layout is None else layout
+        oracle = of_function(owner, oracle, layout, one, args)
     rows, single = _rows(shape), len(shape) == 1
     dimension = shape[-1] if dimension is None else dimension
     point = as_point(point, f"{owner}: x", dimension, None if single else rows)

@@ -73,17 +73,19 @@ def _name(descriptor: int, path: Path) -> None:
         os.close(folder)
 
 
-def destination(path: str | Path, owner: str = "A file to write") -> Path:
+def destination(path: str | Path, owner: str = "The path of a file") -> Path:
     """The path to write to, with symbolic links resolved; raises unless it is a plain file or can be created."""
     try:
         target = Path(os.path.realpath(path))
         kind = _kind(Path(path)) or _kind(target)
     except (OSError, ValueError) as error:  # a loop of links, a name with a null character
-        raise ArgumentError(f"{owner} must have a path that exists", f"{path!s}: {error}", "Give another") from error
+        raise ArgumentError(f"{owner} must be valid", f"{path!s}: {error}", "Give another") from error
     if kind is None and not target.parent.is_dir():
         raise ArgumentError(f"{owner} must lie in a folder that exists", str(path), "Create the folder first")
     if kind not in (None, _PLAIN):
-        raise ArgumentError(f"{owner} must be new, or a plain file", f"{path!s}, {kind}", "Give the path of a file")
+        raise ArgumentError(
+            f"{owner} must lead to a plain file, or be new", f"{path!s}, {kind}", "Give the path of a file"
+        )
     return target
 
 

@@ -36,8 +36,8 @@ class Reading(NamedTuple):
         """The panel with only the entries that the reading changes, and those that use their selected parameters."""
         other = {entry.id: replace(entry, **self.changes) for entry in panel.entries if entry.method in self.methods}
         changed = {name: entry for name, entry in other.items() if entry != panel.entry(name)}
-        kept = (entry for entry in panel.entries if entry.id in changed or entry.like in changed)
-        return replace(panel, entries=tuple(changed.get(entry.id, entry) for entry in kept))
+        entries = (entry for entry in panel.entries if entry.id in changed or entry.like in changed)
+        return replace(panel, entries=tuple(changed.get(entry.id, entry) for entry in entries))
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def source_files(classes: Iterable[type]) -> frozenset[Path] | None:
 
 @cache
 def _library() -> frozenset[Path]:
-    files = _LIBRARY.rglob("*.py")
+    files = _python_files(_LIBRARY)
     return frozenset(path for path in files if path.relative_to(_LIBRARY).parts[0] not in _NO_NUMBERS)
 
 
@@ -48,14 +48,19 @@ def with_imports(path: Path) -> frozenset[Path]:
     """A user's file with its whole package or, outside of packages, with what it imports from its folder."""
     packages = list(takewhile(lambda folder: (folder / "__init__.py").exists(), path.parents))
     if packages and packages[-1] != _LIBRARY:
-        return frozenset({path, *packages[-1].rglob("*.py")})
+        return frozenset({path, *_python_files(packages[-1])})
     files, waiting = {path}, {path}
     while waiting and path.parent not in _INSTALLED and not packages:
         tops = {path.parent / name for file in waiting for name in _imported(file)}
-        waiting = {file for top in tops for file in (top.with_suffix(".py"), *top.rglob("*.py")) if file.is_file()}
-        waiting -= files
+        modules = {top.with_suffix(".py") for top in tops if top.with_suffix(".py").is_file()}
+        waiting = modules.union(*map(_python_files, tops)) - files
         files |= waiting
     return frozenset(files)
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    """The files below a folder; not links to nothing, as editors make them while a file is changed."""
+    return (path for path in folder.rglob("*.py") if path.is_file())
 
 
 def _imported(path: Path) -> Iterator[str]:

@@ -12,7 +12,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dualanchor.core.types import Array
-from dualanchor.theory.weights import contraction_sum, damping, leave_one_out, root_sum, round_weights, weight_sum
+from dualanchor.theory.weights import (
+    contraction_rest,
+    contraction_sum,
+    damping,
+    leave_one_out,
+    root_sum,
+    round_weights,
+    weight_sum,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -160,8 +168,7 @@ def theorem_b_samples(eps: Any, N: Any, step_size: Any, D: Any, sigma: Any) -> A
 def theorem_c_distance(k: Any, step_size: Any, L: Any, mu: Any, D: Any, sigma: Any, B: Any, N: Any = np.inf) -> Any:
     r"""Distance to the root after k steps: :math:`D^2(1 - (1-\rho)R_k) + \alpha^2R_k\sigma^2/B`; N = inf is SGDA."""
     rho = contraction(step_size, L, mu)
-    R = contraction_sum(k, rho, N)
-    return D**2 * (1 - (1 - rho) * R) + step_size**2 * sigma**2 / B * R
+    return D**2 * contraction_rest(k, rho, N) + contraction_sum(k, rho, N) * step_size**2 * sigma**2 / B
 
 
 @states("Theorem C", OURS, A1, COCOERCIVE, STRONG, "0 < step_size < 2/L", "k <= N - 1", bounds="E|F(x_k)|^2")

@@ -99,7 +99,22 @@ def _undamped_sum(N: Any) -> Any:
 
 def contraction_sum(k: Any, rho: Any, N: Any = np.inf) -> Any:
     r"""The sum :math:`R_k = \sum_{i<k} \rho^i (1 - (i+1)/N)` of Theorem C; at rho = 1 it is k(2N - k - 1)/(2N)."""
-    k, rho, N = (np.asarray(value, dtype=float) for value in (k, rho, N))
+    _, plain, rising = _power_sums(k, rho)
+    return (plain - rising / np.asarray(N, dtype=float))[()]
+
+
+def contraction_rest(k: Any, rho: Any, N: Any = np.inf) -> Any:
+    r"""The :math:`1 - (1-\rho)R_k` of Theorem C, as :math:`\rho^k + \frac{1-\rho}N\sum_{i<k} (i+1)\rho^i`.
+
+    All terms are positive: this is exact to rounding where the first form cancels.
+    """
+    power, _, rising = _power_sums(k, rho)
+    return (power + (1 - np.asarray(rho, dtype=float)) * rising / np.asarray(N, dtype=float))[()]
+
+
+def _power_sums(k: Any, rho: Any) -> tuple[Array, Array, Array]:
+    r"""The power :math:`\rho^k` and the sums of :math:`\rho^i` and of :math:`(i+1)\rho^i` over i < k."""
+    k, rho = (np.asarray(value, dtype=float) for value in (k, rho))
     gap = 1 - rho
     near = k * gap < 1e-4  # the closed forms cancel here, where three terms of their expansion are exact to rounding
     divisor = np.where(near, 1.0, gap)
@@ -110,4 +125,4 @@ def contraction_sum(k: Any, rho: Any, N: Any = np.inf) -> Any:
         k * (k + 1) / 2 - gap * (k - 1) * k * (k + 1) / 3 + gap**2 * (k - 2) * (k - 1) * k * (k + 1) / 8,
         (plain - k * power) / divisor,
     )
-    return (plain - rising / N)[()]
+    return power, plain, rising

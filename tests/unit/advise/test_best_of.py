@@ -38,7 +38,7 @@ def test_results_can_be_candidates_and_bad_input_is_named():
     assert results[number].residual <= certificate.upper
     with pytest.raises(da.errors.ArgumentError, match="there must be a candidate"):
         da.best_of(sample, [], samples=100)
-    with pytest.raises(da.errors.ArgumentError, match="samples"):
+    with pytest.raises(da.errors.ArgumentError, match=r"best_of: samples must be at least 160. Got 100\."):
         da.best_of(sample, [np.zeros(3)] * 10, samples=100)
 
 

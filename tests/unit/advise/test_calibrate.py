@@ -190,6 +190,17 @@ def test_at_a_root_nothing_breaks(sigma):
     assert found.residual_interval[0] == 0
 
 
+@pytest.mark.parametrize("scale", [1e-60, 1e-100, 1e-150])
+def test_noise_whose_fourth_power_underflows_is_seen_as_in_other_units(scale):
+    def sample(x, n, rng):
+        return x - 1 + rng.normal(size=(n, 3)).mean(axis=0)
+
+    usual = da.calibrate(sample, np.zeros(3), samples=400)
+    found = da.calibrate(lambda x, n, rng: scale * sample(x, n, rng), np.zeros(3), samples=400)
+    assert codes(found) == codes(usual)
+    np.testing.assert_allclose(found.sigma_interval, scale * np.array(usual.sigma_interval), rtol=1e-6)
+
+
 def test_a_constant_operator_limits_nothing():
     found = da.calibrate(linear(np.zeros((3, 3))), np.zeros(3))
     assert found.local_L is None

@@ -136,6 +136,13 @@ def test_epochs_of_sgda_are_a_method_too():
     assert (result.nit, result.nfev) == (plan.rounds, plan.samples)
 
 
+@pytest.mark.parametrize("target", [{"eps": 1e-10}, {"budget": 600}])
+def test_the_bound_of_epochs_without_noise_is_not_rounded_to_zero(target):
+    plan = da.plan(L=1.0, mu=0.1, D=2.0, sigma=0.0, **target)
+    assert plan.theorem.id == "theorem-c"
+    assert plan.bound == pytest.approx(2.0 * 0.9 ** (plan.rounds / 2), rel=1e-9, abs=0)
+
+
 def test_what_is_printed():
     plan = da.plan(eps=0.05, L=2, D=45, sigma=0.1, mu=0.01)
     text = repr(plan)

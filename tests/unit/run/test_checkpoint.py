@@ -130,7 +130,8 @@ def test_what_does_not_change_the_run_may_change(saved):
     ("make", "match"),
     [
         (lambda folder: da.Checkpoint(folder / "nowhere" / "run"), "folder that exists"),
-        (lambda folder: da.Checkpoint(folder), "plain file"),
+        (lambda folder: da.Checkpoint(folder), "path must lead to a plain file, or be new"),
+        (lambda folder: da.Checkpoint("a\0b"), "path must be valid"),
         (lambda folder: da.Checkpoint(folder / "run", -1.0), "seconds must be non-negative and finite"),
         (lambda folder: da.Checkpoint(folder / "run", float("nan")), "seconds must be non-negative and finite"),
     ],

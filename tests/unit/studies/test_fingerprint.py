@@ -143,6 +143,7 @@ def write(folder, files):
 def test_a_file_in_a_package_counts_with_the_whole_package(tmp_path):
     files = {"pack/__init__.py": "", "pack/a.py": "from . import b\n", "pack/b.py": "", "pack/sub/c.py": "import os\n"}
     write(tmp_path, files | {"beside.py": ""})
+    (tmp_path / "pack/.#a.py").symlink_to("user@host")  # an editor's lock
     found = fingerprint.with_imports(tmp_path / "pack/a.py")
     assert {path.relative_to(tmp_path).as_posix() for path in found} == set(files)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import decimal
+from decimal import Decimal
+
 import numpy as np
 import pytest
 
@@ -65,11 +68,16 @@ def test_leave_one_out_solves_its_recursion(N):
         (100, 1 - 1e-9, 200),
         (50, 0.0, 60),
         (2000, 1 - 1e-8, 1e9),
+        (600, 0.9, np.inf),
     ],
 )
 def test_contraction_sum_is_the_sum(k, rho, N):
-    i = np.arange(k)
-    assert weights.contraction_sum(k, rho, N) == pytest.approx((rho**i * (1 - (i + 1) / N)).sum(), rel=1e-10)
+    with decimal.localcontext(prec=80):
+        exact = Decimal(rho)
+        total = sum(((exact**i if i else 1) * (1 - (i + 1) / Decimal(N)) for i in range(k)), Decimal(0))
+        rest = 1 - (1 - exact) * total
+    assert weights.contraction_sum(k, rho, N) == pytest.approx(float(total), rel=1e-10)
+    assert weights.contraction_rest(k, rho, N) == pytest.approx(float(rest), rel=1e-10, abs=0)
 
 
 def test_multipliers_sum_as_the_paper_says():
