@@ -84,8 +84,8 @@ class _OracleContract:
     def a_batch_can_be_evaluated_again(self) -> None:
         if not self.oracle.is_replayable(self.x[:1], self._session(1).streams):
             assert self.declared is False, (
-                "the same streams gave two values at one point: randomness or a state of its own? Draw from the rng that "
-                "is passed, or declare replayable=False"
+                "the same streams gave two values at one point: randomness or a state of its own? Draw from the rng "
+                "that is passed, or declare replayable=False"
             )
             return
         F, again, x = self._session(), self._session(), self.x
