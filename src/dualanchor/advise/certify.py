@@ -102,9 +102,8 @@ def _certificate(
     settings: dict[str, Any] = {"purpose": Purpose.CERTIFICATE, "owner": owner, "args": args, "one_point": one}
     F, points, single = open_samples(oracle, x, seed=seed, **settings)
     if one and not single:
-        raise ArgumentError(
-            f"{owner}: each candidate must be one point", f"{len(points)} points", "Pass each by itself"
-        )
+        rule = f"{owner}: each candidate must be one point"
+        raise ArgumentError(rule, f"{len(points)} points", "Pass each by itself")
     if options.get("sigma") is None and isinstance(oracle, Problem):
         options["sigma"] = oracle.constants.sigma
     return certificate_from_session(F, points, samples, single=single, **options)
@@ -239,11 +238,8 @@ def certificate_from_session(
 def _require(rule: str, sigma: float | None, kurtosis: float | None) -> None:
     """Raise if the constant that a rule needs is missing."""
     if rule in _SIGMA_RULES and sigma is None:
-        name, what, received = (
-            "sigma",
-            "a known bound on the noise of one sample",
-            "no sigma, and no problem that declares one",
-        )
+        name, what = "sigma", "a known bound on the noise of one sample"
+        received = "no sigma, and no problem that declares one"
     elif rule == "kurtosis" and kurtosis is None:
         name, what, received = "kurtosis", "a known bound on that of the noise", "none"
     else:
@@ -280,9 +276,8 @@ def _moments(F: Session, x: Array, groups: int, size: int) -> tuple[GroupMoments
     rows, d = x.shape
     block = max(1, _BLOCK_NUMBERS // (groups * d))
     parts, finite = [], np.ones(rows, bool)
-    for first in range(0, rows, block):
-        here = np.zeros(rows, bool)
-        here[first : first + block] = True
+    for number in range(-(-rows // block)):
+        here = np.arange(rows) // block == number
         means = group_means(F.at(here), arrays.take(x, here), groups, size)
         finite[here] = finite_means(means)
         means = arrays.put(means, np.flatnonzero(~finite[here]), 0.0)

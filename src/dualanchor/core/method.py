@@ -66,6 +66,17 @@ class Cost(NamedTuple):
     draws: Any
     evals: Any
 
+    def totals(self, count: int) -> Cost:
+        """Sums over the first 1, 2, .. of `count` steps, on the last axis."""
+
+        def running(costs: Any) -> Array:
+            if isinstance(costs, int):  # by far the most frequent case, and faster
+                return costs * np.arange(1, count + 1)
+            return np.cumsum(np.broadcast_to(costs, (*np.shape(costs)[:-1], count)), axis=-1)
+
+        evals = running(self.evals)
+        return Cost(evals if self.draws is self.evals else running(self.draws), evals)
+
 
 class Estimator(Rowwise, ABC):
     """How a method that evaluates F once per step estimates F(x_k).

@@ -107,14 +107,13 @@ class Driver:
 
         alone = rows.k < rows.checked_until or not self._can_go_back(rows) or self._observer.collective
         reported = self._observer.stepwise and not alone  # steps are planned together, taken and reported one by one
-        checked = alone or reported
-        compiled = rows.compiled and not checked
+        compiled = rows.compiled and not (alone or reported)
         samples_only = not rows.session.oracle.knows_operator  # then the first and the last samples are compared
         opening = samples_only and rows.steps < WINDOW
-        if compiled:  # such a chunk notes the samples of its last steps itself
-            chunk = WINDOW - rows.steps if opening else COMPILED_INTERVAL - rows.k % COMPILED_INTERVAL
-        else:
-            chunk = 1 if alone or opening else CHECK_INTERVAL - rows.k % CHECK_INTERVAL
+        interval = COMPILED_INTERVAL if compiled else CHECK_INTERVAL
+        chunk = interval - rows.k % interval
+        if alone or opening:  # a compiled chunk notes the samples of its last steps itself
+            chunk = WINDOW - rows.steps if compiled else 1
         coins = rows.tosses(chunk + WINDOW)
         outlook = Outlook(
             k=rows.steps,
@@ -311,12 +310,8 @@ class Driver:
         target = min((rule.eps for rule in self._rule.of(Target)), default=None)
         history = self.recorder.history()
         result = assemble(ended, self._start_residual, history, self._shape, self._about, target)
-        findings = (
-            *result.findings,
-            *self.findings,
-            *([] if self._observer.saver is None else self._observer.saver.findings),
-        )
-        return replace(result, findings=findings) if findings else result
+        saved = [] if self._observer.saver is None else self._observer.saver.findings
+        return replace(result, findings=(*result.findings, *self.findings, *saved))
 
     def _record(self, rows: ActiveRows) -> None:
         """Record the residuals of rows; of a method that certifies, that is done where stages end."""

@@ -209,9 +209,7 @@ class ActiveRows:
 
     def costs(self, count: int, coins: Array | None) -> Cost:
         """Total draws and evaluations of the next 1, 2, .. steps: over steps, or over (rows, steps)."""
-        cost = self.method.cost(np.arange(self.k, self.k + count), self.state, coins)
-        evals = _running_total(cost.evals, count)
-        return Cost(evals if cost.draws is cost.evals else _running_total(cost.draws, count), evals)
+        return self.method.cost(np.arange(self.k, self.k + count), self.state, coins).totals(count)
 
     def advance(self, count: int, coins: Array | None) -> Array:
         """Take `count` steps. If one raises, k is the step that failed and the state is the one before it.
@@ -345,10 +343,3 @@ def _residuals(oracle: Oracle, x: Array) -> Array | None:
     value = arrays.as_library_of(value, x)
     refuse_nan(x, value, oracle)
     return arrays.row_norms(value)
-
-
-def _running_total(costs: Any, count: int) -> Array:
-    """Sums over the first 1, 2, .. of `count` steps, of a cost for all steps or one for each (on the last axis)."""
-    if isinstance(costs, int):  # by far the most frequent case, and faster
-        return costs * np.arange(1, count + 1)
-    return np.cumsum(np.broadcast_to(costs, (*np.shape(costs)[:-1], count)), axis=-1)
