@@ -23,6 +23,7 @@ _FAR = 3.0  # times the bound at x0: a point with a larger bound is not returned
 _FAR_BEYOND_NOISE = 1e3  # the same, if noise that only the end shows may have been missed at x0
 _IMPLAUSIBLE = 3.0  # times a bound in root mean square: exceeded at most 1 time in 9 if the theorem applies
 _WRONG_SIGN = ("not-monotone", "decreasing")  # findings
+_OF_SAMPLES = ("samples-agree", "noise-not-seen")  # findings of a certificate about its samples
 _SIGMA_SLACK = 2.0  # the noise in a certificate contradicts sigma if it exceeds it by this factor
 
 
@@ -146,6 +147,9 @@ def _compare_with_start(
     returned = grown | diverged | worse
     if returned.any():
         certificate = certificate.replaced(returned, start) if result.shape else start
+    if returned.all():  # of the samples at x0 instead
+        evidence.findings = [one for one in evidence.findings if one.code not in _OF_SAMPLES]
+        evidence.findings += [one for one in start.findings if one.code in _OF_SAMPLES]
     result = _back_at_start(evidence, result, returned)
     return _success_only_where(within_bound & good & ~returned, result), certificate
 
