@@ -118,3 +118,16 @@ def test_the_printed_parts_of_the_samples_add_up():
 
 def samples_line(text):
     return next(line for line in text.splitlines() if line.strip().startswith("samples:"))
+
+
+@pytest.mark.parametrize("reps", [1, 3])
+def test_a_budget_without_a_root_says_that_it_stalled(reps):
+    """exp(x) + 1 has no root: x runs away, and the residual falls to 1, a success in the sense of the start."""
+
+    def rootless(x, n, rng):
+        return np.exp(x) + 1 + rng.normal(size=(n, 1)).mean(axis=0)
+
+    result = da.root(rootless, [1.0], budget=3000, reps=reps)
+    assert np.all(result.x < -10)
+    assert "stalled" in codes(result)
+    assert "stalled" not in codes(da.root(rotating, [0.0, 0.0], budget=500, batch=20, reps=reps))
