@@ -85,6 +85,17 @@ def test_what_is_no_root_has_no_gradient():
         implicit_root(lambda x: x, lambda theta: theta)
 
 
+def test_a_root_that_does_not_fit_the_operator_is_refused():
+    with pytest.raises(TypeError, match=r"^implicit_root: solve must return the root. Got None. Return a Result, or"):
+        implicit_root(lambda x, theta: x - theta, lambda theta: None)(1.0)
+    with pytest.raises(
+        ValueError, match=r"^implicit_root: the operator must return arrays like x. Got shape \(2,\) for x"
+    ):
+        implicit_root(lambda x, theta: x - theta, lambda theta: 0.0)(jnp.zeros(2))
+    with pytest.raises(ValueError, match=r"Got shape \{'a': \(\)\} for x of shape \{'a': \(\), 'b': \(\)\}. Check the"):
+        implicit_root(lambda x, theta: {"a": x["a"] - theta}, lambda theta: {"a": theta, "b": theta})(1.0)
+
+
 def test_messages_about_a_fixed_point_have_its_name():
     inexact = implicit_fixed_point(lambda x, theta: x / 2 + theta, lambda theta: 2 * theta + 0.1)
     with pytest.raises(ValueError, match=r"^implicit_fixed_point: the residual at the root must be at most"):

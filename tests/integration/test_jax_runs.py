@@ -12,6 +12,8 @@ import dualanchor as da
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
+from dualanchor.front.autograd import differentiated  # noqa: E402
+from dualanchor.integrations.jax import solve_jit  # noqa: E402
 from dualanchor.methods.auto import Auto  # noqa: E402
 from dualanchor.methods.cautious import CautiousSteps  # noqa: E402
 from dualanchor.oracles.jax_sampler import JaxSampler  # noqa: E402
@@ -291,6 +293,52 @@ def test_other_doors_and_shapes():
         np.testing.assert_allclose(result.x, [0.5, 1.0], atol=0.3)
 
 
+def regularised(u, v, n, key, scale):  # the saddle point is u = v = 1/2
+    return scale * (((u["w"] - 1) ** 2).sum() / 2 + u["w"] @ v - v @ v / 2)
+
+
+def test_one_function_of_both_players_is_differentiated_and_compiled():
+    start = {"w": jnp.array([1.0, 2.0, 3.0])}, jnp.array([4.0, 5.0, 6.0])
+    oracle, _, x0 = differentiated(regularised, start, (2.0,))
+    assert oracle.traceable
+    session = da.Session(oracle, da.Streams(0, np.arange(1), dimension=6, dtype=np.float32))
+    value = session.fresh(x0[None], 1)
+    np.testing.assert_allclose(value, [[8, 12, 16, 6, 6, 6]], rtol=1e-6)  # 2 (u - 1 + v), 2 (v - u)
+
+    def noisy(u, v, n, key):
+        return (u - 1) @ (u - 1) / 2 + u @ (v + jax.random.normal(key, u.shape) / jnp.sqrt(n)) - v @ v / 2
+
+    result = da.saddle(noisy, (jnp.zeros(2), jnp.zeros(2)), budget=3_000, L=2.0)
+    assert result.success
+    assert isinstance(result.x[1], jax.Array)
+    np.testing.assert_allclose(np.concatenate(result.x), 0.5, atol=0.15)
+
+
+def test_a_function_of_both_players_may_draw_from_a_generator():
+    def drawing(u, v, n, rng):
+        return u @ u / 2 + u @ (v + rng.normal(size=2).astype(np.float32)) - v @ v / 2
+
+    oracle, _, x0 = differentiated(drawing, (jnp.ones(2), jnp.ones(2)), ())
+    session = da.Session(oracle, da.Streams(0, np.arange(1), dimension=4, dtype=np.float32))
+    value = np.asarray(session.fresh(x0[None], 1))
+    assert not oracle.traceable
+    np.testing.assert_allclose(value[0, 2:], 0.0, atol=1e-6)  # v - u
+    assert np.all(value[0, :2] != 2.0)  # u + v and noise
+
+
+@pytest.mark.parametrize(
+    ("phi", "message"),
+    [
+        (lambda u, v, n, key: u * v, r"phi must return one number. Got shape \(2,\). Return the mean over the samples"),
+        (lambda u, v, n, key: 1.0, "phi must return one number. Got float. Return a number made from u and v"),
+        (lambda u, v, n, key: u @ v if u[0] > 0 else v @ v, "phi must be traceable by JAX.* line"),
+    ],
+)
+def test_a_function_of_both_players_that_cannot_be_differentiated_is_named(phi, message):
+    with pytest.raises(da.errors.OracleError, match=f"saddle: {message}"):
+        da.saddle(phi, (jnp.zeros(2), jnp.zeros(2)), budget=100)
+
+
 def test_divergence_is_a_status_and_nan_an_error():
     diverging = da.solve(
         da.Problem(JaxSampler(lambda x, n, key: -x, jnp.ones(2)), jnp.ones(2)), da.SGDA(1.0), stop=da.Steps(3000)
@@ -343,7 +391,8 @@ def impure(x, n, key):
             lambda x, n, key: x[:1],
             r"root: sample must return the mean of n samples.* Got shape \(1,\) for x of shape \(2,\)",
         ),
-        (lambda x, n, key: None, "root: sample must return the mean of n samples"),
+        (lambda x, n, key: None, r"root: sample must return the mean of n samples.* Got None for x of shape \(2,\)"),
+        (lambda x, n, key: np.ones(2), "root: sample must return an array of the library of x. Got a NumPy array, "),
         (lambda x, n, key: x + 1j, "root: sample must return real numbers. Got dtype complex"),
         (lambda x, n, key: jax.random.normal(n, (2,)), "root: sample must not raise"),
     ],
@@ -357,6 +406,10 @@ def test_bad_starts_and_seeds():
     for dtype in (jnp.float16, jnp.bfloat16):
         with pytest.raises(TypeError, match=r"root: a start in JAX must be in single or double .* Got dtype b?float16"):
             da.root(gaussian, jnp.zeros(2, dtype), budget=1_000)
+        with pytest.raises(
+            TypeError, match=r"solve_jit: a start in JAX must be in single or double .* Got dtype b?float16"
+        ):
+            solve_jit(gaussian, jnp.zeros(2, dtype), step_size=0.1, horizon=10)
     with jax.enable_x64(True):
         mixed = jnp.zeros(2), jnp.zeros(2, jnp.float32)
         with pytest.raises(

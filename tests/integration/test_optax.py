@@ -577,6 +577,7 @@ def test_python_in_the_page_runs():
         exec(compile(block, f"docs/jax.md, block {number}", "exec"), space)
     assert np.all(space["result"].success)
     assert space["found"].success
+    np.testing.assert_allclose([space["u"], space["v"]], 0.5, atol=0.1)
     for name in ("w", "w_chunked"):  # standard errors are about 0.02
         np.testing.assert_allclose(np.asarray(space[name]), [1.0, -2.0, 0.5], atol=0.15)
     X, y, test, wanted = (np.asarray(space[name]) for name in ("X_train", "y_train", "X_test", "y_test"))

@@ -12,7 +12,7 @@ from dualanchor.core.errors import OracleError
 from dualanchor.core.finding import Finding
 from dualanchor.core.oracle import Batch
 from dualanchor.core.session import Session
-from dualanchor.core.streams import Purpose, Streams
+from dualanchor.core.streams import Purpose, Streams, state_of_globals
 from dualanchor.core.types import Array
 
 Project: TypeAlias = Callable[[Array], Array]  # maps points (rows, d) to the nearest ones where the oracle is defined
@@ -134,7 +134,7 @@ class Probe:
         self.start = StartSamples(self.dimension, groups, self.eps)
         self.max_draws = max(8, _MAX_NUMBERS // self.dimension)
         declared = F.oracle.replayable
-        self.replayable = declared is not False and self._repeats_a_sample()
+        self.replayable = declared is not False and self._repeats_a_sample(declared is None)
         self.broken_promise = declared is True and not self.replayable
         self.own_randomness = declared is None and not self.replayable
 
@@ -256,12 +256,18 @@ class Probe:
             exact=agree and not self._hides_noise(np.ptp(sketch.at_x0, axis=0)),
         )
 
-    def _repeats_a_sample(self) -> bool:
-        batch, values = self.F.draw(1), np.empty((2, self.dimension))
+    def _repeats_a_sample(self, globals_too: bool) -> bool:
+        """Whether a sample is the same the second time.
+
+        With `globals_too`, also generators of the process must be left where they were: one that drops units at random,
+        say, rarely shows in a single sample. Those that the sampler seeds itself are in the same state after both.
+        """
+        batch, values, states = self.F.draw(1), np.empty((2, self.dimension)), []
         for value in values:
             self._evaluate(self._oracle_x0, batch, value)
+            states.append(state_of_globals() if globals_too else b"")
         self.start.add(values[:1])
-        return bool(np.array_equal(*values))
+        return bool(np.array_equal(*values)) and states[0] == states[1]
 
     def _values(self, points: Sequence[Array], batches: list[Batch], reused: bool = False) -> Array:
         """Values at every point for every batch, (points, batches, d).

@@ -220,9 +220,9 @@ WARNINGS: Texts = {
     "root, or more samples are needed",
     "scales-differ": "coordinate {large} of F is about {factor:.2g} times as large as coordinate {small}: the residual "
     "says little of the small ones; bring the unknowns to one scale",
-    "own-randomness": "sample gives different values for the same rng: it takes randomness from elsewhere (np.random, "
-    "torch.randn?) or keeps a state from call to call, so results do not depend on the seed alone; draw from the rng "
-    "that is passed",
+    "own-randomness": "sample takes randomness from elsewhere than rng (np.random, torch.randn, a layer such as "
+    "Dropout?) or keeps a state from call to call, so results do not depend on the seed alone; draw from the rng that "
+    "is passed",
     "not-replayable": "samples cannot be repeated at a second point: L of single samples is not known, other estimates "
     "are rougher, and methods that evaluate one batch at two points cannot run",
     "checkpoint-not-written": "the checkpoint could not be written, so the run cannot be resumed from here: {error}",

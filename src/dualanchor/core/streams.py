@@ -6,6 +6,9 @@ positions alone. Rows of the same replication read the same numbers.
 """
 
 import ctypes
+import pickle
+import random
+import sys
 from collections.abc import Callable
 from enum import IntEnum
 from functools import cached_property, partial
@@ -17,6 +20,13 @@ import numpy as np
 from dualanchor.core.arrays import numpy_dtype
 from dualanchor.core.sequence import LazySequence
 from dualanchor.core.types import Array, Counts, IntArray, Rows
+
+
+def state_of_globals() -> bytes:
+    """The state of the process's own generators: of `random`, of `np.random` and, where it is loaded, of PyTorch."""
+    torch = sys.modules.get("torch")
+    of_torch = None if torch is None else torch.random.get_rng_state().numpy()
+    return pickle.dumps((random.getstate(), np.random.get_state(legacy=False), of_torch))  # noqa: NPY002
 
 
 class Purpose(IntEnum):

@@ -1,26 +1,35 @@
-"""The oracle of a saddle function of two players, by automatic differentiation with PyTorch."""
+"""The oracle of a saddle function of two players, by automatic differentiation with PyTorch or JAX."""
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
-from dualanchor.core import check
+from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentTypeError, OracleError
 from dualanchor.core.oracle import Oracle
 from dualanchor.core.types import Array
-from dualanchor.oracles.layout import Layout
+from dualanchor.oracles.layout import Layout, keyed_function, require_tuple
 from dualanchor.oracles.sampler import Sampler
 from dualanchor.oracles.user_call import of_module, torch_generator
 
 
-def differentiated(phi: Callable[..., Any], x0: Any, args: tuple[Any, ...]) -> tuple[Oracle, Layout, Array]:
-    """The oracle of (gradient in u, minus gradient in v) of `phi(u, v, n, rng, *args)`, from tensors of PyTorch."""
+def differentiated(phi: Callable[..., Any], x0: Any, args: Any) -> tuple[Oracle, Layout, Array]:
+    """The oracle of (gradient in u, minus gradient in v) of `phi(u, v, n, rng, *args)`, from tensors or JAX arrays."""
+    require_tuple(args, "saddle")
+    args = tuple(args)
     check.function(phi, "saddle: phi", f"phi(u, v, n, rng{', *args' if args else ''})", 4 + len(args))
     layout, start = Layout.of(x0, "saddle", players=True)
+    if arrays.is_jax(start):
+        gradient = _TracedGradient(phi, layout)
+        compiled = keyed_function(gradient, start, None, args, "saddle: phi")
+        return compiled or Sampler(gradient, args=args, name="saddle: phi"), layout, start
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(start, torch.Tensor):
-        rule = "saddle: one function of both players is differentiated by PyTorch, so the start must be tensors"
-        raise ArgumentTypeError(rule, type(start).__name__, "Start from tensors, or pass sample_u, sample_v, (u0, v0)")
+        rule = "saddle: one function of both players is differentiated, so the start must be of PyTorch or JAX"
+        remedy = "Start from tensors or JAX arrays, or pass sample_u, sample_v, (u0, v0)"
+        raise ArgumentTypeError(rule, type(start).__name__, remedy)
     leaves_u = len(layout.players[0].shapes)
 
     def field(x: Any, n: int, rng: Any) -> Any:
@@ -34,6 +43,30 @@ def differentiated(phi: Callable[..., Any], x0: Any, args: tuple[Any, ...]) -> t
 
 class _Gradient(Sampler):
     returns_new = True
+
+
+@dataclass(frozen=True)
+class _TracedGradient:
+    """The same of a function written in JAX, at flat points (d,); equal to that of the same function."""
+
+    phi: Any
+    layout: Layout
+
+    def __call__(self, x: Array, n: Any, key: Any, *args: Any) -> Array:
+        jax = sys.modules["jax"]
+
+        def value(x: Any) -> Any:
+            number = self.phi(*self.layout.split(x), n, key, *args)
+            if isinstance(number, jax.Array) and number.size == 1:
+                return number.reshape(())
+            received, remedy = type(number).__name__, "Return a number made from u and v"
+            if isinstance(number, jax.Array):
+                received, remedy = f"shape {number.shape}", "Return the mean over the samples"
+            raise OracleError("saddle: phi must return one number", received, remedy)
+
+        gradient = jax.grad(value)(x)
+        dimension_u = sum(map(prod, self.layout.players[0].shapes))
+        return arrays.concatenate([gradient[:dimension_u], -gradient[dimension_u:]])
 
 
 def field_of(value_of: Callable[..., Any], x: Any, leaves: Any, leaves_u: int, rng: Any, owner: str) -> Any:
@@ -56,7 +89,7 @@ def field_of(value_of: Callable[..., Any], x: Any, leaves: Any, leaves_u: int, r
                     received += ", in torch.inference_mode()"
                     remedy = "Leave that mode: nothing can be differentiated in it, even with enable_grad()"
                 if value.numel() != 1:
-                    received, remedy = f"shape {tuple(value.shape)}", "Take the mean or sum"
+                    received, remedy = f"shape {tuple(value.shape)}", "Return the mean over the samples"
             raise OracleError(f"{owner} must return one number", received, remedy)
         gradients = torch.autograd.grad(value, leaves, allow_unused=True)
     for player, own in (("u", gradients[:leaves_u]), ("v", gradients[leaves_u:])):

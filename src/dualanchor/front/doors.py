@@ -162,8 +162,8 @@ def saddle(
 
     `sample_u(u, v, n, rng, *args)` returns the mean of n samples of the gradient in u, `sample_v` of the gradient in v
     of the same function, the one that v maximises: not minus it. Both get the same generator, one after the other.
-    Or, with tensors of PyTorch, `saddle(phi, (u0, v0))`: `phi(u, v, n, rng, *args)` is the mean of n samples of the
-    function itself, with all randomness from `rng`, a `torch.Generator`, and one backward pass has both gradients.
+    Or, with tensors of PyTorch or arrays of JAX, `saddle(phi, (u0, v0))`: `phi(u, v, n, rng, *args)` is the mean of n
+    samples of the function itself, with all randomness from `rng`, a `torch.Generator` or a JAX key.
     `x0` and `x` are tuples (u, v). Keywords as in `root`, for F = (gradient in u, minus gradient in v); `prox_u` and
     `prox_v` are constraints or penalties of each player, `bounds` a tuple (bounds of u, bounds of v). For two bounded
     sets, such as simplices, and without L, `result.gap` bounds what both could gain by deviating.
@@ -182,9 +182,7 @@ def saddle(
     """
     request = Request.of("saddle", locals())
     operator = (
-        saddle_sampled(sample_u, sample_v, x0, args)
-        if x0 is not None
-        else differentiated(sample_u, sample_v, tuple(args))
+        saddle_sampled(sample_u, sample_v, x0, args) if x0 is not None else differentiated(sample_u, sample_v, args)
     )
     return _solved(request, operator, bounds, prox_u=prox_u, prox_v=prox_v)
 

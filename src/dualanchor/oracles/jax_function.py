@@ -86,7 +86,8 @@ class Function:
         parts, structure = jax.tree.flatten(value)
         point_parts, point_structure = jax.tree.flatten(point)
         if structure != point_structure and len(parts) != 1 == len(point_parts):
-            raise self._misshapen("None" if value is None else f"{structure}", f"{point_structure}")
+            wanted = f"x of shape {point.shape}" if isinstance(point, jax.Array) else f"{point_structure}"
+            raise self._misshapen("None" if value is None else f"{structure}", f"{wanted} and n = {n}")
         flat = [self._part(part, like, n) for part, like in zip(parts, point_parts, strict=True)]
         return jnp.concatenate(flat) if len(flat) > 1 else flat[0]
 
@@ -94,7 +95,7 @@ class Function:
         """One array that the user's function returned, checked, averaged over samples if there are n, and flat."""
         if isinstance(value, np.ndarray):  # so it does not depend on x
             rule, remedy = f"{self.name} must return an array of the library of x", "Compute with jax.numpy"
-            raise OracleError(rule, f"ndarray for x of type {type(like).__name__}", remedy)
+            raise OracleError(rule, "a NumPy array, which does not depend on x", remedy)
         shape, dtype = jnp.shape(value), jnp.result_type(value)
         if not jnp.issubdtype(dtype, jnp.floating) and not jnp.issubdtype(dtype, jnp.integer):
             raise OracleError(f"{self.name} must return real numbers", f"dtype {dtype}", "Return a float array")

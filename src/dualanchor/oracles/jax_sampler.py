@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dualanchor.core import arrays, check
-from dualanchor.core.errors import OracleError
+from dualanchor.core.errors import ArgumentTypeError, OracleError
 from dualanchor.core.oracle import Batch, Oracle
 from dualanchor.core.streams import Streams, per_row
 from dualanchor.core.types import Array
@@ -118,14 +118,18 @@ class JaxSampler(Oracle):
         operator: Callable[[Any], Any] | None = None, name: str = "JaxSampler: sample",
     ) -> None:  # fmt: skip
         check.function(sample, name, f"(x, n, key{', *args' if args else ''})", 3 + len(args))
+        x0 = jnp.asarray(x0)
+        if x0.dtype.itemsize < 4:
+            rule = f"{name.partition(':')[0]}: a start in JAX must be in single or double precision"
+            raise ArgumentTypeError(rule, f"dtype {x0.dtype}", "Pass x0.astype(jnp.float32)")
         leaves, structure = jax.tree.flatten(tuple(args))
         self.data = [_strong(leaf) for leaf in leaves if _is_number(leaf)], noise
         self.knows_operator = operator is not None
         self._operator = operator
         fixed = tuple(NUMBER if _is_number(leaf) else hashed(leaf) for leaf in leaves)
         self.function = Function(hashed(sample), name, form, structure, fixed)
-        traced = self._traced(jnp.asarray(x0))
-        self.function = replace(self.function, any_size=self._takes_any_size(jnp.asarray(x0)), traced=traced)
+        traced = self._traced(x0)
+        self.function = replace(self.function, any_size=self._takes_any_size(x0), traced=traced)
 
     def with_data(self, data: Any) -> JaxSampler:
         """The same sampler with another `data`: the numbers in `args`, and the noise."""

@@ -193,6 +193,9 @@ def _numbers(value: Any, owner: str) -> Array:
     if str(array.dtype) == "torch.bfloat16":  # in float16, which NumPy has, runs work
         rule, remedy = f"{owner}: the start must have a dtype that NumPy has too", "Pass x0.float()"
         raise ArgumentTypeError(rule, f"a tensor of {array.dtype}", f"{remedy}; the function may use torch.autocast")
+    if str(getattr(array, "device", "")) == "meta":
+        remedy = "Give it memory and values first, for a module by to_empty() and its initialisation"
+        raise ArgumentError(f"{owner}: the start must have numbers", "a tensor on the device meta", remedy)
     empty = 0 in array.shape
     if empty or not arrays.finite_rows(array.reshape(1, -1)).all():
         what = "an empty array" if empty else "a start with NaN or infinity"
@@ -243,9 +246,6 @@ def keyed_function(sample: Any, start: Array, layout: Layout | None, args: tuple
     """The oracle of a function that draws from a JAX key, if the start is an array of JAX."""
     if not arrays.is_jax(start):
         return None
-    if start.dtype.itemsize < 4:
-        rule = f"{name.partition(':')[0]}: a start in JAX must be in single or double precision"
-        raise ArgumentTypeError(rule, f"dtype {start.dtype}", "Pass x0.astype(jnp.float32)")
     from dualanchor.oracles.jax_sampler import keyed
 
     if layout is not None and layout.is_tree:

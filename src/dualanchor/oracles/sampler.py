@@ -16,7 +16,7 @@ from dualanchor.core.session import Session
 from dualanchor.core.streams import Streams, per_row
 from dualanchor.core.types import Array
 from dualanchor.oracles.shards import Shardable
-from dualanchor.oracles.user_call import accepted, raised, taking_generator
+from dualanchor.oracles.user_call import accepted, raised, takes_generator, taking_generator, torch_generator
 
 
 class Sampler(Shardable):
@@ -182,6 +182,8 @@ class Sampler(Shardable):
 def each(sample: Callable[[Array, np.random.Generator], Any]) -> Callable[[Array, int, np.random.Generator], Any]:
     """Wrap a function of one sample: `each(f)(x, n, rng)` is the mean of n calls of `f(x, rng)`, also of trees.
 
+    With tensors, `f(x, generator)` gets a `torch.Generator`; with JAX arrays, `f(x, key)` gets a key.
+
     Examples
     --------
     >>> import numpy as np, dualanchor as da
@@ -192,12 +194,15 @@ def each(sample: Callable[[Array, np.random.Generator], Any]) -> Callable[[Array
     True
     """
     check.function(sample, "each: sample", "(x, rng)", 2)
+    of_torch = takes_generator(sample, 1)
 
     def mean(x: Array, n: int, rng: Any, *args: Any) -> Any:
         if arrays.is_jax(rng):
             from dualanchor.oracles.jax_function import mean_of_each
 
             return mean_of_each(sample, x, n, rng, *args)
+        if of_torch and isinstance(rng, np.random.Generator):
+            rng = torch_generator(rng, x)
         if isinstance(x, (Mapping, list, tuple)):
             return _mean_of_trees(lambda: sample(x, rng, *args), n, x)
         total = _summed(sample(x, rng, *args), x)

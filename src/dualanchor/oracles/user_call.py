@@ -110,13 +110,17 @@ def _other_source(error: Exception, x: Any) -> tuple[str, str] | None:
     return None
 
 
+def takes_generator(sample: Callable[..., Any], place: int) -> bool:
+    """Whether argument number `place` of a function is called `generator`."""
+    try:
+        return list(inspect.signature(sample).parameters)[place : place + 1] == ["generator"]
+    except (TypeError, ValueError):
+        return False
+
+
 def taking_generator(sample: Callable[..., Any], place: int) -> Callable[..., Any]:
     """The function; if its argument number `place` is called `generator`, tensors come with a torch.Generator there."""
-    try:
-        names = list(inspect.signature(sample).parameters)
-    except (TypeError, ValueError):
-        return sample
-    if names[place : place + 1] != ["generator"]:
+    if not takes_generator(sample, place):
         return sample
 
     @wraps(sample)

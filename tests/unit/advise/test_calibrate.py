@@ -1,6 +1,7 @@
 """What a calibration counts, refuses and says."""
 
 import json
+import random
 import re
 
 import numpy as np
@@ -260,6 +261,19 @@ def test_samples_that_cannot_be_had_again_are_said_to_be_so():
     assert low < 1 < high
     assert high > low  # exact with the same noise at both points
     assert [one.code for one in found.warnings] == ["own-randomness", "not-replayable"]
+
+
+def test_generators_of_the_process_are_seen_to_be_used_even_if_values_agree():
+    def rare(x, n, rng):
+        return x - 1 + rng.normal(size=5) / n**0.5 + (random.random() < 1e-9)
+
+    def seeded(x, n, rng):
+        random.seed(int(rng.integers(2**32)))
+        return x - 1 + np.array([random.gauss() for _ in range(5)]) / n**0.5
+
+    found = da.calibrate(rare, np.zeros(5), samples=200)
+    assert [one.code for one in found.warnings] == ["own-randomness", "not-replayable"]
+    assert da.calibrate(seeded, np.zeros(5), samples=200).replayable
 
 
 def test_an_oracle_that_declares_that_is_believed():

@@ -137,6 +137,18 @@ def test_a_function_of_both_players_takes_one_backward_pass_per_batch():
     assert torch.equal(again.x[1], v)  # the seed decides
 
 
+def test_dropout_is_seen_to_draw_from_elsewhere():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Dropout(0.01))
+
+    def loss(u, v, n, rng):
+        inputs = torch.randn(n, 3, generator=rng) + v
+        return (torch.func.functional_call(model, u, inputs) - 1).square().mean() - v @ v
+
+    for training in (True, False):
+        found = da.saddle(loss, (model.train(training), torch.zeros(3)), budget=300, certificate=False)
+        assert ("own-randomness" in {one.code for one in found.findings}) == training
+
+
 @pytest.mark.slow
 def test_a_module_is_the_dict_of_its_parameters():
     torch.manual_seed(0)
@@ -162,10 +174,14 @@ def test_large_tensors_are_printed_short():
 
 LINEAR = torch.nn.Linear(3, 2)
 BAD = {
-    "arrays": ((np.ones(3), np.ones(3)), phi, TypeError, "the start must be tensors. Got ndarray. Start from tensors"),
+    "arrays": ((np.ones(3), np.ones(3)), phi, TypeError, "the start must be of PyTorch or JAX. Got ndarray. Start"),
     "devices": (
         (torch.ones(3), torch.ones(3, device="meta")), phi, ValueError,
         "the start must be on one device. Got cpu and meta. Move",
+    ),
+    "meta": (
+        (torch.nn.Linear(3, 2, device="meta"), torch.ones(3, device="meta")), phi, ValueError,
+        r"the start must have numbers. Got a tensor on the device meta. Give it .* to_empty\(\)",
     ),
     "no generator": (
         (torch.ones(3), torch.ones(3)), lambda u, v, n: u @ v, TypeError,
@@ -173,7 +189,7 @@ BAD = {
     ),
     "rows": (
         (torch.ones(3), torch.ones(3)), lambda u, v, n, rng: u * v, RuntimeError,
-        r"phi must return one number. Got shape \(3,\).*Take the mean",
+        r"phi must return one number. Got shape \(3,\). Return the mean over the samples",
     ),
     "no graph": (
         (torch.ones(3), torch.ones(3)), lambda u, v, n, rng: torch.tensor(1.0), RuntimeError,

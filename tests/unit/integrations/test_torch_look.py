@@ -108,7 +108,7 @@ def test_a_look_at_a_shuffling_loader_leaves_the_generator_as_it_was():
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda loss: loss, r"Got shape \(8, 1\)\. Take the mean or sum"),
+        (lambda loss: loss, r"Got shape \(8, 1\)\. Take the mean over the batch"),
         (lambda loss: loss.mean().item(), r"Got float\. Return the loss that backward\(\) is called on"),
         (lambda loss: loss.mean().backward(), r"Got NoneType\. Return the loss"),
         (lambda loss: loss.mean().detach(), r"Got a tensor without a graph\. Return the loss"),

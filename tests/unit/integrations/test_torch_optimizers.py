@@ -274,7 +274,9 @@ def test_states_of_other_optimisers_are_refused_when_they_are_loaded(name):
     others += [torch.optim.SGD(parameters(), lr=0.1), torch.optim.Adam(parameters()), torch.optim.LBFGS(parameters())]
     for other in others:
         optimizer = MAKERS[name](parameters())
-        with pytest.raises(ValueError, match=rf"{name}: load_state_dict takes what a {name} saved. Got groups with"):
+        with pytest.raises(
+            ValueError, match=rf"{name}: load_state_dict takes a state saved by {name}. Got groups with"
+        ):
             optimizer.load_state_dict(other.state_dict())
         assert optimizer.param_groups[0]["lr"] == LR
 
@@ -304,7 +306,7 @@ def test_a_buffer_of_an_earlier_version_is_refused():
     first, second = (DualAnchor([torch.ones(2, requires_grad=True)], lr=LR, horizon=9) for _ in range(2))
     saved = first.state_dict()
     saved["state"] = {0: {"mean": torch.zeros(2)}}
-    with pytest.raises(ValueError, match=r"load_state_dict takes what a DualAnchor saved. Got groups with mean"):
+    with pytest.raises(ValueError, match=r"load_state_dict takes a state saved by DualAnchor. Got groups with mean"):
         second.load_state_dict(saved)
 
 

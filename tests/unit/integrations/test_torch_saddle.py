@@ -212,7 +212,7 @@ def test_misuse_is_explained():
     with pytest.raises(da.errors.ArgumentTypeError, match=r"phi must accept phi\(u, v, n, rng\). Got one with"):
         saddle_oracle(lambda u, v, n: u @ v, u0, v0)
     for wrong, message in {
-        lambda u, v, n, rng: u * v: r"phi must return one number. Got shape \(3,\).* Take the mean or sum",
+        lambda u, v, n, rng: u * v: r"phi must return one number. Got shape \(3,\).* Return the mean over the samples",
         lambda u, v, n, rng: 1.0: "phi must return one number. Got float",
         lambda u, v, n, rng: 1 / 0: "phi must not raise. Got ZeroDivisionError.*Fix saddle_oracle: phi",
     }.items():
@@ -263,6 +263,15 @@ def test_a_parameter_called_generator_is_one_of_pytorch():
         return u - v + torch.randn(2, generator=generator) / n**0.5
 
     assert da.saddle(grad_u, grad_v, (torch.ones(2), torch.ones(2)), budget=2_000, L=2.0).x[0].abs().max() < 0.3
+
+    def single(x, generator):
+        return x - 1 + torch.randn(x.shape, generator=generator)
+
+    found, again = (da.root(da.each(single), torch.zeros(2), budget=500, L=1.0, check=False) for _ in range(2))
+    assert torch.equal(found.x, again.x)
+    assert (found.x - 1).abs().max() < 0.5
+    by_hand = da.each(single)(torch.ones(2), 2, torch.Generator().manual_seed(3))
+    torch.testing.assert_close(by_hand, torch.randn(2, 2, generator=torch.Generator().manual_seed(3)).mean(0))
 
     def in_numpy(x, n, generator):
         assert isinstance(generator, np.random.Generator)

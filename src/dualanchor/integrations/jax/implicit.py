@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 from jax.scipy.sparse.linalg import gmres
 
 from dualanchor.core import check
-from dualanchor.core.errors import ArgumentError
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 from dualanchor.core.result import Result
 
 _gmres: Any = gmres
@@ -75,7 +75,7 @@ def _differentiated(operator: Any, solve: Any, tolerance: Any, owner: str, formu
         return forward(theta)[0]
 
     def forward(theta: Any) -> tuple[Any, Any]:
-        x = _solution(solve, theta)
+        x = _solution(solve, theta, owner)
         return x, (x, theta, _is_root(operator, x, theta, tolerance, owner))
 
     def backward(saved: Any, cotangent: Any) -> tuple[Any]:
@@ -103,14 +103,21 @@ def _differentiated(operator: Any, solve: Any, tolerance: Any, owner: str, formu
     return root
 
 
-def _solution(solve: Callable[[Any], Any], theta: Any) -> Any:
+def _solution(solve: Callable[[Any], Any], theta: Any, owner: str) -> Any:
     found = solve(theta)
+    if found is None:
+        raise ArgumentTypeError(f"{owner}: solve must return the root", "None", "Return a Result, or its x")
     return jax.tree.map(jnp.asarray, found.x if isinstance(found, Result) else found)
 
 
 def _is_root(operator: Any, x: Any, theta: Any, tolerance: float, owner: str) -> Any:
     """Whether the residual at x is small enough; where it is known and is not, an error is raised."""
-    residual = jnp.linalg.norm(ravel_pytree(operator(x, theta))[0])
+    value = operator(x, theta)
+    if jax.tree.map(jnp.shape, value) != jax.tree.map(jnp.shape, x):
+        rule = f"{owner}: the operator must return arrays like x"
+        received = f"shape {jax.tree.map(jnp.shape, value)} for x of shape {jax.tree.map(jnp.shape, x)}"
+        raise ArgumentError(rule, received, "Check the order of its arguments (x, theta), and what solve returns")
+    residual = jnp.linalg.norm(ravel_pytree(value)[0])
     if not _is_traced(residual) and not residual <= tolerance:
         rule = f"{owner}: the residual at the root must be at most {tolerance:g}, or its derivative means nothing"
         raise ArgumentError(rule, f"a norm of {residual:.3g}", "Solve more accurately, or pass a larger tolerance")

@@ -157,7 +157,7 @@ class FieldOptimizer(Optimizer):  # type: ignore[misc]
         foreign |= {buffer for state in states for buffer in state if buffer not in self._buffer_names}
         if missing or foreign:
             evidence = f"with {', '.join(sorted(foreign))}" if foreign else f"without {', '.join(sorted(missing))}"
-            rule = f"{name}: load_state_dict takes what a {name} saved"
+            rule = f"{name}: load_state_dict takes a state saved by {name}"
             remedy = "Load it into an optimiser of the kind that saved it, or begin anew without it"
             raise ArgumentError(rule, f"groups {evidence}, as of another optimiser", remedy)
         super().load_state_dict(state_dict)

@@ -221,7 +221,7 @@ class Steepness:
         if isinstance(loss, Tensor):
             received = "a tensor without a graph"
             if loss.numel() != 1:
-                received, remedy = f"shape {tuple(loss.shape)}", "Take the mean or sum"
+                received, remedy = f"shape {tuple(loss.shape)}", "Take the mean over the batch"
         raise ArgumentTypeError(f"{self._owner}: loss(batch) must return one number with a graph", received, remedy)
 
     def _spread(self, values: Iterable[float]) -> Tensor:
