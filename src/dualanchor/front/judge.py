@@ -134,7 +134,8 @@ def _compare_with_start(
     if grown.any():
         evidence.add("residual-grew", start=start.residual, end=residual[grown].max())
     elif request.eps is None and not (fallen | diverged).all():
-        stayed = lower[~diverged].max() > start.residual / 2
+        early = (result.status == Status.CALLBACK) | (result.status == Status.INTERRUPTED)
+        stayed = lower[~(diverged | early)].max(initial=0.0) > start.residual / 2
         values = {"start": start.residual, "end": residual.max(), "upper": upper.max()}
         if stayed:
             evidence.add("residual-did-not-fall", **values)

@@ -131,3 +131,10 @@ def test_a_budget_without_a_root_says_that_it_stalled(reps):
     assert np.all(result.x < -10)
     assert "stalled" in codes(result)
     assert "stalled" not in codes(da.root(rotating, [0.0, 0.0], budget=500, batch=20, reps=reps))
+
+
+def test_a_run_that_was_stopped_at_once_has_not_failed_to_fall():
+    result = da.root(rotating, [0.0, 0.0], budget=2000, callback=lambda x: True)
+    assert not result.success
+    assert "fall-not-visible" in codes(result)
+    assert "residual-did-not-fall" not in codes(result)
