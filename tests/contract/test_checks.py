@@ -289,6 +289,28 @@ WRONG_ORACLES = {
 }
 
 
+@pytest.mark.parametrize("point", [[0.0, 0.0], [1.0, -2.0]])
+def test_centring_over_rows_is_found(point):
+    """The mean of the rows is that of none of the selections that are compared, and no two rows are equal."""
+    with pytest.raises(CheckError) as caught:
+        da.check_oracle(da.AdditiveNoise(lambda x: 2 * x - x.mean(axis=0), vectorized=True), point)
+    failed = {outcome.name for outcome in caught.value.report.outcomes if outcome.error}
+    assert failed >= {"rows do not depend on their grouping", "a selection of rows has the operator of these rows"}
+
+
+def test_own_randomness_is_named_unless_it_is_declared():
+    own = np.random.default_rng(0)
+
+    def sample(x, n, rng):
+        return x + own.normal(size=(n, 2)).mean(axis=0)
+
+    with pytest.raises(CheckError, match="the same streams gave two values") as caught:
+        da.check_oracle(da.Sampler(sample), [1.0, 2.0])
+    failed = [outcome.name for outcome in caught.value.report.outcomes if outcome.error]
+    assert failed == ["a batch can be evaluated again"]
+    da.check_oracle(da.Sampler(sample, replayable=False), [1.0, 2.0])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("check", WRONG_ORACLES)
 def test_every_check_rejects_a_wrong_oracle(check):

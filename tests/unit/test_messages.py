@@ -347,7 +347,7 @@ ORACLES = lines(
         "sampler without return",
         lambda: da.certify(lambda x, n, rng: None, [0.0, 0.0], samples=64),
         da.errors.OracleError,
-        "Sampler: sample must return real numbers",
+        "certify: sample must return real numbers",
         "None",
         "Return a float array",
     ),
@@ -371,7 +371,7 @@ ORACLES = lines(
         "dict",
         lambda: da.certify(lambda x, n, rng: {}, [0.0, 0.0], samples=64),
         da.errors.OracleError,
-        "Sampler: sample must return real numbers",
+        "certify: sample must return real numbers",
         "a dict",
         "Return a float array",
     ),
@@ -379,7 +379,7 @@ ORACLES = lines(
         "sampler of another length",
         lambda: da.certify(lambda x, n, rng: np.zeros(3), [0.0, 0.0], samples=64),
         da.errors.OracleError,
-        "Sampler: sample must return the mean of n samples, of the shape of x, or n samples",
+        "certify: sample must return the mean of n samples, of the shape of x, or n samples",
         "shape (3,) for x of shape (2,) and n = ",
         "Return the mean",
     ),
@@ -553,7 +553,7 @@ def test_an_oracle_that_goes_wrong_is_located_and_the_run_goes_on_when_it_is_fix
     assert error.iteration == after // 3
     assert f"at iteration {error.iteration}, row {error.row}" in str(error)
     assert received in str(error)
-    assert re.fullmatch(r".+\. Got .+ at iteration \d+, row \d\. [A-Z].+\.", str(error), re.DOTALL)
+    assert re.fullmatch(r".+\. Got .+ at iteration \d+, row \d(, \|x\| = \S+)?\. [A-Z].+\.", str(error), re.DOTALL)
     assert (error.result.status == da.Status.FAILED).all()
     assert (error.result.nit == error.iteration).all()
     assert not error.result.success.any()

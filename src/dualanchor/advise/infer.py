@@ -1,6 +1,5 @@
 """`infer`: standard errors and confidence intervals of a root, from fresh samples or from a data set."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.advise.inference import Inference, quadratic
+from dualanchor.advise.jacobian import GroupedSamples, difference_steps, scaled_inverse
 from dualanchor.advise.sampled import Source, open_samples
 from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentError, CapabilityError, DualAnchorError, OracleError
@@ -20,13 +20,10 @@ from dualanchor.oracles.layout import coordinate_names
 
 MIN_SAMPLES, PER_COORDINATE, MAX_DIMENSION = 32, 5, 500
 _GROUPS = 128  # groups of fresh samples, if there are as many samples
-_FIRST_GROUPS = 8  # groups of the first attempt at the Jacobian; each further attempt doubles them
-_PARTS = 32  # parts of the groups whose Jacobians show its error
-_PRECISE, _SINGULAR = 0.03, 0.5  # errors of the Jacobian relative to itself: small enough; too large to invert it
 _JACOBIANS = 8  # Jacobians measured before Newton's method is given up
-_STEP_TRIES = 8  # attempts at a difference step that shows a change as large as the noise
 _CONVERGED = 0.1  # length of the last Newton step, in standard errors
 _NEAR = 0.1  # a first Newton step up to this length, in standard errors, needs no other Jacobian
+_ONE_STEP = 3.0  # with rough samples, a first step up to this length is the only one
 _UNCHANGED = 0.01  # nor does a second one that is shorter than this part of the first
 _COMPONENT_NUMBERS = 1 << 22  # numbers of component values that are held at a time
 _ROUNDING = 1e3  # times the precision: relative errors of a Newton step
@@ -56,7 +53,9 @@ def infer(
 
     The Jacobian is measured by central differences of the same samples, at distances where F changes by as much as the
     noise of its mean, so that units do not matter. That takes about 2d evaluations of each sample, fewer if a part of
-    them shows J within 3 %, and as many again if the Newton steps have led away from x.
+    them shows J within 3 %, and as many again if the Newton steps have led away from x. Samples that share little noise
+    at two points, such as counts whose rate depends on x, take longer differences and some five times as many
+    evaluations; the estimate is then one Newton step from a point near the root.
 
     Parameters
     ----------
@@ -105,33 +104,7 @@ def infer(
     return replace(found, names=coordinate_names(x, "infer"))
 
 
-class _Source(ABC):
-    """Samples in groups that can be evaluated at any point, as NumPy arrays of doubles."""
-
-    population: bool
-    groups: int
-    samples: int
-    degrees_of_freedom: int  # of Student's t
-
-    def __init__(self, F: Session, x: Array) -> None:
-        self.F = F
-        self._x = x
-        self.eps = float(np.finfo(arrays.numpy_dtype(x.dtype)).eps)
-
-    @abstractmethod
-    def means(self, x: Array, groups: range) -> Array:
-        """The means of some groups at x (d,): (groups, d)."""
-
-    @abstractmethod
-    def moments(self, x: Array) -> tuple[Array, Array]:
-        """The mean of all samples at x (d,), and the covariance of one of them, (d, d)."""
-
-    def _point(self, x: Array) -> Array:
-        """The point x (d,) in the array library of the oracle, (1, d)."""
-        return arrays.like(x.astype(arrays.numpy_dtype(self._x.dtype))[None], self._x)
-
-
-class _Fresh(_Source):
+class _Fresh(GroupedSamples):
     """Fresh samples; each group is one batch."""
 
     population = False
@@ -157,7 +130,7 @@ class _Fresh(_Source):
         return means.mean(axis=0), self.size * np.atleast_2d(np.cov(means, rowvar=False))
 
 
-class _Data(_Source):
+class _Data(GroupedSamples):
     """All components of a finite sum; component i is in group i modulo the number of groups."""
 
     population = True
@@ -197,9 +170,9 @@ class _Data(_Source):
             yield indices, values.astype(float)
 
 
-def _infer(source: _Source, start: Array, confidence: float) -> Inference:
+def _infer(source: GroupedSamples, start: Array, confidence: float) -> Inference:
     x = start
-    for _ in range(_JACOBIANS):
+    for attempt in range(_JACOBIANS):
         mean, S = source.moments(x)
         if not np.isfinite(S).all():
             rule = "infer: samples at x must be finite"
@@ -209,9 +182,9 @@ def _infer(source: _Source, start: Array, confidence: float) -> Inference:
             rule, remedy = "infer: samples must be noisy", "Without noise a root has no standard error; see certify"
             raise ArgumentError(rule, "samples that all agree at x", remedy)
         source.F.checking = False  # the session has examined values at x; the code below examines the others
-        steps = _difference_steps(source, x, error_of_mean)
-        J_inverse = steps[:, None] * _scaled_inverse(source, x, steps, S)
-        x, done = _newton(source, x, mean, S, J_inverse)
+        steps, rough = difference_steps(source, x, error_of_mean)
+        J_inverse = steps[:, None] * scaled_inverse(source, x, steps, S)
+        x, done = _newton(source, x, mean, S, J_inverse, rough or 2 * attempt >= _JACOBIANS)
         if done:
             break
     else:
@@ -234,14 +207,18 @@ def _infer(source: _Source, start: Array, confidence: float) -> Inference:
     )
 
 
-def _newton(source: _Source, x: Array, mean: Array, S: Array, J_inverse: Array) -> tuple[Array, bool]:
+def _newton(
+    source: GroupedSamples, x: Array, mean: Array, S: Array, J_inverse: Array, rough: bool
+) -> tuple[Array, bool]:
     """Newton steps with a fixed Jacobian to the root of the mean of all samples, and whether they are done.
 
     They end when a step, in standard errors, is more than half as long as the one before. They are done if they have
-    converged and the Jacobian is that of the root: the first step was short, or the second much shorter.
+    converged and the Jacobian is that of the root: the first step was short, or the second much shorter. The mean of
+    rough samples jumps from point to point by about its noise: there a first step that is not long is the only one.
     """
     errors = np.sqrt(quadratic(J_inverse, S) / source.samples)
     lengths = [inf]
+    start, first_mean = x, mean
     while True:
         step = J_inverse @ mean
         scale = errors + _ROUNDING * source.eps * np.abs(x) + check.SMALLEST
@@ -253,90 +230,7 @@ def _newton(source: _Source, x: Array, mean: Array, S: Array, J_inverse: Array) 
             break
         mean = source.means(x, range(source.groups)).mean(axis=0)
     same_jacobian = lengths[1] <= _NEAR or lengths[:3][-1] <= _UNCHANGED * lengths[1]
-    return x, min(lengths) <= _CONVERGED and same_jacobian
-
-
-def _difference_steps(source: _Source, x: Array, noise: Array) -> Array:
-    """For each coordinate a distance at which F changes about as much as the noise of its mean, (d,)."""
-    smallest = np.cbrt(source.eps) * np.abs(x)
-    typical = np.where(x == 0, np.abs(x).max() or 1.0, np.abs(x))
-    steps = np.cbrt(source.eps) * typical
-    groups = range(min(_FIRST_GROUPS, source.groups))
-    noisy = noise > 0
-    for j, h in enumerate(steps):
-        for _ in range(_STEP_TRIES):
-            change = np.abs(_differences(source, x, j, h, groups).mean(axis=0))
-            if not np.isfinite(change).all():
-                h = h / 100
-                continue
-            ratio = float(np.max(change[noisy] / noise[noisy]))
-            if 0.3 <= ratio <= 3 or (ratio > 3 and h <= smallest[j]):
-                steps[j] = max(h / ratio, smallest[j])
-                break
-            h = max(h * np.clip(1 / ratio if ratio else inf, 1e-4, 1e4), smallest[j])
-    return steps
-
-
-def _differences(source: _Source, x: Array, j: int, h: float, groups: range) -> Array:
-    """(F(x + h e_j) - F(x - h e_j))/2 for some groups, (groups, d)."""
-    e = np.zeros(x.size)
-    e[j] = h
-    return (source.means(x + e, groups) - source.means(x - e, groups)) / 2
-
-
-def _scaled_inverse(source: _Source, x: Array, steps: Array, S: Array) -> Array:
-    r"""The inverse of J with rows in units of the steps, from as many groups as its precision needs.
-
-    The error of J relative to itself is :math:`E_k = S^{-1/2} (J_k - J) J^{-1} S^{1/2}` for a part k of the groups,
-    whatever the coordinates of x and of F. Of :math:`\sum_k E_k E_k^\top/k^2` the mean eigenvalue is to be small, and
-    the largest must not be near 1: otherwise J may be singular.
-    """
-    d = x.size
-    part_sums = np.zeros((_PARTS, d, d))
-    used, worst, inverse = 0, inf, None
-    while used < source.groups:
-        last = source.groups if source.population else min(max(_FIRST_GROUPS, 2 * used), source.groups)
-        groups = range(used, last)
-        for j, h in enumerate(steps):
-            differences = _differences(source, x, j, h, groups)
-            if not np.isfinite(differences).all():
-                rule = "infer: samples near x must be finite"
-                received = f"infinite ones at a distance of {h:.3g} in coordinate {j}"
-                raise OracleError(rule, received, "Fix the sampler for such points, or take more samples")
-            np.add.at(part_sums[:, :, j], np.array(groups) % _PARTS, differences)
-        used = last
-        parts = min(used, _PARTS)
-        J = part_sums.sum(axis=0) / used
-        inverse = _inverse_or_none(J, source.eps)
-        if inverse is None:
-            continue
-        root = _shrunk_root(S, np.abs(J).max(axis=1), d / (d + source.groups))
-        E = np.linalg.solve(root, (part_sums[:parts] * (parts / used) - J) @ (inverse @ root))
-        products = np.tensordot(E, E, axes=((0, 2), (0, 2))) / (parts * (parts - 1))
-        worst = float(np.sqrt(np.linalg.eigvalsh(products)[-1]))
-        if np.trace(products) <= d * _PRECISE**2 and worst <= _SINGULAR:
-            break
-    if worst > _SINGULAR:
-        received = "no change of F in some direction" if worst == inf else f"an error of {100 * worst:.0f} % in J"
-        rule = "infer: the Jacobian of F at x must be seen to be invertible"
-        raise ArgumentError(rule, received, "Take more samples, or remove unknowns that F does not determine")
-    return np.asarray(inverse)
-
-
-def _shrunk_root(S: Array, scales: Array, shrinkage: float) -> Array:
-    """A triangular root of S, shrunk towards its diagonal, in which zeros are replaced by squared scales."""
-    diagonal = np.where(np.diag(S) > 0, np.diag(S), scales**2)
-    shrunk = (1 - shrinkage) * S + np.diag(diagonal - (1 - shrinkage) * np.diag(S))
-    return np.linalg.cholesky(shrunk)
-
-
-def _inverse_or_none(J: Array, eps: float) -> Array | None:
-    """The inverse, or None if J is singular up to rounding; independent of the units of rows and columns."""
-    rows = np.abs(J).max(axis=1)
-    columns = np.abs(J).max(axis=0) / (rows.max() or 1.0)
-    if not (rows.all() and columns.all()):
-        return None
-    scaled = J / rows[:, None] / columns
-    if not np.linalg.cond(scaled) < eps**-0.5:
-        return None
-    return np.asarray(np.linalg.inv(scaled) / columns[:, None] / rows)
+    if min(lengths) <= _CONVERGED and same_jacobian:
+        return x, True
+    one_step = rough and lengths[1] <= _ONE_STEP
+    return (start - J_inverse @ first_mean, True) if one_step else (x, False)

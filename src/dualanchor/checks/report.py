@@ -1,6 +1,7 @@
 """Run the checks of a contract and report the outcome of each."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 from dualanchor.core.errors import unknown_name
@@ -57,5 +58,5 @@ def _error(cases: Sequence[Any], check: str) -> str | None:
         try:
             getattr(case, check)()
         except Exception as error:  # whatever a user's class raises is what the report shows
-            return f"{type(case.oracle).__name__}: {type(error).__name__}: {' '.join(str(error).split())}"
+            return f"{type(case.oracle).__name__}: {type(error).__name__}: {shorten(str(error), 250)}"
     return None

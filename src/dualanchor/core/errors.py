@@ -80,20 +80,24 @@ class OracleError(DualAnchorError, RuntimeError):
     """
 
     iteration: int | None
+    norm: float | None  # of the point at which a user's function raised
 
     def __init__(self, rule: str, received: str, remedy: str, row: int | None = None) -> None:
         super().__init__(rule, received, remedy)
-        self.row, self.iteration = row, None
+        self.row, self.iteration, self.norm = row, None, None
         self.result: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (*self.parts, self.row), {"iteration": self.iteration}
+        return type(self), (*self.parts, self.row), {"iteration": self.iteration, "norm": self.norm}
 
     def located(self, iteration: int, row: int | None, place: str) -> Self:
         """The same error with the place where it happened in its message."""
         rule, received, remedy = self.parts
+        if self.norm is not None and iteration > 0:
+            place += f", |x| = {self.norm:.3g}"
+            remedy += ". If x should not have come there, check the sign of F and the step, or set bounds"
         error = type(self)(rule, f"{received} at iteration {iteration}, {place}", remedy, row)
-        error.iteration = iteration
+        error.iteration, error.norm = iteration, self.norm
         return error
 
 

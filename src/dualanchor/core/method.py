@@ -255,8 +255,10 @@ class Method(Rowwise, ABC):
             required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
             if (name := field.name) not in parameters and required and chosen.get(name) is None:
                 rule = f"{cls.id}: {name} must be given where the problem and the budget do not imply it"
-                remedy = f"Pass {name}, or a {'problem with Constants(L=...)' if name == 'step_size' else 'budget'}"
-                raise ArgumentError(rule, f"problem {problem.name!r} and budget {budget}", remedy)
+                received, other = f"budget {budget}", "pass a budget"
+                if name == "step_size":
+                    received, other = f"L = {problem.constants.L}", "declare L: Constants(L=...), at a front door L=..."
+                raise ArgumentError(rule, received, f"Give it, as in {cls.__name__}({name}=...), or {other}")
         return cls(**chosen)
 
     # -- checks and description ------------------------------------------------------------------------------

@@ -56,13 +56,10 @@ def _head(result: "Result") -> Iterator[tuple[str, str]]:
     yield from ((ROUTE, str(route)) for route in routes)
     yield "status", result.message
     yield "success", span(result.success, "d") if result.shape else str(bool(result.success))
-    if not routes:
-        yield from ((name, span(getattr(result, name), ",")) for name in ("nit", "nfev", "draws"))
-    else:
-        yield "rounds", span(result.nit, ",")
-        yield "samples", span(result.draws, ",") + _purposes(result)
-        if not np.array_equal(result.nfev, result.draws):
-            yield "evaluations", f"{span(result.nfev, ',')} (some samples more than once)"
+    yield "rounds", span(result.nit, ",")
+    yield "samples", span(result.draws, ",") + _purposes(result)
+    if not np.array_equal(result.nfev, result.draws):
+        yield "evaluations", f"{span(result.nfev, ',')} (some samples more than once)"
     yield "residual", _residual(result)
     if result.claim is not None:
         yield "claim", str(result.claim)
@@ -79,9 +76,9 @@ def _purposes(result: "Result") -> str:
     if not spent:
         return ""
     texts = [finding.text for finding in spent]
-    if not result.shape:
-        run = f"{result.draws - sum(finding.values['samples'] for finding in spent):,} run"
-        texts.insert(len(texts) - (spent[-1].code == "certificate-samples"), run)
+    run = result.draws - sum(np.asarray(finding.values["samples"]) for finding in spent)
+    text = " to ".join(f"{count:,}" for count in sorted({np.min(run), np.max(run)})) + " run"
+    texts.insert(len(texts) - (spent[-1].code == "certificate-samples"), text)
     return f" ({', '.join(texts)})"
 
 

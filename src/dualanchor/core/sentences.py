@@ -72,7 +72,7 @@ def _L_too_small(v: Values) -> str:
             f"{v['seen']:.4g}, and that of a nonexpansive T at most 2"
         )
     of_samples = v.get("mean_is_fine")
-    meaning = "of samples; that of their mean is L_mean" if of_samples else "not M: M^2/mu"
+    meaning = "of samples; that of their mean is L_mean" if of_samples else "M^2/mu, not M"
     small = f"L = {v['given']:.4g} is too small: near x0 it is at least {v['seen']:.4g}"
     return f"{small} (L is the cocoercivity constant {meaning})"
 
@@ -221,7 +221,8 @@ WARNINGS: Texts = {
     "scales-differ": "coordinate {large} of F is about {factor:.2g} times as large as coordinate {small}: the residual "
     "says little of the small ones; bring the unknowns to one scale",
     "own-randomness": "sample takes randomness from elsewhere than rng (np.random, torch.randn, a layer such as "
-    "Dropout?), so results do not depend on the seed alone; draw from the rng that is passed",
+    "Dropout?) or keeps a state from call to call, so results do not depend on the seed alone; draw from the rng that "
+    "is passed",
     "not-replayable": "samples cannot be repeated at a second point: L of single samples is not known, other estimates "
     "are rougher, and methods that evaluate one batch at two points cannot run",
     "checkpoint-not-written": "the checkpoint could not be written, so the run cannot be resumed from here: {error}",

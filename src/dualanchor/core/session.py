@@ -278,6 +278,6 @@ def require_numbers(failed: Array, norms: Array, oracle: Oracle) -> None:
     if failed.any():
         oracle.trace_nan()
         row = int(np.flatnonzero(failed)[0])
-        rule, remedy = "The oracle must return numbers at every finite point", "Fix the oracle for this point"
-        received = f"NaN for a point of norm {norms[row]:.3g}"
-        raise OracleError(rule, received, f"{remedy}, or start elsewhere", row)
+        rule = "The oracle must return numbers at every finite point"
+        remedy = "Fix the oracle for this point, draw a sample that failed again, or start elsewhere"
+        raise OracleError(rule, f"NaN for a point of norm {norms[row]:.3g}", remedy, row)

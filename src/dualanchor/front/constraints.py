@@ -60,7 +60,8 @@ def flat_prox(door: str, layout: Layout, x0: Array, proxes: dict[str, Any], boun
 def _box(door: str, bounds: Any, size: int) -> box:
     """The box from SciPy's Bounds, from a pair for all coordinates, or from a pair for each; None is no bound.
 
-    Two arrays in two dimensions are refused: they could be lower and upper bounds, or a pair for each coordinate.
+    Two arrays, or a tuple of two lists, are refused in two dimensions: they could be lower and upper bounds, or a pair
+    for each coordinate.
     """
     if hasattr(bounds, "lb") and hasattr(bounds, "ub"):
         ends: Any = (bounds.lb, bounds.ub)
@@ -69,8 +70,10 @@ def _box(door: str, bounds: Any, size: int) -> box:
         if pairs.shape not in ((2,), (size, 2)):
             rule = f"{door}: bounds must be a pair, {size} pairs (lower, upper), or scipy.optimize.Bounds"
             raise ArgumentTypeError(rule, repr(bounds)[:80], f"Use for example (0, None), or {_OF_ARRAYS}")
-        if pairs.shape == (2, 2) and isinstance(bounds, (tuple, list)) and any(map(_is_array, bounds)):
-            rule = f"{door}: bounds must not be two arrays in two dimensions, which could be read in two ways"
+        lists = isinstance(bounds, tuple) and all(isinstance(part, list) for part in bounds)
+        of_arrays = isinstance(bounds, (tuple, list)) and any(map(_is_array, bounds))
+        if pairs.shape == (2, 2) and (lists or of_arrays):
+            rule = f"{door}: bounds must not be two arrays or lists in two dimensions, which could be read in two ways"
             remedy = f"Use {_OF_ARRAYS}, or a list of pairs, [(lower, upper), (lower, upper)]"
             raise ArgumentTypeError(rule, repr(bounds)[:80], remedy)
         ends = ([-np.inf if end is None else end for end in np.atleast_1d(pairs[..., 0])],

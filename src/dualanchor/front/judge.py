@@ -16,6 +16,7 @@ from dualanchor.core.history import History
 from dualanchor.core.result import Result, Status
 from dualanchor.core.types import Array
 from dualanchor.front.evidence import Evidence, largest_sample, warn
+from dualanchor.front.stages import STALLED
 from dualanchor.theory.confidence import enough_for_rare
 
 _STAYED = 0.9  # of the residual at x0: a residual above that has not fallen
@@ -23,6 +24,7 @@ _FAR = 3.0  # times the bound at x0: a point with a larger bound is not returned
 _FAR_BEYOND_NOISE = 1e3  # the same, if noise that only the end shows may have been missed at x0
 _IMPLAUSIBLE = 3.0  # times a bound in root mean square: exceeded at most 1 time in 9 if the theorem applies
 _WRONG_SIGN = ("not-monotone", "decreasing")  # findings
+_OF_SAMPLES = ("samples-agree", "noise-not-seen")  # findings of a certificate about its samples
 _SIGMA_SLACK = 2.0  # the noise in a certificate contradicts sigma if it exceeds it by this factor
 
 
@@ -132,12 +134,15 @@ def _compare_with_start(
     if grown.any():
         evidence.add("residual-grew", start=start.residual, end=residual[grown].max())
     elif request.eps is None and not (fallen | diverged).all():
-        stayed = lower[~diverged].max() > start.residual / 2
+        early = (result.status == Status.CALLBACK) | (result.status == Status.INTERRUPTED)
+        stayed = lower[~(diverged | early)].max(initial=0.0) > start.residual / 2
         values = {"start": start.residual, "end": residual.max(), "upper": upper.max()}
         if stayed:
             evidence.add("residual-did-not-fall", **values)
         else:
             evidence.add("fall-not-visible", **values, **fall.what_hides(~(fallen | diverged)))
+    elif request.eps is None and _has_stalled(result, certificate):
+        evidence.add("stalled", residual=residual.max())
     elif request.eps is None and (end := residual[~diverged].max(initial=0.0)) > start.residual / 2:
         evidence.add("residual-fell-little", start=start.residual, end=end)
     good = fallen if request.eps is None else ~grown
@@ -146,8 +151,22 @@ def _compare_with_start(
     returned = grown | diverged | worse
     if returned.any():
         certificate = certificate.replaced(returned, start) if result.shape else start
+    if returned.all():  # of the samples at x0 instead
+        evidence.findings = [one for one in evidence.findings if one.code not in _OF_SAMPLES]
+        evidence.findings += [one for one in start.findings if one.code in _OF_SAMPLES]
     result = _back_at_start(evidence, result, returned)
     return _success_only_where(within_bound & good & ~returned, result), certificate
+
+
+def _has_stalled(result: Result, certificate: Certificate) -> bool:
+    """Whether the largest residual is visible, and was no larger in the middle half of the run."""
+    residual, upper = (np.ravel(getattr(certificate, name)) for name in ("residual", "upper"))
+    row = int(residual.argmax())
+    history = result.history.of(row)
+    last = np.max(history.evals, initial=0)
+    middle = history.residual[(history.evals >= last / 4) & (history.evals <= 3 * last / 4)]
+    visible = residual[row] > 2 * (upper[row] - residual[row])
+    return bool(visible and middle.size and residual[row] > STALLED * np.median(middle))
 
 
 def _changes(result: Result, fall: "_Fall", diverged: Array) -> tuple[Array, Array, Array]:

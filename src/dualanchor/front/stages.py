@@ -26,7 +26,7 @@ _START_CERTIFICATE = 32  # samples of the certificate at x0
 _MIN_CERTIFICATE = 64  # samples of a certificate after a stage, at least
 _STAGE_PER_CERTIFICATE = 4  # samples of a stage for one sample of the certificate after it
 _GROUP_MARGIN = 1.1  # extra samples, because counts are rounded down to equal groups
-_STALLED = 0.8  # while samples grow fourfold, a healthy residual halves; one above this part of it has stalled
+STALLED = 0.8  # while samples grow fourfold, a healthy residual halves; one above this part of it has stalled
 _MAX_SUGGESTED_FACTOR = 1e6  # more samples than this factor would give are not suggested
 _PLAN_STAGE = 1 << 41  # number of the stage that follows the plan: larger than any length in samples
 
@@ -286,7 +286,7 @@ def findings_of(result: Result, eps: float) -> Iterator[Finding]:
     history = result.history.of(row)
     early = history.residual[history.evals <= np.max(history.evals, initial=0) / 4]
     residual, margin = memory["latest_residual"][row], memory["latest_margin"][row]
-    if early.size and residual > max(eps, 2 * margin) and residual > _STALLED * early[-1]:
+    if early.size and residual > max(eps, 2 * margin) and residual > STALLED * early[-1]:
         yield Finding.of("stalled", residual=float(residual))
     else:
         yield Finding.of("more-samples", factor=factor)

@@ -69,6 +69,13 @@ def raised(error: Exception, name: str, row: int | None, x: Any = None) -> Oracl
     """The OracleError for an exception that the user's function `name` raised in a row of x."""
     if isinstance(error, OracleError):
         return OracleError(*error.parts, row)
+    located = _raised(error, name, row, x)
+    if x is not None and not arrays.is_foreign(x):
+        located.norm = float(np.linalg.norm(x if row is None else x[row : row + 1], axis=-1).max())
+    return located
+
+
+def _raised(error: Exception, name: str, row: int | None, x: Any) -> OracleError:
     received = f"{type(error).__name__}: {error}"
     if (source := _other_source(error, x)) is not None:
         rule, remedy = source

@@ -112,6 +112,26 @@ def test_a_step_function_is_differentiated_at_the_scale_of_the_noise():
     assert found.std_errors[0] == pytest.approx(np.sqrt(0.25 * 0.75 / 20_000), rel=0.3)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_samples_that_share_no_noise_at_two_points(seed):
+    """Counts are drawn by rejection: one that changes shifts all that follow."""
+    found = da.infer(lambda x, n, rng: 18 - rng.poisson(30 * np.exp(-x), (n, 1)), [0.52], samples=1000, seed=seed)
+    assert found.jacobian[0, 0] == pytest.approx(18, rel=0.4)
+    assert abs(found.estimate[0] - np.log(30 / 18)) < 4 / np.sqrt(18 * 1000)
+
+
+def test_noise_that_is_fresh_at_every_point():
+    A = np.eye(3) + 0.3 * np.tril(np.ones((3, 3)), -1)
+
+    def sample(x, n, rng):
+        own = np.random.default_rng([int(rng.integers(2**31)), *x.view(np.uint64)])
+        return A @ x - 1 + own.normal(size=(n, 3))
+
+    found = da.infer(sample, np.linalg.solve(A, np.ones(3)) + 0.03, samples=1024)
+    expected = np.linalg.inv(A) @ np.linalg.inv(A).T / 1024
+    np.testing.assert_allclose(found.std_errors, np.sqrt(np.diag(expected)), rtol=0.3)
+
+
 def test_a_coordinate_without_noise_has_no_error():
     def sample(x, n, rng):
         return np.column_stack([np.full(n, 3 * x[0] - 3), x[1] - x[0] + rng.normal(size=n)])

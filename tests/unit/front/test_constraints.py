@@ -51,7 +51,9 @@ def test_small_sets_need_no_constants(bounds):
 LOWER, UPPER = np.zeros(2), np.array([1.0, 0.25])
 
 
-@pytest.mark.parametrize("bounds", [(LOWER, UPPER), [LOWER, UPPER], ([0, 0], UPPER), (LOWER, [1.0, 0.25])])
+@pytest.mark.parametrize(
+    "bounds", [(LOWER, UPPER), [LOWER, UPPER], ([0, 0], UPPER), (LOWER, [1.0, 0.25]), ([0, 0], [1.0, 0.25])]
+)
 def test_two_arrays_in_two_dimensions_are_refused(bounds):
     """They were read as a pair for each coordinate."""
     with pytest.raises(

@@ -1,5 +1,6 @@
 """What a result says of itself: success with large batches, L of samples, lost guarantees, eps out of reach."""
 
+import re
 import warnings
 
 import numpy as np
@@ -94,3 +95,46 @@ def test_signs_are_named_in_the_terms_of_the_door():
     assert "u descends and v ascends" in str(swapped)
     for result in (expansive, swapped):
         assert "-F?" not in str(result)
+
+
+def test_back_at_the_start_nothing_is_said_of_samples_where_the_run_had_gone():
+    """At 1e24 the noise is lost in rounding: all samples agreed there, but not at x0."""
+    with pytest.warns(da.errors.AssumptionWarning):
+        result = da.root(rotating, [0.0, 0.0], eps=0.2, L=1.0, sigma=1.5, D=3.0, guarantee=True)
+    assert "back-at-start" in codes(result)
+    assert not codes(result) & {"noise-not-seen", "samples-agree"}
+
+
+def test_the_printed_parts_of_the_samples_add_up():
+    single = str(da.root(rotating, [0.0, 0.0], budget=500))
+    several = str(da.root(rotating, [0.0, 0.0], budget=500, reps=3))
+    with pytest.warns(da.errors.AssumptionWarning):
+        refused = str(da.root(lambda x, n, rng: -rotating(x, n, rng), [0.0, 0.0], budget=2000))
+    for text in (single, several, refused):
+        total, *parts = re.findall(r"[\d,]+(?= run| calibration| certificate| residual at x0| \()", samples_line(text))
+        assert "run" in samples_line(text)
+        assert int(total.replace(",", "")) == sum(int(part.replace(",", "")) for part in parts)
+
+
+def samples_line(text):
+    return next(line for line in text.splitlines() if line.strip().startswith("samples:"))
+
+
+@pytest.mark.parametrize("reps", [1, 3])
+def test_a_budget_without_a_root_says_that_it_stalled(reps):
+    """exp(x) + 1 has no root: x runs away, and the residual falls to 1, a success in the sense of the start."""
+
+    def rootless(x, n, rng):
+        return np.exp(x) + 1 + rng.normal(size=(n, 1)).mean(axis=0)
+
+    result = da.root(rootless, [1.0], budget=3000, reps=reps)
+    assert np.all(result.x < -10)
+    assert "stalled" in codes(result)
+    assert "stalled" not in codes(da.root(rotating, [0.0, 0.0], budget=500, batch=20, reps=reps))
+
+
+def test_a_run_that_was_stopped_at_once_has_not_failed_to_fall():
+    result = da.root(rotating, [0.0, 0.0], budget=2000, callback=lambda x: True)
+    assert not result.success
+    assert "fall-not-visible" in codes(result)
+    assert "residual-did-not-fall" not in codes(result)

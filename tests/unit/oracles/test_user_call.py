@@ -50,3 +50,17 @@ def test_an_error_says_what_is_wrong_and_in_which_row(value, text):
     with pytest.raises(da.errors.OracleError, match=text) as caught:
         user_call(function, X, "F")
     assert caught.value.row == 1
+
+
+@pytest.mark.parametrize(("x0", "iteration"), [(1.0, 4), (100.0, 0)])
+def test_an_error_on_the_way_shows_where_x_had_come(x0, iteration):
+    def sample(x, n, rng):
+        if abs(x[0]) > 10:
+            raise ValueError("outside of the domain")
+        return -x
+
+    with pytest.raises(da.errors.OracleError, match=f"at iteration {iteration}, row 0") as caught:
+        da.solve(da.Problem(da.Sampler(sample), [x0]), da.SGDA(1.0), budget=20)
+    assert caught.value.norm == (16 if iteration else 100)
+    assert ("row 0, |x| = 16. " in str(caught.value)) == (iteration > 0)
+    assert ("check the sign of F" in str(caught.value)) == (iteration > 0)
