@@ -345,6 +345,20 @@ def test_compare_without_L_says_what_is_missing():
     assert da.compare(problem, [da.SGDA(0.1)], budget=100, seeds=2, jobs=1).best == "sgda"
 
 
+def test_a_configuration_that_runs_to_where_the_function_raises_loses():
+    def sample(x, n, rng):
+        if np.abs(x).max() > 1e3:
+            raise FloatingPointError("out of range")
+        return 3 * x - 3 + rng.normal(size=(n, 2))
+
+    problem = da.Problem(da.Sampler(sample), np.zeros(2), constants=da.Constants(L=0.3))
+    row = da.compare(problem, ["sgda"], budget=200, seeds=2, jobs=1).methods["sgda"]
+    finals = [point["mean"] for point in row["grid"]]
+    assert finals[-1] == np.inf and row["selected"]["step_size"] < 2 / 3 and row["final"]["mean"] < 1
+    with pytest.raises(da.errors.OracleError, match="out of range"):
+        da.compare(problem, [da.SGDA(3.0)], budget=200, seeds=2, jobs=1)
+
+
 def test_compare_takes_every_method_that_can_run():
     comparison = da.compare(da.problems.affine(dimension=4), budget=40, seeds=2, jobs=1)
     paper = {"s-dual-ohm", "s-ohm", "sgda", "seg", "rain", "halpern-page"}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from dualanchor.core import arrays
+from dualanchor.core import arrays, check
 from dualanchor.core.errors import ArgumentError, CapabilityError, HorizonError, unknown_name
 from dualanchor.core.oracle import no_full_pass
 from dualanchor.core.problem import Constants, Problem
@@ -250,6 +250,9 @@ class Method(Rowwise, ABC):
         for name in parameters:
             if name not in cls.parameter_names():
                 raise unknown_name(f"{cls.id}: parameter", name, cls.parameter_names())
+        for name in cls.positive:  # before defaults are computed from them
+            if parameters.get(name) is not None:
+                check.number(parameters[name], f"{cls.__name__}: {name}", positive=True, remedy="Use a positive number")
         chosen = {**cls.defaults(problem, budget, parameters), **parameters}
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
             required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.advise.certify import certificate_from_session
-from dualanchor.core.errors import ArgumentError, CheckpointError
+from dualanchor.core.errors import ArgumentError, CheckpointError, OracleError
 from dualanchor.core.files import jsonable, read_arrays, write_arrays
 from dualanchor.core.result import Status
 from dualanchor.core.session import Session
@@ -84,7 +84,21 @@ class Piece:
         return len(self.points) * len(self.seeds) * self.panel.problem.dimension * self.panel.budget
 
     def run(self) -> Arrays:
-        """Final residuals and counts, (points, seeds), and with `curves` the recorded lines as columns."""
+        """Final residuals and counts, (points, seeds), and with `curves` the recorded lines as columns.
+
+        A point of a grid whose iterates ran to where the user's function raises loses like one that diverged.
+        """
+        try:
+            return self._solved()
+        except OracleError as error:
+            if error.row is None or not error.iteration or len(self.points) == 1:
+                raise
+            lost = error.row // len(self.seeds)
+        others = replace(self, points=self.points[:lost] + self.points[lost + 1 :]).run()
+        missing = {name: np.inf if name == "residual" else 0 for name in others}
+        return {name: np.insert(value, lost, missing[name], axis=0) for name, value in others.items()}
+
+    def _solved(self) -> Arrays:
         panel, entry = self.panel, self.entry
         methods = [panel.make(entry, point) for point in self.points]
         limit = panel.budget * entry.budget_factor
