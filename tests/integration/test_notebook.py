@@ -98,7 +98,7 @@ def test_a_budget_run_is_plotted_with_its_way():
     result = da.root(sample, np.zeros(2), budget=4000, seed=1)
     ax = result.plot()
     labels = {one.get_text() for one in ax.get_legend().get_texts()}
-    assert {"estimates on the way", "two standard errors", "a stage ends", "upper bound, confidence 95 %"} <= labels
+    assert {"estimates during the run", "two standard errors", "a stage ends", "upper bound, confidence 95 %"} <= labels
     way = ax.get_lines()[0]
     assert 5 < len(way.get_xdata()) < len(result.history)  # estimates that do not stand out of their noise are pooled
     assert np.nanmax(way.get_ydata()) == way.get_ydata()[0] == pytest.approx(result.history.residual[0])

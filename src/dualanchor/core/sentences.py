@@ -184,8 +184,8 @@ ROUTES: Texts = {
     "residuals after each epoch",
     "route-start": "x0 reaches eps as it is: nothing was run",
     "extragradient": _extragradient,
-    "mirror-prox": "a prox and no L: the mean of mirror-prox steps, multiplicative on simplices, their length found on "
-    "the way; no theorem applies",
+    "mirror-prox": "a prox and no L: the mean of mirror-prox steps, multiplicative on simplices, of a length chosen "
+    "from the samples; no theorem applies",
 }
 SAMPLES = {
     "calibration-samples": _spent("calibration"),
@@ -240,7 +240,7 @@ WARNINGS: Texts = {
     "root, and does the method come nearer to it with this step and batch size?",
 }
 RUN_NOTES: Texts = {
-    "back-at-start": "{in_some_runs}x is x0: nothing better was found that can be vouched for",
+    "back-at-start": "{in_some_runs}x is x0: no point seen to be better was found",
     "stopped-early": "{in_some_runs}ended at step {step}, before the horizon {horizon}: not the iterate of the theorem",
     "target-not-last-iterate": "stopped when the residual was small enough: the last-iterate theorem does not apply",
     "batches-of-one": _batches_of_one,
@@ -249,7 +249,7 @@ RUN_NOTES: Texts = {
     "max-samples": "max_samples is {limit:,}: allow more, or ask for a larger eps",
     "more-samples": "eps may take {factor:.2g} times the samples",
     "dual-ohm-took-over": "{in_some_runs}averaging was seen to be biased, so Dual-OHM took over and finished the run",
-    "no-L": "no L given: the step was found on the way and no theorem applies; see the certificate",
+    "no-L": "no L given: the step was chosen from the samples of the run, so no theorem applies; see the certificate",
     "estimated-constants": _estimated_constants,
     "composite-residual": "residual and certificate are those of F(x) + g with g in G(x), at x = prox(z)",
     "longer-steps": "batches of at least {size:,} admit steps of {step:.4g} and save {saved:,} of {rounds:,} rounds",

@@ -23,6 +23,7 @@ _STAYED = 0.9  # of the residual at x0: a residual above that has not fallen
 _FAR = 3.0  # times the bound at x0: a point with a larger bound is not returned
 _FAR_BEYOND_NOISE = 1e3  # the same, if noise that only the end shows may have been missed at x0
 _IMPLAUSIBLE = 3.0  # times a bound in root mean square: exceeded at most 1 time in 9 if the theorem applies
+_ROUNDING = 1e-6  # of the residual at x0: rounding may not let a smaller one fall further
 _WRONG_SIGN = ("not-monotone", "decreasing")  # findings
 _OF_SAMPLES = ("samples-agree", "noise-not-seen")  # findings of a certificate about its samples
 _SIGMA_SLACK = 2.0  # the noise in a certificate contradicts sigma if it exceeds it by this factor
@@ -141,7 +142,7 @@ def _compare_with_start(
             evidence.add("residual-did-not-fall", **values)
         else:
             evidence.add("fall-not-visible", **values, **fall.what_hides(~(fallen | diverged)))
-    elif request.eps is None and _has_stalled(result, certificate):
+    elif request.eps is None and _has_stalled(result, start, certificate):
         evidence.add("stalled", residual=residual.max())
     elif request.eps is None and (end := residual[~diverged].max(initial=0.0)) > start.residual / 2:
         evidence.add("residual-fell-little", start=start.residual, end=end)
@@ -158,14 +159,14 @@ def _compare_with_start(
     return _success_only_where(within_bound & good & ~returned, result), certificate
 
 
-def _has_stalled(result: Result, certificate: Certificate) -> bool:
-    """Whether the largest residual is visible, and was no larger in the middle half of the run."""
+def _has_stalled(result: Result, start: Certificate, certificate: Certificate) -> bool:
+    """Whether the largest residual is visible, above rounding, and was no larger in the middle half of the run."""
     residual, upper = (np.ravel(getattr(certificate, name)) for name in ("residual", "upper"))
     row = int(residual.argmax())
     history = result.history.of(row)
     last = np.max(history.evals, initial=0)
     middle = history.residual[(history.evals >= last / 4) & (history.evals <= 3 * last / 4)]
-    visible = residual[row] > 2 * (upper[row] - residual[row])
+    visible = residual[row] > max(2 * (upper[row] - residual[row]), _ROUNDING * start.residual)
     return bool(visible and middle.size and residual[row] > STALLED * np.median(middle))
 
 

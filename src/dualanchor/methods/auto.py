@@ -69,7 +69,7 @@ def _squared_residual(s: State, rounds: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Auto(Staged):
-    r"""Averaged steps of a length found on the way, and Dual-OHM where averaging is seen to be biased.
+    r"""Averaged steps of a length chosen from the samples, and Dual-OHM where averaging is seen to be biased.
 
     A heuristic: on the paper's panels it ends, untuned, below every tuned baseline; `docs/untuned.md` has more.
     Averages as in Polyak and Juditsky 1992, caution as in Ivgi, Hinder and Carmon 2023, lengths after Polyak 1987.

@@ -156,7 +156,7 @@ def _add_estimates(ax: Any, result: Result, row: int) -> None:
     if not own.samples.size or sigma is None:
         ax.plot(own.evals, own.residual, "C0.-", linewidth=1, label="" if row else "estimates on fresh samples")
         return
-    label = "estimates on the way" if len(own) > 2 else "estimates on fresh samples"
+    label = "estimates during the run" if len(own) > 2 else "estimates on fresh samples"
     certificate = result.certificate
     known = np.inf if certificate is None or certificate.is_exact else float(np.min(certificate.samples))
     evals, square, error, seen = _pooled(own, sigma, known)

@@ -128,7 +128,7 @@ def compare(
 
 
 def _require_steps(panel: Panel) -> None:
-    """Raise if a method cannot be made for a problem without L; `root` finds steps on the way, named methods do not."""
+    """Raise if a method cannot be made without L; `root` chooses steps from samples, a named method does not."""
     for entry in panel.entries:
         try:
             panel.make(entry, entry.points()[0])
