@@ -34,8 +34,8 @@ class Commands(click.Group):
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _ending(ctx.meta), warnings.catch_warnings():
-            warnings.simplefilter("ignore", AssumptionWarning)  # results and reports show what it says
+        # Results and reports show what the warnings say.
+        with _ending(ctx.meta), warnings.catch_warnings(action="ignore", category=AssumptionWarning):
             return super().invoke(ctx)
 
 

@@ -14,7 +14,7 @@ import click
 from dualanchor.cli.options import ASSIGNMENT, COUNT, PATH, json_option, problem_options, seed_option
 from dualanchor.cli.output import INTERRUPTED, emit, of_run, progress_bar, user_code
 from dualanchor.cli.user_code import load_problem
-from dualanchor.core.errors import ArgumentError, DualAnchorError, missing_extra
+from dualanchor.core.errors import ArgumentError, DualAnchorError, optional_module
 
 if TYPE_CHECKING:
     from dualanchor.core.problem import Problem
@@ -67,11 +67,7 @@ def solve(problem: str, options: Any, as_json: bool, save: Path | None, plot: Pa
         if path is not None:
             destination(path)  # raises before the run if nothing can be written there
     if plot is not None:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise missing_extra("matplotlib", "plot", "--plot") from None
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        figure = optional_module("matplotlib.figure", "plot", "--plot").Figure(figsize=(6.4, 4.0), layout="constrained")
         if plot.suffix[1:].lower() not in figure.canvas.get_supported_filetypes():
             rule = "--plot needs a file name that ends in a figure format"
             raise ArgumentError(rule, str(plot), "Use for example residual.png")

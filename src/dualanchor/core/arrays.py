@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.core.errors import DualAnchorError, OracleError, missing_extra
+from dualanchor.core.errors import DualAnchorError, OracleError, optional_module
 from dualanchor.core.types import Array, Rows
 
 LARGE = 1 << 21  # numbers in an array from which on it is not copied without need
@@ -321,19 +321,12 @@ def _device(x: Any) -> Any:
 
 
 def _at(x: Any) -> Any:
-    try:
-        from array_api_extra import at
-    except ImportError:
-        raise missing_extra("array-api-extra", "jax" if is_jax(x) else "torch", "A run on other arrays") from None
-    return at(x)
+    extra = "jax" if is_jax(x) else "torch"
+    return optional_module("array_api_extra", extra, "A run on other arrays").at(x)
 
 
 def _other_namespace(x: Any) -> Any:
     kind = "torch" if _is_torch(x) else type(x).__module__.partition(".")[0]
     if kind not in ("torch", "cupy"):
         return x.__array_namespace__()
-    try:
-        from array_api_compat import array_namespace
-    except ImportError:
-        raise missing_extra("array-api-compat", "torch", f"A run on {kind} arrays") from None
-    return array_namespace(x)
+    return optional_module("array_api_compat", "torch", f"A run on {kind} arrays").array_namespace(x)

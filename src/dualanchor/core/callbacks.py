@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentTypeError, missing_extra
+from dualanchor.core.errors import ArgumentTypeError, optional_module
 from dualanchor.core.result import Result
 
 
@@ -38,11 +38,7 @@ class ProgressBar:
     """A tqdm bar on standard error, shown for runs of more than two seconds."""
 
     def __init__(self, owner: str, unit: str) -> None:
-        try:
-            from tqdm import tqdm
-        except ImportError:
-            raise missing_extra("tqdm", "progress", f"{owner}(progress=True)") from None
-        self._tqdm = tqdm
+        self._tqdm = optional_module("tqdm", "progress", f"{owner}(progress=True)").tqdm
         self._owner = owner
         self._unit = unit
         self._bar: Any = None

@@ -11,6 +11,7 @@ ArgumentError
 """
 
 import difflib
+import importlib
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -120,6 +121,14 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameEr
 def install_command(extra: str) -> str:
     """The command that installs an extra, by name or in a checkout."""
     return f"pip install 'dualanchor[{extra}]', or '.[{extra}]' in a checkout"
+
+
+def optional_module(name: str, extra: str, purpose: str) -> Any:
+    """The module of an optional dependency; raises with the command that installs it if it is missing."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise missing_extra(name.partition(".")[0].replace("_", "-"), extra, purpose) from None
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:

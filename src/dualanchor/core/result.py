@@ -14,7 +14,7 @@ from dualanchor.core.arrays import to_host
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.citations import CITATIONS
 from dualanchor.core.claim import Claim, ClaimKind
-from dualanchor.core.errors import ArgumentError, CheckpointError, UnsuccessfulError, missing_extra
+from dualanchor.core.errors import ArgumentError, CheckpointError, UnsuccessfulError, optional_module
 from dualanchor.core.files import below, decoding, jsonable, read_arrays, to_json, write_arrays
 from dualanchor.core.finding import Finding, Severity
 from dualanchor.core.history import History, Status
@@ -166,10 +166,7 @@ class Result(Mapping[str, Any]):
 
     def to_frame(self) -> Any:
         """The history as a pandas DataFrame, with configuration and replication for each line."""
-        try:
-            import pandas
-        except ImportError:
-            raise missing_extra("pandas", "frame", "Result.to_frame") from None
+        pandas = optional_module("pandas", "frame", "Result.to_frame")
         columns: dict[str, Any] = dict(self.history.columns())
         row, replications = columns.pop("row"), self.shape[-1] if self.shape else 1
         return pandas.DataFrame({"configuration": row // replications, "replication": row % replications, **columns})

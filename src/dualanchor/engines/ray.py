@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualanchor.core import arrays, check
-from dualanchor.core.errors import ArgumentError, OracleError, missing_extra
+from dualanchor.core.errors import ArgumentError, OracleError, optional_module
 from dualanchor.core.oracle import Batch
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Engine, LoadedOracle
@@ -53,11 +53,7 @@ class Ray(Engine):
 
     def __init__(self, workers: int | None = None, address: str | None = None, timeout: float | None = None) -> None:
         super().__init__(timeout)
-        try:
-            import ray
-        except ImportError as error:
-            raise missing_extra("ray", "ray", "engine='ray'") from error
-        self._ray = ray
+        self._ray = ray = optional_module("ray", "ray", "engine='ray'")
         self._address = address or os.environ.get("RAY_ADDRESS")
         self._actors: list[Any] = []
         self._stored: dict[int, Any] = {}  # oracles in Ray's object store

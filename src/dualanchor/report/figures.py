@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dualanchor.core.errors import ArgumentError, missing_extra
+from dualanchor.core.errors import ArgumentError, optional_module
 from dualanchor.core.history import History
 from dualanchor.core.result import Result
 from dualanchor.core.types import Array
@@ -32,11 +32,9 @@ _MARKERS = 9  # per curve, about
 @contextmanager
 def figure_style(purpose: str, extra: str) -> Iterator[type[Figure]]:
     """Matplotlib's Figure, within this library's settings instead of the user's; pyplot is not touched."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise missing_extra("matplotlib", extra, purpose) from None
+    matplotlib = optional_module("matplotlib", extra, purpose)
+    from matplotlib.figure import Figure
+
     with matplotlib.rc_context():
         matplotlib.rc_file(_STYLE)
         yield Figure
@@ -143,10 +141,7 @@ def _axes(ax: Any, purpose: str) -> Any:
     """The axes given, or those of a new figure."""
     if ax is not None:
         return ax
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        raise missing_extra("matplotlib", "plot", purpose) from None
+    pyplot = optional_module("matplotlib.pyplot", "plot", purpose)
     return pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")[1]
 
 

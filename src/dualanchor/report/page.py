@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core.citations import CITATIONS
-from dualanchor.core.errors import missing_extra
+from dualanchor.core.errors import optional_module
 from dualanchor.core.result import jsonable
 from dualanchor.core.types import Array
 from dualanchor.methods import registry
@@ -53,12 +53,9 @@ def render_page(study: Study, panels: Sequence[PanelData], pictures: Mapping[str
 
 def _environment() -> Any:
     """Jinja's environment: expressions are escaped, and an undefined name is an error."""
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError:
-        raise missing_extra("jinja2", "report", "A report") from None
-    layout: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
-    environment = Environment(loader=PackageLoader("dualanchor.report"), autoescape=True, **layout)
+    jinja2 = optional_module("jinja2", "report", "A report")
+    layout = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("dualanchor.report"), autoescape=True, **layout)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.filters.update(FILTERS)
     environment.globals.update(VERDICTS=VERDICTS, MARKERS=MARKERS, BLACK=BLACK)
@@ -74,11 +71,7 @@ def _citations(results: dict[str, Any]) -> str:
 
 def plotly_script() -> str:
     """The source of plotly.js, included in the page so that it works offline."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise missing_extra("plotly", "report", "A report") from None
-    return str(get_plotlyjs())
+    return str(optional_module("plotly.offline", "report", "A report").get_plotlyjs())
 
 
 def interactive_figure(panel: PanelData) -> dict[str, Any]:

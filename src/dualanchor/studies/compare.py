@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays, check
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, missing_extra
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CapabilityError, optional_module
 from dualanchor.core.method import Method
 from dualanchor.core.problem import Problem
 from dualanchor.core.render import html_table
@@ -44,10 +44,7 @@ class Comparison:
 
     def to_frame(self) -> Any:
         """The curves as a pandas DataFrame."""
-        try:
-            import pandas
-        except ImportError:
-            raise missing_extra("pandas", "frame", "Comparison.to_frame") from None
+        pandas = optional_module("pandas", "frame", "Comparison.to_frame")
         (curves,) = self.study.curves.values()
         frames = [pandas.DataFrame({"method": name, **vars(curve)}) for name, curve in curves.items()]
         return pandas.concat(frames, ignore_index=True)

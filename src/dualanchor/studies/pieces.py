@@ -265,8 +265,7 @@ def in_parallel(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], 
                 yield value
         finally:
             if order != "list":
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # about values that were computed and not used
+                with warnings.catch_warnings(action="ignore"):  # about values that were computed and not used
                     values.close()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dualanchor.core.errors import missing_extra
+from dualanchor.core.errors import optional_module
 from dualanchor.core.method import Method, State
 from dualanchor.paper.verify.check import Findings, Lab, equal, identifier, rate
 from dualanchor.theory import bounds
@@ -37,15 +37,9 @@ def worst_case(make: Callable[..., Method], N: int) -> float:
 
     The method's own `update` runs on PEPit's points, which add up and multiply like arrays.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an inaccurate solution is found by comparing it
-        try:
-            from PEPit import PEP
-            from PEPit.operators import NonexpansiveOperator
-        except ImportError:
-            raise missing_extra("PEPit", "pep", NAME) from None
-        problem = PEP()
-        T = problem.declare_function(NonexpansiveOperator)
+    with warnings.catch_warnings(action="ignore"):  # an inaccurate solution is found by comparing it
+        problem = optional_module("PEPit", "pep", NAME).PEP()
+        T = problem.declare_function(optional_module("PEPit.operators", "pep", NAME).NonexpansiveOperator)
         root, _, _ = T.fixed_point()
         x0 = problem.set_initial_point()
         problem.set_initial_condition((x0 - root) ** 2 <= 1)
