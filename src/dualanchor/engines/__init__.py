@@ -9,44 +9,28 @@ Examples
 (2,)
 """
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dualanchor.core.errors import ArgumentTypeError, unknown_name
 from dualanchor.engines.base import Engine, Latency, attach, engine_of
+from dualanchor.engines.local import Local
+from dualanchor.engines.mpi import MPI
+from dualanchor.engines.ray import Ray
 from dualanchor.oracles.shards import SHARDS, Shardable, ShardedData
 
-if TYPE_CHECKING:
-    from dualanchor.engines.local import Local
-    from dualanchor.engines.mpi import MPI
-    from dualanchor.engines.ray import Ray
+__all__ = ["SHARDS", "Engine", "Latency", "Local", "MPI", "Ray", "Shardable", "ShardedData"]
+__all__ += ["attach", "engine_of", "make", "opened"]
 
-__all__ = ["SHARDS", "Engine", "Latency", "Shardable", "ShardedData", "attach", "engine_of", "make", "opened"]
-__all__ += ["Local", "MPI", "Ray"]
-
-_KINDS = {"local": "Local", "mpi": "MPI", "ray": "Ray"}  # modules, imported when first used, and their classes
-
-
-def __getattr__(name: str) -> Any:
-    for module, kind in _KINDS.items():
-        if name in (kind, module):
-            imported = importlib.import_module(f"dualanchor.engines.{module}")
-            return imported if name == module else getattr(imported, kind)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+_ENGINES: dict[str, type[Engine]] = {"local": Local, "mpi": MPI, "ray": Ray}
 
 
 def make(name: str, **options: Any) -> Engine:
     """An engine by its name, "local", "mpi" or "ray"; options that are None are left out."""
-    if name not in _KINDS:
-        raise unknown_name("engine", name, _KINDS)
-    engine: type[Engine] = __getattr__(_KINDS[name])
-    return engine(**{key: value for key, value in options.items() if value is not None})
+    if name not in _ENGINES:
+        raise unknown_name("engine", name, _ENGINES)
+    return _ENGINES[name](**{key: value for key, value in options.items() if value is not None})
 
 
 @contextmanager
