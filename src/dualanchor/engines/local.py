@@ -47,12 +47,7 @@ class Local(Engine):
     True
     """
 
-    def __init__(
-        self,
-        workers: int | None = None,
-        kind: str = "auto",
-        timeout: float | None = None,
-    ) -> None:
+    def __init__(self, workers: int | None = None, kind: str = "auto", timeout: float | None = None) -> None:
         super().__init__(timeout)
         self.workers = cores() if workers is None else check.count(workers, "Local: workers")
         self.kind = check.choice(kind, "Local: kind", ("auto", "threads", "processes"))

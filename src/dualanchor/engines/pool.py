@@ -66,14 +66,9 @@ class Pool(ABC):
         """A worker in an error message."""
         return f"worker {number} ({self.workers[number].label})"
 
+    @abstractmethod
     def sums(self, work: Round) -> list[Any]:
         """For each worker the sums of the spans assigned to it, or a Failure."""
-        try:
-            return self._compute(work)
-        except BaseException:  # Ctrl-C: replies that have not come yet would be taken for those of the next round
-            for number in range(len(self.workers)):
-                self._replace(number)
-            raise
 
     @abstractmethod
     def drop(self, key: int) -> None:
@@ -82,9 +77,6 @@ class Pool(ABC):
     def close(self) -> None:
         """Stop the workers."""
         self._finalizer()
-
-    @abstractmethod
-    def _compute(self, work: Round) -> list[Any]: ...
 
     @abstractmethod
     def _started(self, number: int) -> Any:
@@ -101,24 +93,29 @@ class Pool(ABC):
 
         Those are replaced. A message None is not sent: it waits for the first reply of a new process.
         """
-        for number, message in messages.items():
-            try:  # noqa: SIM105 - `suppress` takes a microsecond
-                self.workers[number].send(message)
-            except OSError:  # it has exited: `receive` says so too
-                pass
-        deadline = None if timeout is None else time.monotonic() + timeout
         replies: dict[int, Any] = {}
-        for number in reversed(messages):  # the last to start mostly ends last: then one wait is enough
-            worker = self.workers[number]
-            try:
-                replies[number] = _received(worker, deadline)
-                continue
-            except TimeoutError:
-                assert timeout is not None
-                replies[number] = Failure.timed_out(timeout, remedy, doing)
-            except (EOFError, OSError):
-                replies[number] = worker.process.wait()
-            self._replace(number)
+        try:
+            for number, message in messages.items():
+                try:  # noqa: SIM105 - `suppress` takes a microsecond
+                    self.workers[number].send(message)
+                except OSError:  # it has exited: `receive` says so too
+                    pass
+            deadline = None if timeout is None else time.monotonic() + timeout
+            for number in reversed(messages):  # the last to start mostly ends last: then one wait is enough
+                worker = self.workers[number]
+                try:
+                    replies[number] = _received(worker, deadline)
+                    continue
+                except TimeoutError:
+                    assert timeout is not None
+                    replies[number] = Failure.timed_out(timeout, remedy, doing)
+                except (EOFError, OSError):
+                    replies[number] = worker.process.wait()
+                self._replace(number)
+        except BaseException:  # Ctrl-C: replies that have not come yet would be taken for those of the next round
+            for number in messages:
+                self._replace(number)
+            raise
         return replies
 
 
@@ -130,7 +127,7 @@ class ThreadPool(Pool):
     def drop(self, key: int) -> None:
         """Nothing to do: threads hold no oracles."""
 
-    def _compute(self, work: Round) -> list[Any]:
+    def sums(self, work: Round) -> list[Any]:
         oracle = work.loaded.oracle
         tasks = {number: (oracle, work.x, work.spec, spans) for number, spans in enumerate(work.assignment)}
         replies = self._exchange(tasks, work.timeout, _LATE)
@@ -177,7 +174,7 @@ class ProcessPool(Pool):
         super().close()
         self._file.close()
 
-    def _compute(self, work: Round) -> list[Any]:
+    def sums(self, work: Round) -> list[Any]:
         """A worker that exits is replaced, and gets its task once more."""
         loaded, x, spec, assignment, timeout = work
         data = pickle.dumps(tuple(spec))

@@ -181,10 +181,8 @@ class Ray(Engine):
             free = int(self._ray.available_resources().get("CPU", 0))
             with self._connection:
                 self._end_actors()
-            rule, received = (
-                f"Ray: actors must start within {patience:g} s",
-                f"{free} free CPUs for {self.workers} workers",
-            )
+            rule = f"Ray: actors must start within {patience:g} s"
+            received = f"{free} free CPUs for {self.workers} workers"
             raise OracleError(rule, received, "Free CPUs of the cluster, or use fewer workers") from None
 
     def _actor(self, number: int) -> Any:
