@@ -12,8 +12,12 @@ ArgumentError
 
 import difflib
 import importlib
+import sys
+import warnings
 from collections.abc import Iterable
 from typing import Any, Self
+
+_NOT_CALLERS = ("dualanchor", "torch", "weakref")  # PyTorch wraps the steps of optimisers; weakref: finalizers
 
 
 class DualAnchorError(Exception):
@@ -106,6 +110,14 @@ def explain(rule: str, received: object, remedy: str) -> str:
     """The message that consists of these three parts."""
     end = "" if remedy.endswith((".", "?")) else "."
     return f"{rule.rstrip('.')}. Got {received}. {remedy}{end}"
+
+
+def warn_caller(text: str, category: type[Warning]) -> None:
+    """Warn at the stack level of the first caller outside of this package and of PyTorch."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _NOT_CALLERS:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:

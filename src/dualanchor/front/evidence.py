@@ -1,12 +1,9 @@
 """What samples outside of the run say: calibration before it, certificates at x0 and at its end, findings."""
 
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +15,7 @@ from dualanchor.advise.planned import Plan
 from dualanchor.core import arrays
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.claim import Claim
-from dualanchor.core.errors import AssumptionWarning
+from dualanchor.core.errors import AssumptionWarning, warn_caller
 from dualanchor.core.finding import Finding, violations
 from dualanchor.core.method import Method
 from dualanchor.core.oracle import Oracle
@@ -31,7 +28,6 @@ from dualanchor.front.request import MIN_PILOT_SAMPLES, Request
 from dualanchor.methods.auto import Auto
 from dualanchor.run.checkpoint import digest_of
 
-_PACKAGE = str(Path(__file__).parents[1])
 _SLACK = 1.25  # samples contradict a constant if they exceed it by this factor
 _KURTOSIS = 3  # of samples none of which stands out
 
@@ -115,7 +111,7 @@ class Evidence:
         findings = [replace(one, values={**one.values, "door": self.request.door}) for one in findings]
         self.findings += findings
         for finding in violations(findings):
-            warn(finding)
+            warn_caller(str(finding), AssumptionWarning)
         if self.has("decreasing"):
             raise Refused
 
@@ -300,11 +296,3 @@ def largest_sample(result: Result, start: Certificate | None) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):  # of rows that diverged
         excess = np.maximum(fourth - _KURTOSIS * count * level**2, 0.0)  # fourth powers beyond those of normal samples
     return np.maximum(scale, result.method["parameters"]["samples_per_round"] * excess**0.25)
-
-
-def warn(finding: Finding) -> None:
-    """Warn at the stack level of the first caller outside of the package."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(str(finding), AssumptionWarning, stacklevel=level + 1)

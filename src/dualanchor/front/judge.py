@@ -10,12 +10,12 @@ from dualanchor.advise.planned import Plan
 from dualanchor.core import arrays
 from dualanchor.core.certificate import Certificate
 from dualanchor.core.claim import Claim, ClaimKind
-from dualanchor.core.errors import OracleError
+from dualanchor.core.errors import AssumptionWarning, OracleError, warn_caller
 from dualanchor.core.finding import Finding, Severity, violations
 from dualanchor.core.history import History
 from dualanchor.core.result import Result, Status
 from dualanchor.core.types import Array
-from dualanchor.front.evidence import Evidence, largest_sample, warn
+from dualanchor.front.evidence import Evidence, largest_sample
 from dualanchor.front.stages import STALLED
 from dualanchor.theory.confidence import enough_for_rare
 
@@ -100,13 +100,13 @@ def _check_theorem(
         planned_sigma = plan.inputs.get("sigma")
         if planned_sigma is not None and np.isfinite(sigma) and sigma > _SIGMA_SLACK * planned_sigma:
             evidence.add("sigma-too-small", given=planned_sigma, seen=sigma, at="x", relation="about")
-            warn(evidence.findings[-1])
+            warn_caller(str(evidence.findings[-1]), AssumptionWarning)
         elif not within_bound.all():
             implausible = sqrt(np.mean(lower**2)) > _IMPLAUSIBLE * bound
             severity = Severity.VIOLATION if implausible else Severity.WARNING
             evidence.findings.append(Finding("above-bound", severity, {"residual": lower.max(), "bound": bound}))
             if implausible:
-                warn(evidence.findings[-1])
+                warn_caller(str(evidence.findings[-1]), AssumptionWarning)
     holds = not violations(evidence.findings) and bool(np.mean(lower**2) <= bound**2)
     return holds, within_bound
 

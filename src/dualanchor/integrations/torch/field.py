@@ -1,7 +1,5 @@
 """What the optimisers share: players, gradients, and operations on many tensors at once."""
 
-import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
@@ -17,7 +15,6 @@ _SET_BY_TORCH = (  # keys of a group that PyTorch and its schedulers write
 )  # fmt: skip
 _COUNTERS = ("k", "ahead")  # keys of a group that say where a run stands
 _OF_OTHERS = {"nesterov", "betas", "differentiable", "horizon", "delta", *_COUNTERS}  # keys of other optimisers
-_NOT_CALLERS = ("dualanchor", "torch", "weakref")  # weakref: finalizers
 
 Group = dict[str, Any]
 
@@ -240,11 +237,3 @@ def tensors_of(group: Group, tensors: list[Tensor]) -> TensorList:
     if foreach is None:  # subclasses of Tensor may lack the operations on lists
         foreach = all(type(p) in (Tensor, torch.nn.Parameter) for p in group["params"])
     return TensorList(tensors, foreach)
-
-
-def warn_caller(text: str, category: type[Warning]) -> None:
-    """Warn at the stack level of the first caller outside of this package and of PyTorch."""
-    frame, level = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _NOT_CALLERS:
-        frame, level = frame.f_back, level + 1
-    warnings.warn(text, category, stacklevel=level)

@@ -6,8 +6,8 @@ from math import ceil
 from typing import Any
 
 from dualanchor.core import check
-from dualanchor.core.errors import ArgumentError, HorizonWarning, explain
-from dualanchor.integrations.torch.field import Group, warn_caller
+from dualanchor.core.errors import ArgumentError, HorizonWarning, explain, warn_caller
+from dualanchor.integrations.torch.field import Group
 
 
 def horizon_from(owner: str, horizon: Any, total_steps: Any) -> int:

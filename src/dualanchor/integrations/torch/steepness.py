@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from dualanchor.core.errors import ArgumentError, ArgumentTypeError, AssumptionWarning, explain
-from dualanchor.integrations.torch.field import Group, require_dense, warn_caller
+from dualanchor.core.errors import ArgumentError, ArgumentTypeError, AssumptionWarning, explain, warn_caller
+from dualanchor.integrations.torch.field import Group, require_dense
 
 _POWER_ITERATIONS = 8  # each takes one gradient on each batch
 _RELATIVE_DISTANCE = 1e-3  # between the two points of a difference of gradients, relative to 1 + |x|
