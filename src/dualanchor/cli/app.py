@@ -18,7 +18,7 @@ from dualanchor.cli.options import json_option
 from dualanchor.cli.output import INTERRUPTED, NOT_READ, discard_output, emit, print_table
 from dualanchor.cli.solve import solve
 from dualanchor.cli.studies import compare, report, reproduce
-from dualanchor.cli.user_code import USER_FILE, in_words, innermost_line, user_line
+from dualanchor.cli.user_code import USER_FILE, in_words, last_line
 from dualanchor.cli.verify import verify
 from dualanchor.core.errors import AssumptionWarning, DualAnchorError, OracleError, explain
 
@@ -64,10 +64,10 @@ def _ending(meta: dict[str, Any]) -> Iterator[None]:
 
 def _message(error: BaseException, file: Path | None) -> str | None:
     """The message instead of a traceback, with the line if it is in the user's file; None for a bug of ours."""
-    line = None if file is None else user_line(error, file)
+    line = None if file is None else last_line(error, file.parent)
     if isinstance(error, OracleError) and error.__cause__ is not None:
         rule, received, _ = error.parts
-        return explain(rule, received, f"Fix {line or innermost_line(error) or 'it'}")
+        return explain(rule, received, f"Fix {line or last_line(error) or 'it'}")
     if isinstance(error, DualAnchorError):
         return f"{error} ({line})" if line and line not in str(error) else str(error)
     if line is not None or isinstance(error, SystemExit):  # commands themselves end by click's Exit

@@ -65,7 +65,7 @@ def _from_file(path: Path, name: str) -> Any:
     except DualAnchorError:  # `app` adds the line to the message
         raise
     except (Exception, SystemExit) as error:
-        rule, place = "A problem's file must run without an error", user_line(error, file) or str(file)
+        rule, place = "A problem's file must run without an error", last_line(error, file.parent) or str(file)
         raise ArgumentError(rule, in_words(error), f"Fix {place}") from error
     if name in content:
         return content[name]
@@ -103,15 +103,12 @@ def _is_sampler(function: Any) -> bool:
     return sum(argument.default is argument.empty and argument.kind in positional for argument in arguments) == 3
 
 
-def user_line(error: BaseException, file: Path) -> str | None:
-    """The last line that ran in the user's file, or in a file beside it, as "file, line 3"; None if none did."""
-    lines = [f"{name}, line {number}" for name, number in _lines(error) if Path(name).parent == file.parent]
-    return lines[-1] if lines else None
+def last_line(error: BaseException, folder: Path | None = None) -> str | None:
+    """The line that raised the error or its first cause, as "file, line 3"; the last one in a folder, if one is given.
 
-
-def innermost_line(error: BaseException) -> str | None:
-    """The line that raised the error, or its first cause."""
-    lines = [f"{name}, line {number}" for name, number in _lines(error)]
+    None if no line of that folder ran.
+    """
+    lines = [f"{name}, line {number}" for name, number in _lines(error) if folder in (None, Path(name).parent)]
     return lines[-1] if lines else None
 
 
