@@ -53,21 +53,21 @@ def anchor_identity(make: Make, case: Wild, last: np.ndarray | None = None) -> N
 
 
 def _identity(error: Callable[..., np.ndarray], make: Make, case: Wild, last: np.ndarray | None) -> None:
-    x, G = follow(make(step_size=case.alpha, horizon=case.N), case.answer, case.x0)
+    x, G, *_ = follow(make(step_size=case.alpha, horizon=case.N), case.answer, case.x0)
     F_N = case.operator(x[-1]) if last is None else last
     assert_zero(error(x, G, F_N, case.alpha), 1.0, error.__name__)
 
 
 def convex_representation(make: Make, case: Wild) -> None:
     """Lemma A.1: x_k = x_0/N + sum_t w_{k,t} T_{B_t}(x_t) for k = 1 .. N - 1."""
-    x, G = follow(make(step_size=case.alpha, horizon=case.N), case.answer, case.x0)
+    x, G, *_ = follow(make(step_size=case.alpha, horizon=case.N), case.answer, case.x0)
     assert_zero(lemma_a1_error(x, G, case.alpha), 1.0, "Lemma A.1", 1e-12)
 
 
 def update_by_differences(make: Make, case: Wild) -> None:
     """The paper's form: x_{k+1} = x_k + (N-k-1)/(N-k) (T_k - T_{k-1}), T_{-1} = x_0."""
     N, alpha = case.N, case.alpha
-    x, G = follow(make(step_size=alpha, horizon=N), case.answer, case.x0)
+    x, G, *_ = follow(make(step_size=alpha, horizon=N), case.answer, case.x0)
     T = np.concatenate([x[:1], x[:-1] - alpha * G])
     for k in range(N - 1):
         scale = (np.abs(x[: k + 1]) + alpha * np.abs(G[: k + 1])).max()
@@ -78,7 +78,7 @@ def update_by_differences(make: Make, case: Wild) -> None:
 def update_by_anchor(make: Make, case: Wild) -> None:
     """S-OHM's form: x_{k+1} = x_0/(k+2) + (k+1)/(k+2) T_k."""
     alpha = case.alpha
-    x, G = follow(make(step_size=alpha, horizon=case.N), case.answer, case.x0)
+    x, G, *_ = follow(make(step_size=alpha, horizon=case.N), case.answer, case.x0)
     for k in range(case.N - 1):
         expected = x[0] / (k + 2) + (k + 1) / (k + 2) * (x[k] - alpha * G[k])
         scale = (np.abs(x[0]) + np.abs(x[k]) + alpha * np.abs(G[k])).max()

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from dualanchor.paper.verify.operators import Operator, Path, exact, follow, norm
+from dualanchor.paper.verify.operators import Operator, exact, norm
+from dualanchor.theory.step_tables import Path, follow
 
 __all__ = [
     "Nonexpansive",

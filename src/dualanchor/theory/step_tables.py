@@ -1,6 +1,7 @@
-"""Step tables: the coefficients of a linear method, measured by running it, and the H-dual of a table."""
+"""Methods run on given evaluations; the step table of a linear method, measured in this way, and its H-dual."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,57 @@ from dualanchor.core.staged import Staged
 from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array
 
+Evaluation = Callable[[int, Array], Array]
 _ROUNDING = 1e-9  # relative to the terms of a point: larger differences are not rounding
+
+
+class Path(NamedTuple):
+    """What a method did: its iterates, and its evaluations in the order of the calls."""
+
+    x: Array  # x_0 .. x_K, (K + 1, rows, d)
+    G: Array  # the values, (evaluations, rows, d)
+    points: Array  # where they were evaluated, (evaluations, rows, d)
+    batches: list[Batch]  # on which; their data are the numbers of the draws
+
+
+class _Recorded(Oracle):
+    """An oracle that evaluates draw number k by `evaluate(k, x)`, and records every evaluation."""
+
+    def __init__(self, evaluate: Evaluation) -> None:
+        self._evaluate = evaluate
+        self._draws = count()
+        self.values, self.points = list[Array](), list[Array]()
+        self.batches: list[Batch] = []
+
+    def draw(self, streams: Streams, size: Any) -> Batch:
+        return Batch(size, next(self._draws))
+
+    def mean(self, x: Array, batch: Batch) -> Array:
+        self.points.append(x.copy())
+        self.batches.append(batch)
+        value = self._evaluate(batch.data, x)
+        self.values.append(value.copy())
+        return value
+
+
+def follow(
+    method: Method, evaluate: Evaluation, x0: Array, steps: int | None = None, coins: Sequence[bool] | None = None
+) -> Path:
+    """Record the steps of a method from x0, (rows, d): by default all up to its horizon.
+
+    `evaluate(k, x)` is the evaluation of draw number k at x; `coins` has the coin of each step.
+    """
+    oracle = _Recorded(evaluate)
+    F = Session(oracle, Streams(0, np.arange(x0.shape[0]), dimension=x0.shape[1]))
+    s = method.init(x0)
+    xs = [s.x.copy()]
+    steps = method.steps if steps is None else steps
+    assert steps is not None
+    for k in range(steps):
+        method.step(k, s, F, None if coins is None else np.full(x0.shape[0], coins[k]))
+        xs.append(s.x.copy())
+    values, points = (np.array(record).reshape(-1, *x0.shape) for record in (oracle.values, oracle.points))
+    return Path(np.array(xs), values, points, oracle.batches)
 
 
 def step_table(method: Method, horizon: int | None = None) -> Array:
@@ -64,49 +115,20 @@ def read(method: Method, horizon: int | None = None) -> Reading:
     steps = _steps(method, horizon)
     rng = np.random.default_rng(0)
     x0 = rng.normal(size=(1, 2))
-    trial = _run(method, steps, x0, lambda j: rng.normal(size=(1, 2)))
+    trial = follow(method, lambda k, x: rng.normal(size=(1, 2)), x0, steps)
     n = len(trial.batches)
     if len({batch.data for batch in trial.batches}) < n:
         raise _not_linear(method, "which evaluates one batch twice")
-    unit_values = _run(method, steps, np.zeros((1, n)), lambda j: np.eye(1, n, j))
-    multiples = -np.concatenate(unit_values.points)  # of each value in each point, (n + 1, n)
-    values = np.concatenate(trial.values)
+    units = iter(np.eye(n)[:, None])
+    on_units = follow(method, lambda k, x: next(units), np.zeros((1, n)), steps)
+    points, multiples = (np.concatenate([path.points[:, 0], path.x[-1]]) for path in (trial, on_units))
+    multiples = -multiples  # of each value in each point, (n + 1, n)
+    values = trial.G[:, 0]
     scale = np.abs(x0) + np.abs(multiples) @ np.abs(values)
-    if not (np.abs(np.concatenate(trial.points) - (x0 - multiples @ values)) <= _ROUNDING * scale).all():
+    if not (np.abs(points - (x0 - multiples @ values)) <= _ROUNDING * scale).all():
         raise _not_linear(method, "whose points are not x0 minus fixed multiples of the values before")
     sizes = [int(batch.size) for batch in trial.batches]
     return Reading(np.diff(multiples, axis=0) / method.step_size, sizes)
-
-
-class _Prescribed(Oracle):
-    """Returns a prescribed value (1, d) for evaluation j, whatever the point, and records point, value and batch."""
-
-    def __init__(self, respond: Callable[[int], Array]) -> None:
-        self.respond = respond
-        self.drawn = 0
-        self.points: list[Array] = []
-        self.values: list[Array] = []
-        self.batches: list[Batch] = []
-
-    def draw(self, streams: Streams, size: Any) -> Batch:
-        self.drawn += 1
-        return Batch(size, self.drawn)
-
-    def mean(self, x: Array, batch: Batch) -> Array:
-        self.points.append(x.copy())
-        self.batches.append(batch)
-        self.values.append(self.respond(len(self.values)))
-        return self.values[-1].copy()
-
-
-def _run(method: Method, steps: int, x0: Array, respond: Callable[[int], Array]) -> _Prescribed:
-    """The record of `steps` steps from x0 (1, d); the last point is the one that the method returns."""
-    oracle, s = _Prescribed(respond), method.init(x0)
-    F = Session(oracle, Streams(0, np.arange(1), dimension=x0.shape[1]))
-    for k in range(steps):
-        method.step(k, s, F)
-    oracle.points.append(s.x)
-    return oracle
 
 
 def _steps(method: Method, horizon: int | None) -> int:

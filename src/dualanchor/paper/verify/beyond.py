@@ -13,11 +13,12 @@ from dualanchor.methods.sgda import SGDA
 from dualanchor.oracles.additive import AdditiveNoise
 from dualanchor.paper.verify import operators as on
 from dualanchor.paper.verify.check import Findings, Lab, at_most, identity, inequality, mean_at_most, mean_equal, rate
-from dualanchor.paper.verify.operators import SIGMA, Case, Operator, follow, inner, noisy, square
+from dualanchor.paper.verify.operators import SIGMA, Case, Operator, inner, noisy, square
 from dualanchor.paper.verify.paper import cross_terms, leave_one_out
 from dualanchor.run import solve
 from dualanchor.theory import bounds
 from dualanchor.theory.bounds import OURS
+from dualanchor.theory.step_tables import follow
 from dualanchor.theory.weights import root_sum
 
 

@@ -17,8 +17,9 @@ import numpy as np
 from dualanchor.core.method import Method
 from dualanchor.core.problem import Problem
 from dualanchor.core.types import Array
-from dualanchor.paper.verify.operators import SIGMA, Case, Evaluation, follow, noisy
+from dualanchor.paper.verify.operators import SIGMA, Case, noisy
 from dualanchor.run import solve
+from dualanchor.theory.step_tables import Evaluation, follow
 
 Z = 4.75  # a mean may be above its bound by this number of standard errors
 Verdict = Literal["holds", "fails"]

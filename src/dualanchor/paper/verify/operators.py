@@ -1,22 +1,18 @@
-"""The operators on which statements are checked, and runs on them that record every iterate and evaluation."""
+"""The operators on which statements are checked, and evaluations of them with and without noise."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualanchor.core.method import Method
-from dualanchor.core.oracle import Batch, Oracle
+from dualanchor.core.oracle import Oracle
 from dualanchor.core.problem import Constants, Problem
-from dualanchor.core.session import Session
-from dualanchor.core.streams import Streams
 from dualanchor.core.types import Array
 from dualanchor.oracles.additive import AdditiveNoise
 from dualanchor.oracles.finite_sum import FiniteSum
+from dualanchor.theory.step_tables import Evaluation
 
 Operator = Callable[[Array], Array]
-Evaluation = Callable[[int, Array], Array]
 SIGMA = 1.0  # the noise of one sample, unless a case says otherwise
 
 
@@ -33,49 +29,6 @@ def square(a: Array) -> Array:
 def norm(a: Array) -> Array:
     """Euclidean norms along the last axis."""
     return np.asarray(np.linalg.norm(a, axis=-1))
-
-
-class Recorded(Oracle):
-    """An oracle that evaluates draw number k by `evaluate(k, x)`, and records every evaluation."""
-
-    def __init__(self, evaluate: Evaluation) -> None:
-        self._evaluate = evaluate
-        self.values: list[Array] = []
-
-    def draw(self, streams: Streams, size: Any) -> Batch:
-        streams.position += 1
-        return Batch(size, streams.position - 1)
-
-    def mean(self, x: Array, batch: Batch) -> Array:
-        value = self._evaluate(batch.data, x)
-        self.values.append(value.copy())
-        return value
-
-
-class Path(NamedTuple):
-    """Iterates x_0 .. x_K, (K + 1, rows, d), and the evaluations F_{B_k}(x_k), in order of the calls."""
-
-    x: Array
-    G: Array
-
-
-def follow(
-    method: Method, evaluate: Evaluation, x0: Array, steps: int | None = None, coins: Sequence[bool] | None = None
-) -> Path:
-    """Record the steps of a method from x0, (rows, d): by default all up to its horizon.
-
-    `evaluate(k, x)` is the evaluation of draw number k at x; `coins` has the coin of each step.
-    """
-    oracle = Recorded(evaluate)
-    F = Session(oracle, Streams(0, np.arange(x0.shape[0]), dimension=x0.shape[1]))
-    s = method.init(x0)
-    xs = [s.x.copy()]
-    steps = method.steps if steps is None else steps
-    assert steps is not None
-    for k in range(steps):
-        method.step(k, s, F, None if coins is None else np.full(x0.shape[0], coins[k]))
-        xs.append(s.x.copy())
-    return Path(np.array(xs), np.array(oracle.values).reshape(-1, *x0.shape))
 
 
 def exact(operator: Operator) -> Evaluation:

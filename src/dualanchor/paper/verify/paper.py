@@ -11,11 +11,11 @@ from dualanchor.core.schedule import Growing
 from dualanchor.core.types import Array
 from dualanchor.paper.verify import operators as on
 from dualanchor.paper.verify.check import Findings, Lab, at_most, equal, identity, inequality, mean_at_most, rate, zero
-from dualanchor.paper.verify.operators import SIGMA, Case, Wild, exact, follow, inner, noisy, norm, square
+from dualanchor.paper.verify.operators import SIGMA, Case, Wild, exact, inner, noisy, norm, square
 from dualanchor.problems import worst_case_nonexpansive
 from dualanchor.theory import bounds
 from dualanchor.theory.bounds import OURS, PAPER
-from dualanchor.theory.step_tables import anti_transpose, step_table
+from dualanchor.theory.step_tables import anti_transpose, follow, step_table
 from dualanchor.theory.weights import anchor_multipliers, convex_weights, dual_multipliers
 
 ALPHA = 0.7
@@ -73,7 +73,7 @@ def _on_wild(lab: Lab, make: Make, error: Callable[..., Array]) -> Findings:
     errors = []
     for N in HORIZONS:
         wild = Wild(lab.rng, N)
-        x, G = follow(make(step_size=ALPHA, horizon=N), wild.evaluate, wild.x0)
+        x, G, *_ = follow(make(step_size=ALPHA, horizon=N), wild.evaluate, wild.x0)
         errors.append(error(x, G, wild.F(x[-1]), ALPHA).max())
     yield zero(WILD, errors)
 
