@@ -1,12 +1,12 @@
 """Progress and callbacks, as users pass them to a run."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
+from dualanchor.core.check import signature_of
 from dualanchor.core.errors import ArgumentTypeError, optional_module
 from dualanchor.core.result import Result
 
@@ -104,10 +104,7 @@ def as_callback(callback: Callable[..., Any]) -> Callable[[Result], bool]:
     """
     if not callable(callback):
         raise ArgumentTypeError("callback must be callable", repr(callback), "Pass a function of x")
-    try:
-        wants_result = list(inspect.signature(callback).parameters) == ["intermediate_result"]
-    except (TypeError, ValueError):
-        wants_result = False
+    wants_result = list(signature_of(callback).parameters) == ["intermediate_result"]
 
     def call(result: Result) -> bool:
         try:

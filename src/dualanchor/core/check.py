@@ -13,6 +13,7 @@ from dualanchor.core.errors import ArgumentError, ArgumentTypeError
 LARGEST_COUNT = 2**62  # the sum of two counts still fits 64 bits
 MOST_ROWS = 10**7  # replications of one run
 SMALLEST, LARGEST = 1e-100, 1e100  # absolute values of numbers whose squares and quotients stay finite
+_UNKNOWN = inspect.signature(lambda *args, **options: None)
 _CLOSEST = 1e-9  # a probability is at least this far from 0 and 1, so that it can be divided among many statements
 
 
@@ -107,12 +108,17 @@ def function(
         raise ArgumentTypeError(f"{name} must be a function {form}", received, remedy or "Pass a function")
     if arguments is None:
         return
-    try:
-        signature = inspect.signature(value)
-    except (TypeError, ValueError):  # some built-in functions have no signature
-        return
+    signature = signature_of(value)
     try:
         signature.bind(*range(arguments))
     except TypeError as error:
         rule = f"{name} must accept {form}"
         raise ArgumentTypeError(rule, f"one with {signature}", change or "Change its arguments") from error
+
+
+def signature_of(function: Any) -> inspect.Signature:
+    """The signature of a function; for one without, as some built-in functions are, that of any arguments."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return _UNKNOWN

@@ -9,7 +9,6 @@ Examples
 True
 """
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -70,7 +69,7 @@ def root(
     if jac is not None and jac is not False:
         rule = "scipy.root: jac is not supported, since steps are taken along noisy values of fun alone"
         raise ArgumentTypeError(rule, "a jac", "Leave it out; if L or M of fun is known, pass it as a keyword")
-    takes_rng = _has_rng(fun)
+    takes_rng = "rng" in check.signature_of(fun).parameters
 
     def sample(x: Array, rng: np.random.Generator) -> Any:
         return fun(x, *args, rng=rng) if takes_rng else fun(x, *args)
@@ -82,11 +81,3 @@ def root(
     solution.update({name: result[name] for name in ("x", "success", "status", "message", "nfev", "nit", "fun")})
     solution.update(upper=upper, result=result)
     return solution
-
-
-def _has_rng(function: Callable[..., Any]) -> bool:
-    """Whether a function has a parameter called rng; one that hides its signature, as in C, has none."""
-    try:
-        return "rng" in inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False

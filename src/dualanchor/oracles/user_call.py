@@ -1,6 +1,5 @@
 """Calling a user's function for every row, and checking what it returns."""
 
-import inspect
 import re
 import sys
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dualanchor.core import arrays
+from dualanchor.core.check import signature_of
 from dualanchor.core.errors import OracleError
 from dualanchor.core.types import Array
 
@@ -112,10 +112,7 @@ def _other_source(error: Exception, x: Any) -> tuple[str, str] | None:
 
 def takes_generator(sample: Callable[..., Any], place: int) -> bool:
     """Whether argument number `place` of a function is called `generator`."""
-    try:
-        return list(inspect.signature(sample).parameters)[place : place + 1] == ["generator"]
-    except (TypeError, ValueError):
-        return False
+    return list(signature_of(sample).parameters)[place : place + 1] == ["generator"]
 
 
 def taking_generator(sample: Callable[..., Any], place: int) -> Callable[..., Any]:
