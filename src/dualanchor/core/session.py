@@ -9,7 +9,7 @@ import numpy as np
 from dualanchor.core import arrays
 from dualanchor.core.errors import DualAnchorError, OracleError
 from dualanchor.core.oracle import Batch, Oracle
-from dualanchor.core.streams import Streams, per_row, selected
+from dualanchor.core.streams import Purpose, Streams, per_row, selected
 from dualanchor.core.trail import Trail
 from dualanchor.core.types import Array, Counts, Rows
 
@@ -234,6 +234,20 @@ def resolved(prox: Callable[[Array, Any], Any], z: Array, step: Any) -> Array:
         rule, remedy = "The prox must return an array of the library of z", "Compute with that library"
         raise OracleError(rule, f"{type(x).__name__} for z of type {type(z).__name__}", remedy)
     return x
+
+
+def one_sample(oracle: Oracle, x0: Array, seed: int, times: int) -> Array | None:
+    """One sample at x0, (d,), from a fixed stream, evaluated several times; None if it fails or the values differ."""
+    if oracle.replayable is False:
+        return None
+    F = Session(oracle.take(np.arange(1)), Streams(seed, np.zeros(1, int), Purpose.PILOT, x0.shape[0], x0.dtype))
+    try:
+        with arrays.quiet():
+            batch = F.draw(1)
+            values = [arrays.to_host(F(x0[None], batch))[0] for _ in range(times)]
+    except Exception:  # the run will fail in the same way, and say where
+        return None
+    return values[0] if all(np.array_equal(values[0], value, equal_nan=True) for value in values) else None
 
 
 def accepted(x: Array, value: Any) -> Array:

@@ -4,18 +4,17 @@ import atexit
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from math import isclose, isnan, nan
 from typing import Any
 
 import numpy as np
 
-from dualanchor.core import arrays
 from dualanchor.core.errors import ArgumentError, CapabilityError, OracleError, missing_extra
 from dualanchor.core.files import jsonable
 from dualanchor.core.oracle import Batch
-from dualanchor.core.streams import Purpose, Streams
+from dualanchor.core.session import one_sample
 from dualanchor.core.types import Array
 from dualanchor.engines.base import Engine, Latency, LoadedOracle
 from dualanchor.engines.protocol import BatchSpec, Failure, assign, span_sums
@@ -131,14 +130,9 @@ class MPI(Engine):
 
     def _compare_first_round(self, oracle: Shardable, x: Array, spec: BatchSpec) -> None:
         facts: dict[str, Any] = {"point": sha256(x.tobytes()).hexdigest(), "batch": repr(tuple(spec))}
-        facts |= {"oracle": repr(jsonable(oracle.describe())), "sample": None}
-        if not isinstance(oracle, ShardedData) and oracle.replayable is not False:
-            streams = Streams(0, np.zeros(1, np.int64), Purpose.PILOT, x.shape[1], x.dtype)
-            first_row = oracle.take(np.arange(1))
-            batch = first_row.draw(streams, 1)
-            with suppress(Exception), arrays.quiet():  # the round will fail in the same way, and say where
-                sample, again = (float(np.abs(first_row.mean(x[:1], batch)).sum()) for _ in range(2))
-                facts["sample"] = sample if sample == again else None  # None if samples do not repeat
+        facts["oracle"] = repr(jsonable(oracle.describe()))
+        sample = None if isinstance(oracle, ShardedData) else one_sample(oracle, x[0], 0, times=2)
+        facts["sample"] = None if sample is None else float(np.abs(sample).sum())
         self.compare(facts)
 
     def trace_nan(self) -> None:

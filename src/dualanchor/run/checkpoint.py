@@ -23,8 +23,7 @@ from dualanchor.core.errors import ArgumentError, ArgumentTypeError, CheckpointE
 from dualanchor.core.files import decoding, destination, jsonable, read_arrays, write_arrays
 from dualanchor.core.finding import Finding
 from dualanchor.core.oracle import Oracle
-from dualanchor.core.session import Session
-from dualanchor.core.streams import Purpose, Streams
+from dualanchor.core.session import one_sample
 from dualanchor.core.types import Array
 from dualanchor.engines import engine_of
 from dualanchor.engines.mpi import MPI
@@ -108,10 +107,10 @@ class Saver:
         self.findings: list[Finding] = []
         content = self._on_rank_0(self._read)
         if content is None:
-            self._sample = _one_sample(oracle, x0, seed, times=1 if oracle.replayable else 2)
+            self._sample = one_sample(oracle, x0, seed, times=1 if oracle.replayable else 2)
             return
         self._load(*content)
-        same = (self._is_sample(_one_sample(oracle, x0, seed, times)) for times in (1, _REPEATS))
+        same = (self._is_sample(one_sample(oracle, x0, seed, times)) for times in (1, _REPEATS))
         if self._sample is not None and not any(same):
             raise self._changed("that gives another sample at the start than when the file was written")
 
@@ -276,20 +275,6 @@ def digest_of(x: Array) -> str:
     """A short hash of an array's numbers, and its dtype."""
     host = arrays.to_host(x)
     return f"{hashlib.sha256(host.tobytes()).hexdigest()[:16]} ({host.dtype})"
-
-
-def _one_sample(oracle: Oracle, x0: Array, seed: int, times: int) -> Array | None:
-    """One sample at x0, (d,), from a fixed stream, evaluated several times; None if the values differ, or it fails."""
-    if oracle.replayable is False:
-        return None
-    F = Session(oracle.take(np.arange(1)), Streams(seed, np.zeros(1, int), Purpose.PILOT, x0.shape[0], x0.dtype))
-    try:
-        with arrays.quiet():
-            batch = F.draw(1)
-            values = [arrays.to_host(F(x0[None], batch))[0] for _ in range(times)]
-    except Exception:  # the run will fail in the same way, and say where
-        return None
-    return values[0] if all(np.array_equal(values[0], value, equal_nan=True) for value in values) else None
 
 
 def _differences(name: str, saved: Any, present: Any) -> Iterator[str]:
