@@ -23,7 +23,7 @@ from dualanchor.core.types import Array, Rows
 from dualanchor.theory.confidence import Deviation, deviation
 
 
-class Estimate(NamedTuple):
+class MeanEstimate(NamedTuple):
     """Means of samples, (rows, d), with the distribution of their errors."""
 
     value: Array
@@ -35,31 +35,31 @@ class Estimate(NamedTuple):
         """A bound on the norm of the error, (rows,), that fails with probability delta."""
         return self.deviation.radius(self.groups, delta)
 
-    def take(self, rows: Rows) -> "Estimate":
+    def take(self, rows: Rows) -> "MeanEstimate":
         """The estimates of some rows."""
         deviation = Deviation(*(values[rows] for values in self.deviation))
         return self._replace(value=arrays.take(self.value, rows), deviation=deviation)
 
-    def pooled(self, other: "Estimate") -> "Estimate":
+    def pooled(self, other: "MeanEstimate") -> "MeanEstimate":
         """The estimate from the samples of both."""
         samples = self.samples + other.samples
         a, b = self.samples / samples, other.samples / samples
         parts = zip(self.deviation, other.deviation, strict=True)
         deviation = Deviation(*(a**2 * mine + b**2 * theirs for mine, theirs in parts))
-        return Estimate(a * self.value + b * other.value, deviation, samples, min(self.groups, other.groups))
+        return MeanEstimate(a * self.value + b * other.value, deviation, samples, min(self.groups, other.groups))
 
 
-def estimate(F: Session, x: Array, samples: int, minus: Array | None = None) -> Estimate:
+def estimate(F: Session, x: Array, samples: int, minus: Array | None = None) -> MeanEstimate:
     """F at points x (rows, d), or its change from the points `minus` to x, from fresh samples."""
     groups, size = group_sizes(samples, x.shape[1])
     means = group_means(F, x, groups, size, minus)
     if not finite_means(means).all():
         rule = "Samples near a root must be finite and small enough to be squared"
         raise OracleError(rule, "infinite ones, or NaN", "Fix the sampler, or start elsewhere")
-    return Estimate(arrays.namespace(x).mean(means, axis=1), deviation(means), groups * size, groups)
+    return MeanEstimate(arrays.namespace(x).mean(means, axis=1), deviation(means), groups * size, groups)
 
 
-def bound(at: Estimate, change: Estimate, delta_at: float, delta_change: float) -> tuple[Array, Array]:
+def bound(at: MeanEstimate, change: MeanEstimate, delta_at: float, delta_change: float) -> tuple[Array, Array]:
     """The norm of the estimate of F at x and the upper bound on the norm of F there, each (rows,).
 
     The bound allows for differences as large as the mean one that no sample showed. It is infinite where all samples of

@@ -18,7 +18,7 @@ from dualanchor.theory.bounds import STRONG
 from dualanchor.theory.monotone import MONOTONE
 from dualanchor.theory.schedules import Run, recursive
 from dualanchor.theory.schedules import monotone as schedules
-from dualanchor.theory.schedules.monotone import MonotoneSetting, Regularised
+from dualanchor.theory.schedules.monotone import MonotonePlan, MonotoneSetting
 from dualanchor.theory.schedules.recursive import Recursive
 
 _LITTLE_NOISE = 0.5  # where sigma is below this part of M D, a hybrid plan may need fewer samples
@@ -97,7 +97,7 @@ class MonotoneCandidates:
         """The start itself: F is M-Lipschitz, and a root is at most D away."""
         return self._plan("start-lipschitz", None, [Run(1, 1, 0, self.known.M * self.known.D)])
 
-    def _growing(self, schedule: Callable[[MonotoneSetting], Regularised]) -> Plan:
+    def _growing(self, schedule: Callable[[MonotoneSetting], MonotonePlan]) -> Plan:
         """A regularised plan for noise of at most sigma + growth |x - x0|."""
         growth = self.inputs["growth"]
         if self.known.composite:
@@ -110,7 +110,7 @@ class MonotoneCandidates:
         plan = self._regularised(regularised).assuming("noise of at most sigma + growth |x - x0|")
         return replace(plan, findings=(finding,))
 
-    def _regularised(self, regularised: Regularised) -> Plan:
+    def _regularised(self, regularised: MonotonePlan) -> Plan:
         run = regularised.run
         if run.horizon == 1 and not self.known.composite:
             return self._start()
@@ -128,7 +128,7 @@ class MonotoneCandidates:
         runs = [stage.run for stage in plan.stages]
         return self._plan(theorem, RecursiveExtragradient.of(plan), runs)
 
-    def _averaged(self, plan: Regularised) -> Plan:
+    def _averaged(self, plan: MonotonePlan) -> Plan:
         method = averaged(SEG(plan.step_size, plan.run.batch_size), weights="uniform")
         return self._plan("averaged-extragradient", method, [plan.run])
 

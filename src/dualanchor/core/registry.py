@@ -9,7 +9,7 @@ from dualanchor.core.errors import unknown_name
 T = TypeVar("T")
 
 
-class Entry(NamedTuple):
+class Registered(NamedTuple):
     """A line of a list of methods or problems: id, one-line title, and class."""
 
     id: str
@@ -38,8 +38,8 @@ class Registry(Generic[T]):
         self._classes = dict(sorted(classes.items()))
         return self._classes
 
-    def entries(self) -> list[Entry]:
-        return [Entry(name, vars(cls)["title"], cls) for name, cls in self.all().items()]
+    def entries(self) -> list[Registered]:
+        return [Registered(name, vars(cls)["title"], cls) for name, cls in self.all().items()]
 
     def get(self, name: str) -> type[T]:
         if name not in self.all():

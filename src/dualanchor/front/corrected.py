@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from dualanchor.advise.anchored import Estimate, bound, estimate
+from dualanchor.advise.anchored import MeanEstimate, bound, estimate
 from dualanchor.core import arrays
 from dualanchor.core.certificate import NUMBERS
 from dualanchor.core.method import State
@@ -214,11 +214,11 @@ class UntilCorrected(UntilCertified):
                     getattr(memory, name)[part] = values
         memory.pair_tests[rows] = 0
 
-    def _saved_estimate(self, rows: Rows, memory: State) -> Estimate:
+    def _saved_estimate(self, rows: Rows, memory: State) -> MeanEstimate:
         """The estimate at the anchors of rows that have the same number of samples."""
         deviation = Deviation(*(getattr(memory, name)[rows] for name in Deviation._fields))
         samples, groups = int(memory.estimate_samples[rows[0]]), int(memory.estimate_groups[rows].min())
-        return Estimate(arrays.take(memory.estimate, rows), deviation, samples, groups)
+        return MeanEstimate(arrays.take(memory.estimate, rows), deviation, samples, groups)
 
     def _after_epoch(self, steps: int, memory: State, s: State, F: Session) -> IntArray:
         """Bound the residual at the mean of the second half of an epoch; then another epoch, or another stage."""
@@ -311,8 +311,8 @@ class UntilCorrected(UntilCertified):
         self,
         rows: Rows,
         x: Array,
-        at_anchor: Estimate,
-        change: Estimate | None,
+        at_anchor: MeanEstimate,
+        change: MeanEstimate | None,
         sizes: Array,
         upper: Array,
         memory: State,

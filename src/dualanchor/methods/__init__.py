@@ -4,12 +4,12 @@ from typing import Any
 
 from dualanchor.core.method import Method
 from dualanchor.core.problem import Problem
-from dualanchor.core.registry import Entry, Registry
+from dualanchor.core.registry import Registered, Registry
 
 registry: Registry[Method] = Registry("method", __name__, Method)
 
 
-def list_methods() -> list[Entry]:
+def list_methods() -> list[Registered]:
     """All registered methods: id, title and class of each.
 
     Examples

@@ -43,7 +43,7 @@ EXTRA itself ends a run that has diverged."""
 
 
 @dataclass(frozen=True)
-class ResidualEstimate(Method):
+class ResidualSampling(Method):
     """Samples at one point, which stays: their mean and `scatter`, the sum of squared distances from it."""
 
     step_size: Any = 1.0
@@ -62,7 +62,7 @@ class ResidualEstimate(Method):
 
 
 def _squared_residual(s: State, rounds: int) -> tuple[Array, Array]:
-    """The squared residual at the point of a ResidualEstimate, without bias, and the variance of one round."""
+    """The squared residual at the point of a ResidualSampling, without bias, and the variance of one round."""
     variance = s.scatter / max(1, rounds - 1)
     return arrays.row_squares(s.mean) - variance / max(1, rounds), variance
 
@@ -172,7 +172,7 @@ class Auto(Staged):
     def stage(self, number: int, memory: State) -> Stage:
         kind, number = _kind(number)
         if kind == ESTIMATE:
-            method = ResidualEstimate(1.0, int(self.samples_per_round))
+            method = ResidualSampling(1.0, int(self.samples_per_round))
             return Stage(method, method.init(memory.x), self.estimate)
         if kind == DUAL:
             dual = self._dual(memory, sum(self.lengths[number + 1 :]))

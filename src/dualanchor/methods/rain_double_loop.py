@@ -13,7 +13,7 @@ from dualanchor.core.problem import Problem
 from dualanchor.core.session import Session
 from dualanchor.core.types import Array
 from dualanchor.methods._bases import TwoCall, lipschitz, set_tuples
-from dualanchor.theory.schedules.rain import Epoch, Loops, loops_for_budget
+from dualanchor.theory.schedules.rain import Loops, RAINEpoch, loops_for_budget
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class RAINDoubleLoop(TwoCall):
         super().__post_init__()
 
     @cached_property
-    def plan(self) -> list[Epoch]:
+    def plan(self) -> list[RAINEpoch]:
         """All epochs in order."""
         return Loops(self.anchor_weight, self.lengths, self.epochs, self.halvings).plan
 

@@ -13,7 +13,7 @@ from dualanchor.core.types import Array
 from dualanchor.methods._bases import RemembersStart, lipschitz, required
 from dualanchor.methods.dual_ohm import DualOHM
 from dualanchor.theory.monotone import regularised_cocoercivity
-from dualanchor.theory.schedules.monotone import MonotoneSetting, Regularised, regularised_for_budget
+from dualanchor.theory.schedules.monotone import MonotonePlan, MonotoneSetting, regularised_for_budget
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class RegularisedDualOHM(RemembersStart, DualOHM):
         super().update(k, s, G + self.delta * (s.x - s.anchor))
 
     @classmethod
-    def of(cls, plan: Regularised) -> Self:
+    def of(cls, plan: MonotonePlan) -> Self:
         """The method that a plan asks for."""
         return cls(plan.step_size, plan.run.horizon, plan.run.batch_size, delta=plan.delta)
 

@@ -16,7 +16,7 @@ from dualanchor.studies.study import Study
 
 
 @dataclass(frozen=True)
-class Claim:
+class PaperClaim:
     """A claim of the paper and the criterion by which it is judged; `text` describes both."""
 
     id: str
@@ -31,8 +31,8 @@ class Claim:
         panels = study.results["panels"]
         return all(panel in panels and set(self.methods) <= set(panels[panel]["methods"]) for panel in self.where)
 
-    def find(self, study: Study) -> criteria.Finding:
-        """The finding about the claim, over all its panels."""
+    def find(self, study: Study) -> criteria.Judgement:
+        """The judgement of the claim, over all its panels."""
         parts = {panel: self.judge(criteria.PanelSeeds(study, panel), *self.methods) for panel in self.where}
         if len(parts) == 1:
             return parts[self.where[0]]
@@ -44,10 +44,10 @@ def judge(study: Study) -> list[dict[str, Any]]:
     return [as_record(claim, claim.find(study)) for claim in CLAIMS if claim.covered(study)]
 
 
-def as_record(claim: Claim, finding: criteria.Finding) -> dict[str, Any]:
-    """A claim and its finding in the schema of `results.json`."""
+def as_record(claim: PaperClaim, judgement: criteria.Judgement) -> dict[str, Any]:
+    """A claim and its judgement in the schema of `results.json`."""
     about = {"id": claim.id, "panel": claim.panel, "text": claim.text}
-    return {**about, "verdict": finding.verdict.value, "evidence": finding.evidence, "readings": []}
+    return {**about, "verdict": judgement.verdict.value, "evidence": judgement.evidence, "readings": []}
 
 
 _PHRASES = {
@@ -58,11 +58,13 @@ _PHRASES = {
 }
 
 
-def _claim(name: str, table: dict[str, Any]) -> Claim:
+def _claim(name: str, table: dict[str, Any]) -> PaperClaim:
     text = table["text"].format(**vars(criteria), **_PHRASES)
     rule = partial(getattr(criteria, table["criterion"]), **table.get("parameters", {}))
-    return Claim(name, table["panel"], text, tuple(table["methods"]), rule, tuple(table.get("where", [table["panel"]])))
+    return PaperClaim(
+        name, table["panel"], text, tuple(table["methods"]), rule, tuple(table.get("where", [table["panel"]]))
+    )
 
 
 _TABLES = tomllib.loads(resources.files(__package__).joinpath("claims.toml").read_text(encoding="utf-8"))
-CLAIMS: tuple[Claim, ...] = tuple(_claim(name, table) for name, table in _TABLES.items())
+CLAIMS: tuple[PaperClaim, ...] = tuple(_claim(name, table) for name, table in _TABLES.items())

@@ -96,7 +96,7 @@ class Verdict(Enum):
     NOT_REPRODUCED = "not reproduced"
 
 
-class Finding(NamedTuple):
+class Judgement(NamedTuple):
     """A verdict, the number it rests on, and a sentence with all numbers.
 
     `doubt` orders the parts of a statement, of which the most doubtful decides: a p-value, a ratio, or the share of
@@ -109,10 +109,10 @@ class Finding(NamedTuple):
     doubt: float
 
 
-Judge = Callable[..., Finding]  # from a panel's numbers and the methods of a claim, in its order
+Judge = Callable[..., Judgement]  # from a panel's numbers and the methods of a claim, in its order
 
 
-def all_of(parts: Iterable[Finding]) -> Finding:
+def all_of(parts: Iterable[Judgement]) -> Judgement:
     """Contradicted if a part is, supported if all are; verdict and value are those of the most doubtful part."""
     parts, order = list(parts), list(Verdict)
     worst = max(parts, key=lambda part: (order.index(part.verdict), part.doubt))
@@ -123,23 +123,23 @@ def _against_each(judge: Judge) -> Judge:
     """Turn a criterion for two methods into one for a method against each of several others."""
 
     @wraps(judge)
-    def judged(panel: PanelSeeds, method: str, *others: str) -> Finding:
+    def judged(panel: PanelSeeds, method: str, *others: str) -> Judgement:
         return all_of(judge(panel, method, other) for other in others)
 
     return judged
 
 
-def _found(supported: bool, contradicted: bool, value: float, evidence: str, doubt: float) -> Finding:
+def _found(supported: bool, contradicted: bool, value: float, evidence: str, doubt: float) -> Judgement:
     verdict = Verdict.NOT_REPRODUCED if contradicted else Verdict.DEPENDS
-    return Finding(Verdict.REPRODUCED if supported else verdict, value, evidence, doubt)
+    return Judgement(Verdict.REPRODUCED if supported else verdict, value, evidence, doubt)
 
 
-def _tested(support: float, contradiction: float, value: float, evidence: str) -> Finding:
+def _tested(support: float, contradiction: float, value: float, evidence: str) -> Judgement:
     return _found(support <= LEVEL, contradiction <= LEVEL, value, evidence, support)
 
 
 @_against_each
-def ends_below(panel: PanelSeeds, method: str, other: str) -> Finding:
+def ends_below(panel: PanelSeeds, method: str, other: str) -> Judgement:
     """Final residuals: the mean log ratio to each other method is below 0."""
     logs = log_ratio(panel.final(method), panel.final(other))
     below, above = tails(logs)
@@ -149,7 +149,7 @@ def ends_below(panel: PanelSeeds, method: str, other: str) -> Finding:
 
 
 @_against_each
-def comparable(panel: PanelSeeds, method: str, other: str) -> Finding:
+def comparable(panel: PanelSeeds, method: str, other: str) -> Judgement:
     """Final residuals: the mean log ratio to each other method is within `COMPARABLE` either way, by two tests."""
     logs, limit = log_ratio(panel.final(method), panel.final(other)), np.log(COMPARABLE)
     not_too_high, too_high = tails(logs - limit)
@@ -164,7 +164,7 @@ def comparable(panel: PanelSeeds, method: str, other: str) -> Finding:
 
 
 @_against_each
-def steadier(panel: PanelSeeds, method: str, other: str) -> Finding:
+def steadier(panel: PanelSeeds, method: str, other: str) -> Judgement:
     """The share of the log decrease that falls into the first fifth is smaller in the mean for each other method."""
     mine, theirs = (panel.shape(name)["early"] for name in (method, other))
     with np.errstate(invalid="ignore"):
@@ -174,7 +174,7 @@ def steadier(panel: PanelSeeds, method: str, other: str) -> Finding:
     return _tested(below, above, middle(difference), f"first fifth {shares}, p = {below:.2g}")
 
 
-def overtakes(panel: PanelSeeds, method: str, *others: str) -> Finding:
+def overtakes(panel: PanelSeeds, method: str, *others: str) -> Judgement:
     """Behind others at half the budget, ahead of them at the end: supported if of most, contradicted if of none.
 
     Behind and ahead by the mean log ratio of residuals, each by its own test.
@@ -194,7 +194,7 @@ def overtakes(panel: PanelSeeds, method: str, *others: str) -> Finding:
     return _found(share > 0.5, not turned, share, evidence, 1 - share)
 
 
-def ends_at(panel: PanelSeeds, method: str, *, limit: float, above: bool = False) -> Finding:
+def ends_at(panel: PanelSeeds, method: str, *, limit: float, above: bool = False) -> Judgement:
     """The mean log ratio of the final residual to the one at the start is below the log of a limit, or above it."""
     logs = log_ratio(panel.final(method), panel.at(method, 0))
     tests = tails(logs - np.log(limit))
@@ -207,10 +207,10 @@ def ends_at(panel: PanelSeeds, method: str, *, limit: float, above: bool = False
 def in_every_seed(quantities: dict[str, str], holds: Callable[..., Any]) -> Judge:
     """The shape of each method's curve; `quantities` maps those of `PanelSeeds.shape` to phrases."""
 
-    def judged(panel: PanelSeeds, *methods: str) -> Finding:
+    def judged(panel: PanelSeeds, *methods: str) -> Judgement:
         return all_of(one(panel, method) for method in methods)
 
-    def one(panel: PanelSeeds, method: str) -> Finding:
+    def one(panel: PanelSeeds, method: str) -> Judgement:
         shape = panel.shape(method)
         values = [shape[name] for name in quantities]
         fits = holds(*values)
@@ -240,7 +240,7 @@ fast_then_stagnates = in_every_seed(
 )
 
 
-def selects(panel: PanelSeeds, method: str, *, batch_size: int) -> Finding:
+def selects(panel: PanelSeeds, method: str, *, batch_size: int) -> Judgement:
     """Tuning selects this batch size, in all but `LEVEL` of the resamples of the seeds."""
     chosen = panel.batch_sizes(method)
     share = float(np.mean(chosen[1:] == batch_size))
@@ -248,7 +248,7 @@ def selects(panel: PanelSeeds, method: str, *, batch_size: int) -> Finding:
     return _tested(1 - share, share, share, evidence)
 
 
-def same_batch(panel: PanelSeeds, method: str, other: str, *, same: bool = True) -> Finding:
+def same_batch(panel: PanelSeeds, method: str, other: str, *, same: bool = True) -> Judgement:
     """Tuning selects one batch size for both methods (or not), in all but `LEVEL` of the resamples of the seeds."""
     mine, theirs = (panel.batch_sizes(name) for name in (method, other))
     share = float(np.mean((mine == theirs)[1:] == same))

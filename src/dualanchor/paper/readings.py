@@ -15,7 +15,7 @@ from dualanchor.core.session import Session
 from dualanchor.core.types import Array, Rows
 from dualanchor.estimators.page import PAGE
 from dualanchor.methods.halpern_page import HalpernPAGE
-from dualanchor.paper.claims import CLAIMS, Claim, as_record
+from dualanchor.paper.claims import CLAIMS, PaperClaim, as_record
 from dualanchor.paper.criteria import Verdict
 from dualanchor.studies.panel import Panel
 from dualanchor.studies.study import Study
@@ -96,27 +96,27 @@ def _with_entries(panels: Iterable[Panel]) -> list[Panel]:
     return [panel for panel in panels if panel.entries]
 
 
-def _claimed(panel: Panel, claims: Iterable[Claim]) -> Panel:
+def _claimed(panel: Panel, claims: Iterable[PaperClaim]) -> Panel:
     """The panel with only the entries that claims are about, and those whose parameters they use."""
     names = {name for claim in claims if panel.id in claim.where for name in claim.methods}
     sources = {entry.like for entry in panel.entries if entry.id in names and entry.like is not None}
     return panel.only([*names, *sources])
 
 
-def _compared(claim: Claim, study: Study, parts: Mapping[str, Study]) -> dict[str, Any]:
+def _compared(claim: PaperClaim, study: Study, parts: Mapping[str, Study]) -> dict[str, Any]:
     """The record of a claim, with the readings for which one of its methods was run again."""
     own = claim.find(study)
-    findings = {AS_DECIDED: own}
+    judgements = {AS_DECIDED: own}
     for name, part in parts.items():
         panels = part.results["panels"]
         if any(set(claim.methods) & set(panels[panel]["methods"]) for panel in claim.where if panel in panels):
-            findings[name] = claim.find(_merged(study, part))
-    disagree = any(finding.verdict != own.verdict for finding in findings.values())
+            judgements[name] = claim.find(_merged(study, part))
+    disagree = any(judgement.verdict != own.verdict for judgement in judgements.values())
     record = as_record(claim, own._replace(verdict=Verdict.DEPENDS) if disagree else own)
-    if len(findings) > 1:
+    if len(judgements) > 1:
         record["readings"] = [
-            {"reading": name, "verdict": finding.verdict.value, "value": finding.value}
-            for name, finding in findings.items()
+            {"reading": name, "verdict": judgement.verdict.value, "value": judgement.value}
+            for name, judgement in judgements.items()
         ]
     return record
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from dualanchor.core.errors import unknown_name
 from dualanchor.core.problem import Problem
-from dualanchor.core.registry import Entry, Registry
+from dualanchor.core.registry import Registered, Registry
 from dualanchor.problems.affine import Affine
 from dualanchor.problems.finite_sum_cocoercive import FiniteSumCocoercive
 from dualanchor.problems.huber_minimax import HuberMinimax
@@ -26,7 +26,7 @@ huber_minimax = HuberMinimax
 worst_case_nonexpansive = WorstCaseNonexpansive
 
 
-def list_problems() -> list[Entry]:
+def list_problems() -> list[Registered]:
     """All named problems: id, title and class of each.
 
     Examples

@@ -89,7 +89,7 @@ def parse_panel(text: str, name: str, check: bool = True) -> Panel:
     return panel
 
 
-class _Field(NamedTuple):
+class _PanelField(NamedTuple):
     """A field of a table in the file: its type, the rule for messages, its default (None: required), and a check."""
 
     kind: type
@@ -99,24 +99,24 @@ class _Field(NamedTuple):
 
 
 _PANEL = {
-    "id": _Field(
+    "id": _PanelField(
         str, "a short name of letters, digits, dots and dashes", fits=re.compile(r"[A-Za-z0-9._-]+").fullmatch
     ),
-    "title": _Field(str, "a text", ""),
-    "budget": _Field(int, "a whole number >= 1", fits=lambda value: value >= 1),
-    "problem": _Field(str, "the name of a problem"),
-    "seeds_per_block": _Field(int, "a whole number >= 1", 0, lambda value: value >= 1),
-    "options": _Field(dict, "a table", {}),
-    "methods": _Field(dict, "a table with at least one method", fits=bool),
+    "title": _PanelField(str, "a text", ""),
+    "budget": _PanelField(int, "a whole number >= 1", fits=lambda value: value >= 1),
+    "problem": _PanelField(str, "the name of a problem"),
+    "seeds_per_block": _PanelField(int, "a whole number >= 1", 0, lambda value: value >= 1),
+    "options": _PanelField(dict, "a table", {}),
+    "methods": _PanelField(dict, "a table with at least one method", fits=bool),
 }
 _ENTRY = {
-    "method": _Field(str, "the name of a method", ""),
-    "grid": _Field(dict, "a table", {}),
-    "fixed": _Field(dict, "a table", {}),
-    "like": _Field(str, "the name of another method of the panel", ""),
-    "unit": _Field(str, "evals or draws", "evals", lambda value: value in ("evals", "draws")),
-    "budget_factor": _Field(int, "a whole number >= 1", 1, lambda value: value >= 1),
-    "ours": _Field(bool, "true or false", False),
+    "method": _PanelField(str, "the name of a method", ""),
+    "grid": _PanelField(dict, "a table", {}),
+    "fixed": _PanelField(dict, "a table", {}),
+    "like": _PanelField(str, "the name of another method of the panel", ""),
+    "unit": _PanelField(str, "evals or draws", "evals", lambda value: value in ("evals", "draws")),
+    "budget_factor": _PanelField(int, "a whole number >= 1", 1, lambda value: value >= 1),
+    "ours": _PanelField(bool, "true or false", False),
 }
 
 
@@ -145,7 +145,7 @@ class _Reader:
                 self._fail(name, f"of methods.{key}.grid must be a list of values", repr(values), "Write [1, 10, 100]")
         return Entry(key, **{**given, "method": given["method"] or key, "like": given["like"] or None})
 
-    def _table(self, table: dict[str, Any], fields: dict[str, _Field], what: str, of: str = "") -> dict[str, Any]:
+    def _table(self, table: dict[str, Any], fields: dict[str, _PanelField], what: str, of: str = "") -> dict[str, Any]:
         """The values of all fields; raises for the first that does not fit."""
         for key in table:
             if key not in fields:

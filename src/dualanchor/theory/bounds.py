@@ -28,7 +28,7 @@ PAPER, OURS = "paper", "not in the paper"
 
 
 @dataclass(frozen=True)
-class Statement:
+class ProvedBound:
     """The statement behind a function: name, source (PAPER or OURS), assumptions, and the bounded quantity."""
 
     name: str
@@ -37,14 +37,14 @@ class Statement:
     bounds: str
 
 
-STATEMENTS: dict[str, Statement] = {}  # by the function's name
+STATEMENTS: dict[str, ProvedBound] = {}  # by the function's name
 
 
 def states(name: str, source: str, *assumptions: str, bounds: str = "E|F(x_{N-1})|^2") -> Callable[[F], F]:
-    """Attach a Statement to a function."""
+    """Attach a ProvedBound to a function."""
 
     def attach(function: F) -> F:
-        statement = Statement(name, source, assumptions, bounds)
+        statement = ProvedBound(name, source, assumptions, bounds)
         STATEMENTS[function.__name__] = function.statement = statement  # type: ignore[attr-defined]
         return function
 

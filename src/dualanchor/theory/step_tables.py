@@ -103,14 +103,14 @@ def anti_transpose(table: Array) -> Array:
     return table[::-1, ::-1].T
 
 
-class Reading(NamedTuple):
+class StepTableReading(NamedTuple):
     """A step table (n, n), and the batch sizes of its n evaluations."""
 
     table: Array
     sizes: list[int]
 
 
-def read(method: Method, horizon: int | None = None) -> Reading:
+def read(method: Method, horizon: int | None = None) -> StepTableReading:
     """The step table of a linear method and its batch sizes; raises for any other method."""
     steps = _steps(method, horizon)
     rng = np.random.default_rng(0)
@@ -128,7 +128,7 @@ def read(method: Method, horizon: int | None = None) -> Reading:
     if not (np.abs(points - (x0 - multiples @ values)) <= _ROUNDING * scale).all():
         raise _not_linear(method, "whose points are not x0 minus fixed multiples of the values before")
     sizes = [int(batch.size) for batch in trial.batches]
-    return Reading(np.diff(multiples, axis=0) / method.step_size, sizes)
+    return StepTableReading(np.diff(multiples, axis=0) / method.step_size, sizes)
 
 
 def _steps(method: Method, horizon: int | None) -> int:

@@ -9,7 +9,7 @@ from scipy import stats
 
 from dualanchor.core.result import jsonable
 from dualanchor.paper.claims import CLAIMS, judge
-from dualanchor.paper.criteria import Finding, PanelSeeds, Verdict, all_of, log_ratio, rank_correlation, tails
+from dualanchor.paper.criteria import Judgement, PanelSeeds, Verdict, all_of, log_ratio, rank_correlation, tails
 from dualanchor.studies.study import Curve, Study, final_statistics
 
 IDS = [
@@ -356,7 +356,7 @@ def test_the_value_is_that_of_the_strongest_rival():
 
 
 def test_the_most_doubtful_part_decides():
-    parts = [Finding(YES, 1.0, "a", 0.01), Finding(OPEN, 2.0, "b", 0.2), Finding(YES, 3.0, "c", 0.04)]
-    assert all_of(parts) == Finding(OPEN, 2.0, "a; b; c", 0.2)
-    assert all_of([*parts, Finding(NO, 4.0, "d", 0.99)]).value == 4.0
+    parts = [Judgement(YES, 1.0, "a", 0.01), Judgement(OPEN, 2.0, "b", 0.2), Judgement(YES, 3.0, "c", 0.04)]
+    assert all_of(parts) == Judgement(OPEN, 2.0, "a; b; c", 0.2)
+    assert all_of([*parts, Judgement(NO, 4.0, "d", 0.99)]).value == 4.0
     assert all_of([parts[0], parts[2]]).value == 3.0

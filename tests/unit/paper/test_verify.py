@@ -240,7 +240,7 @@ def test_worst_case_without_its_package_says_what_to_install(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("study", [*complexity.GENERAL, *complexity.STRONG], ids=lambda study: study.method)
-def test_exponents_are_those_claimed(study: complexity.Study) -> None:
+def test_exponents_are_those_claimed(study: complexity.RateStudy) -> None:
     """Five accuracies over a factor of seven: exponents are within 0.25 of the claim, and all points hold."""
     ground = complexity.grounds()[2 if study in complexity.STRONG else 1]
     curve = complexity.curve(study, ground, quick=True)
@@ -253,7 +253,7 @@ def test_exponents_are_those_claimed(study: complexity.Study) -> None:
 def test_a_plan_that_is_too_cheap_fails() -> None:
     right = complexity.GENERAL[1]
 
-    def cheap(eps: float, case: Any) -> complexity.Plan:
+    def cheap(eps: float, case: Any) -> complexity.RunSequence:
         return right.plan(eps, replace(case, sigma=case.sigma / 10))
 
     curve = complexity.curve(right._replace(plan=cheap), complexity.grounds()[1], quick=True)

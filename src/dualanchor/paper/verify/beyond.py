@@ -12,7 +12,16 @@ from dualanchor.core.types import Array
 from dualanchor.methods.sgda import SGDA
 from dualanchor.oracles.additive import AdditiveNoise
 from dualanchor.paper.verify import operators as on
-from dualanchor.paper.verify.check import Findings, Lab, at_most, identity, inequality, mean_at_most, mean_equal, rate
+from dualanchor.paper.verify.check import (
+    Lab,
+    Measurements,
+    at_most,
+    identity,
+    inequality,
+    mean_at_most,
+    mean_equal,
+    rate,
+)
 from dualanchor.paper.verify.operators import SIGMA, Case, Operator, inner, noisy, square
 from dualanchor.paper.verify.paper import cross_terms, leave_one_out
 from dualanchor.run import solve
@@ -34,7 +43,7 @@ inequality(name="Cross term, halved", source=OURS, formula=_HALVED)(lambda lab: 
 
 
 @inequality(bounds.theorem_a)
-def theorem_a(lab: Lab) -> Findings:
+def theorem_a(lab: Lab) -> Measurements:
     """E|F(x_{N-1})|^2 <= (A + sqrt(A^2 + W))^2, A = D/(aN), W = 2 sum_k sigma^2/(B_k (N-k)(N-k-1)), any sizes B_k."""
     last, mixed = np.array([10_000] * 10 + [1]), np.array([5, 1, 9, 2, 30, 1, 1, 4, 2, 8, 3])
     fold = Case("T = |x|", lambda x: x - np.abs(x), np.full(4, -0.05))  # from where it folds
@@ -52,7 +61,7 @@ def theorem_a(lab: Lab) -> Findings:
 
 
 @inequality(bounds.theorem_a, name="Theorem A, small steps")
-def theorem_a_small_steps(lab: Lab) -> Findings:
+def theorem_a_small_steps(lab: Lab) -> Measurements:
     """The same with W = 2 sum_k kappa_{N-k} sigma^2/(B_k (N-k)(N-k-1)), kappa_m = min(1, aL(2m-1)/6)."""
     for tau in (1.0, 0.4, 0.1):
         for name, sizes in (("noise last", np.array([10_000] * 10 + [1])), ("B = 2", np.full(11, 2))):
@@ -62,7 +71,7 @@ def theorem_a_small_steps(lab: Lab) -> Findings:
 
 
 @inequality(bounds.theorem_a_constant)
-def theorem_a_constant(lab: Lab) -> Findings:
+def theorem_a_constant(lab: Lab) -> Measurements:
     """With a constant batch W = 2(1 - 1/N) sigma^2/B."""
     for case, N in ((on.flip(16), 2), (on.flip(16), 40), (on.turn(24, D=5.0), 24), (on.reflections(), 24)):
         bound = bounds.theorem_a_constant(N, case.step_size, case.D, SIGMA, 3)
@@ -70,7 +79,7 @@ def theorem_a_constant(lab: Lab) -> Findings:
 
 
 @inequality(bounds.theorem_a, name="Theorem A, affine")
-def theorem_a_affine(lab: Lab) -> Findings:
+def theorem_a_affine(lab: Lab) -> Measurements:
     """For affine F, E|F(x_{N-1})|^2 <= 4A^2 + W, without A2."""
     for case, N in ((on.flip(16), 2), (on.turn(24, D=12.0), 24)):
         sizes = np.full(N - 1, 3)
@@ -85,7 +94,7 @@ def theorem_a_affine(lab: Lab) -> Findings:
 
 
 @rate(bounds.theorem_b_samples)
-def theorem_b(lab: Lab) -> Findings:
+def theorem_b(lab: Lab) -> Measurements:
     """Tapered batches reach eps in N - 1 + 2 sigma^2 H_N^2/(eps^2 (1 - 2D/(a eps N))) samples."""
     for case in (on.flip(16, D=1.0), on.turn(40)):
         values, samples, allowed = [], [], []
@@ -102,7 +111,7 @@ def theorem_b(lab: Lab) -> Findings:
 
 
 @inequality(bounds.theorem_c_distance, bounds.theorem_c)
-def theorem_c(lab: Lab) -> Findings:
+def theorem_c(lab: Lab) -> Measurements:
     """E|x_k - x*|^2 <= D^2 (1 - (1-rho)R_k) + a^2 sigma^2/B R_k for every k, and L^2 times that for E|F(x_k)|^2."""
     for case in (on.scalar(), on.spiral()):
         for N, steps in ((np.inf, 30), (40, 39)):
@@ -116,7 +125,7 @@ def theorem_c(lab: Lab) -> Findings:
 
 
 @inequality(bounds.restart)
-def restart(lab: Lab) -> Findings:
+def restart(lab: Lab) -> Measurements:
     """One epoch from a point with E|F|^2 = r^2: Theorem A with D = r/mu, |F(x)| >= mu dist(x, roots)."""
     sharp, spiral, sizes = on.turn(24), on.spiral(), tapered(30.0, 48)
     slowest = np.cos(np.pi * np.arange(24) / 24 + 0.3)  # where |F(x)| = mu |x|, mu = 2 sin(pi/48)
@@ -132,7 +141,7 @@ def restart(lab: Lab) -> Findings:
 
 
 @inequality(bounds.drift)
-def drift(lab: Lab) -> Findings:
+def drift(lab: Lab) -> Measurements:
     """E|x_k - x*|^2 <= D^2 + k(2N-k-1)/(2N) a^2 sigma^2/B for every k."""
     for case in (on.still(), on.flip(D=1.0), on.turn(40), on.reflections()):
         x = lab.dual_path(case, 40, 2)[0][1:]
@@ -141,7 +150,7 @@ def drift(lab: Lab) -> Findings:
 
 
 @inequality(bounds.drift_at_end)
-def drift_at_end(lab: Lab) -> Findings:
+def drift_at_end(lab: Lab) -> Measurements:
     """E|x_{N-1} - x*|^2 <= D^2 + a^2/2 sum_k sigma^2/B_k for any sizes B_k."""
     sizes = tapered(20.0, 40)
     for case in (on.still(16), on.flip(16), on.turn(40), on.reflections()):
@@ -151,7 +160,7 @@ def drift_at_end(lab: Lab) -> Findings:
 
 
 @inequality(bounds.anytime_stage)
-def anytime_stage(lab: Lab) -> Findings:
+def anytime_stage(lab: Lab) -> Measurements:
     """Stages N_j = 2^j N_0 from where the last one ended: E|F|^2 <= (P_j + sqrt(P_j^2 + 2 sigma^2/b))^2/N_j^2."""
     case = on.turn(40)
     a, b = case.step_size, 0.25 / case.D**2
@@ -169,7 +178,7 @@ def anytime_stage(lab: Lab) -> Findings:
 
 
 @inequality(bounds.composite)
-def composite(lab: Lab) -> Findings:
+def composite(lab: Lab) -> Measurements:
     """0 in F(x) + G(x), z_0 = x_0 - a F_{B_0}(x_0): Theorem A with D^2 + a^2 sigma^2/B_0 for |z_0 - z*|^2."""
     N, first, a, d = 16, 4, 2.0, 8
     x0 = np.full((lab.reps, d), -0.5)
@@ -193,7 +202,7 @@ def _biased(lab: Lab, case: Case, N: int, bias: Operator) -> Array:
 
 
 @inequality(bounds.model_bias)
-def model_bias(lab: Lab) -> Findings:
+def model_bias(lab: Lab) -> Measurements:
     """Samples of F~ with |F~ - F| <= beta: E|F(x_{N-1})|^2 <= (beta + A_b + sqrt(A_b^2 + W + 2 beta A' + beta^2))^2."""
     for case, beta in product((on.flip(D=1.0), on.turn(24), on.reflections()), (0.05, 1.0)):
         values = _biased(lab, case, 24, lambda x, b=beta: np.full_like(x, -b))  # type: ignore[misc]
@@ -202,7 +211,7 @@ def model_bias(lab: Lab) -> Findings:
 
 
 @inequality(bounds.any_bias)
-def any_bias(lab: Lab) -> Findings:
+def any_bias(lab: Lab) -> Measurements:
     """A bias field of norm beta on top: E|F(x_{N-1})|^2 <= (Theorem A's root + aL/2 (N-1) beta)^2."""
     for case in (on.flip(D=1.0), on.turn(12), on.reflections()):
         bound = bounds.any_bias(case.step_size, case.L, case.D, SIGMA, np.full(11, 3), 0.2)
@@ -210,7 +219,7 @@ def any_bias(lab: Lab) -> Findings:
 
 
 @inequality(bounds.multiplicative_noise)
-def multiplicative_noise(lab: Lab) -> Findings:
+def multiplicative_noise(lab: Lab) -> Measurements:
     """Noise bounded at the root only: Theorem A with sigma^2 -> 2 sigma_*^2 + L^2 G/2, if (N-1)a^2L^2 < 4B."""
     d, L, D = 8, 2.0, 1.0
     case = Case("coordinates", lambda x: L / d * x, np.full(d, D / np.sqrt(d)))
@@ -223,7 +232,7 @@ def multiplicative_noise(lab: Lab) -> Findings:
 
 
 @inequality(bounds.batch_cocoercivity)
-def batch_cocoercivity(lab: Lab) -> Findings:
+def batch_cocoercivity(lab: Lab) -> Measurements:
     """E|F_B x - F_B y|^2 <= L_B <Fx - Fy, x - y>, L_B = L/B + (1 - 1/B) L_F, by going through all batches."""
     vectors, apart = lab.rng.normal(size=(4, 3)), lab.rng.normal(size=(200, 3))
     for name, units in (("coordinates", np.eye(3)), ("projections", vectors)):
@@ -238,7 +247,7 @@ def batch_cocoercivity(lab: Lab) -> Findings:
 
 
 @inequality(bounds.sgda_average)
-def sgda_average(lab: Lab) -> Findings:
+def sgda_average(lab: Lab) -> Measurements:
     """SGDA: the mean of E|F(x_k)|^2 over k < K is at most (D^2/K + a^2 sigma^2/B)/(a(2/L - a))."""
     for case, K in ((on.scalar(step_size=0.1), 60), (on.scalar(step_size=1.0), 20), (on.spiral(), 40)):
         x, _ = lab.path(case, SGDA(case.step_size), 2, K - 1)
@@ -248,7 +257,7 @@ def sgda_average(lab: Lab) -> Findings:
 
 
 @inequality(bounds.averaged_affine)
-def averaged_affine(lab: Lab) -> Findings:
+def averaged_affine(lab: Lab) -> Measurements:
     """Affine F: E|F(mean)|^2 <= 16/(n+1)^2 (D^2/a^2 + n sigma^2/B) for weights 1 .. n, 4/n^2 (..) for equal ones."""
     for case, n in ((on.scalar(step_size=2.0), 30), (on.scalar(step_size=0.5), 40), (on.spiral(), 40)):
         y = lab.path(case, SGDA(case.step_size), 2, n)[0][1:]
@@ -259,7 +268,7 @@ def averaged_affine(lab: Lab) -> Findings:
 
 
 @identity(name="Debiased residual", source=OURS)
-def debiased_residual(lab: Lab) -> Findings:
+def debiased_residual(lab: Lab) -> Measurements:
     """E[|g|^2 - tr(S)/n] = |F(x)|^2, with variance 4 f'Sf/n + 2 tr(S^2)/(n(n-1))."""
     d, groups, size = 6, 32, 2
     for name, at in (("far from the root", 1.0), ("at the root", 0.0)):

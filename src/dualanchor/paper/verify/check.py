@@ -50,7 +50,7 @@ class Check:
         return asdict(self)
 
 
-class Finding(NamedTuple):
+class Measurement(NamedTuple):
     """The outcome of a check on one operator; `error` is a standard error."""
 
     operator: str
@@ -60,31 +60,31 @@ class Finding(NamedTuple):
     holds: bool
 
 
-def at_most(operator: str, value: Any, bound: Any, error: Any = 0.0) -> Finding:
+def at_most(operator: str, value: Any, bound: Any, error: Any = 0.0) -> Measurement:
     """No value is above its bound by more than chance; reports the value that comes nearest."""
     value, bound, error = _arrays(value, bound, error)
     return _shown(operator, value, bound, error, _ratio(value, bound), value - Z * error <= bound * (1 + _ROUNDING))
 
 
-def zero(operator: str, relative: Any) -> Finding:
+def zero(operator: str, relative: Any) -> Measurement:
     """All relative errors are rounding errors."""
     return at_most(operator, np.max(np.abs(relative)), 1e-12)
 
 
-def equal(operator: str, value: Any, expected: Any, allowed: float = _ROUNDING) -> Finding:
+def equal(operator: str, value: Any, expected: Any, allowed: float = _ROUNDING) -> Measurement:
     """Values are as expected, up to a relative error `allowed`; reports the value with the largest error."""
     value, expected, error = _arrays(value, expected, 0.0)
     away = np.abs(value - expected) / np.maximum(np.abs(expected), _TINY)
     return _shown(operator, value, expected, error, away, away <= allowed)
 
 
-def mean_at_most(operator: str, values: Any, bound: Any) -> Finding:
+def mean_at_most(operator: str, values: Any, bound: Any) -> Measurement:
     """Means over the first axis are not above their bounds by more than chance; reports the one that comes nearest."""
     mean, error = _mean(values)
     return at_most(operator, mean, bound, error)
 
 
-def mean_equal(operator: str, values: Any, expected: Any) -> Finding:
+def mean_equal(operator: str, values: Any, expected: Any) -> Measurement:
     """Means over the first axis are as expected, up to chance; reports the one that is farthest off."""
     mean, error = _mean(values)
     expected = np.broadcast_to(np.asarray(expected, float), mean.shape)
@@ -92,11 +92,11 @@ def mean_equal(operator: str, values: Any, expected: Any) -> Finding:
     return _shown(operator, mean, expected, error, away, away <= Z)
 
 
-def _shown(operator: str, value: Array, bound: Array, error: Array, order: Array, holds: Any) -> Finding:
-    """The finding with the numbers where `order` is largest."""
+def _shown(operator: str, value: Array, bound: Array, error: Array, order: Array, holds: Any) -> Measurement:
+    """The measurement with the numbers where `order` is largest."""
     at = int(np.argmax(order))
     measured, allowed, chance = (float(values.flat[at]) for values in (value, bound, error))
-    return Finding(operator, measured, allowed, chance, bool(np.all(holds)))
+    return Measurement(operator, measured, allowed, chance, bool(np.all(holds)))
 
 
 def _arrays(*values: Any) -> tuple[Array, ...]:
@@ -147,8 +147,8 @@ class Lab:
         return self.squares(case.problem(), method, x0)
 
 
-Findings = Iterator[Finding]
-Maker = Callable[[Lab], Findings]
+Measurements = Iterator[Measurement]
+Maker = Callable[[Lab], Measurements]
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Curve:
+class CostCurve:
     """Samples against accuracy for one method on one operator.
 
     It holds where every point does and the exponent `without_logarithms` is within 0.1 (quick: 0.25) of the claim.
@@ -75,67 +75,69 @@ class Curve:
         return asdict(self)
 
 
-class Plan(NamedTuple):
+class RunSequence(NamedTuple):
     """Runs one after another, each from where the last one ended."""
 
     runs: list[tuple[Method, int | None]]  # with the number of steps; None: up to the horizon
     logarithms: float = 1.0  # the factor of logarithms in their cost
 
 
-def growing_batches(eps: float, case: Case) -> Plan:
+def growing_batches(eps: float, case: Case) -> RunSequence:
     """Proposition 3.4: S-OHM, N = 4D/(a eps), batches c(k+1), c = 8 sigma^2/eps^2."""
     N, c = growing_plan(eps, case)
-    return Plan([(OHM(case.step_size, N, Growing(c)), None)])
+    return RunSequence([(OHM(case.step_size, N, Growing(c)), None)])
 
 
-def _duals(case: Case, *stages: Any, logarithms: float = 1.0) -> Plan:
-    return Plan([(DualOHM(case.step_size, stage.horizon, stage.batch_size), None) for stage in stages], logarithms)
+def _duals(case: Case, *stages: Any, logarithms: float = 1.0) -> RunSequence:
+    return RunSequence(
+        [(DualOHM(case.step_size, stage.horizon, stage.batch_size), None) for stage in stages], logarithms
+    )
 
 
 def _setting(case: Case) -> schedules.Setting:
     return schedules.Setting(step_size=case.step_size, D=case.D, sigma=case.sigma)
 
 
-def constant_batches(eps: float, case: Case) -> Plan:
+def constant_batches(eps: float, case: Case) -> RunSequence:
     """Theorem 4.1's method with the cheapest constant batch by Theorem A: N = 4D/(a eps), B = 4 sigma^2/eps^2."""
     return _duals(case, schedules.constant_for_accuracy(eps, _setting(case)))
 
 
-def tapered_batches(eps: float, case: Case) -> Plan:
+def tapered_batches(eps: float, case: Case) -> RunSequence:
     """Theorem B: samples ~ (8/3) H_N^2 sigma^2/eps^2."""
     stage = schedules.tapered_for_accuracy(eps, _setting(case))
     return _duals(case, stage, logarithms=float(root_sum(stage.horizon)) ** 2)
 
 
-def restarts(eps: float, case: Case) -> Plan:
+def restarts(eps: float, case: Case) -> RunSequence:
     """Restarted tapered batches: O(sigma^2 log^2(L/mu)/eps^2), without logarithms of eps but for the first rounds."""
     return _duals(case, *schedules.restarts_for_accuracy(eps, _setting(case), case.mu))
 
 
-def early_stopping(eps: float, case: Case) -> Plan:
+def early_stopping(eps: float, case: Case) -> RunSequence:
     """Theorem 4.5: N = 4LD/eps, k = L/mu log(256 L^4D^2/(mu^2 eps^2)) steps, B = 16 L sigma^2/(mu eps^2)."""
     kappa = case.L / case.mu
     k = ceil(kappa * log(256 * (kappa * case.L * case.D / eps) ** 2))
     N = max(k + 1, ceil(4 * case.L * case.D / eps))
-    return Plan([(DualOHM(1 / case.L, N, ceil(16 * kappa * (case.sigma / eps) ** 2)), k)], float(k))
+    return RunSequence([(DualOHM(1 / case.L, N, ceil(16 * kappa * (case.sigma / eps) ** 2)), k)], float(k))
 
 
-def contraction(eps: float, case: Case) -> Plan:
+def contraction(eps: float, case: Case) -> RunSequence:
     """Theorem C with N = inf: half of eps^2 for the start, half for the noise; SGDA with a large batch."""
     kappa = case.L / case.mu
     k, B = ceil(kappa * log(2 * (case.L * case.D / eps) ** 2)), ceil(2 * kappa * (case.sigma / eps) ** 2)
     while bounds.theorem_c(k, 1 / case.L, case.L, case.mu, case.D, case.sigma, B) > eps**2:
         k += 1
-    return Plan([(SGDA(1 / case.L, B), k)], float(k))
+    return RunSequence([(SGDA(1 / case.L, B), k)], float(k))
 
 
-class Study(NamedTuple):
+class RateStudy(NamedTuple):
     """A method by its style in the picture, the statement behind it, the exponent claimed, and its planner."""
 
     style: Style
     source: str
     claim: float
-    plan: Callable[[float, Case], Plan]
+    plan: Callable[[float, Case], RunSequence]
 
     @property
     def method(self) -> str:
@@ -143,14 +145,16 @@ class Study(NamedTuple):
 
 
 GENERAL = (
-    Study(Style("S-OHM, growing batches", BLUE, (5.0, 1.5), "s"), "Proposition 3.4", 4.0, growing_batches),
-    Study(Style("S-Dual-OHM, constant batch", ORANGE, (2.5, 1.2), "v"), "Theorem 4.1", 3.0, constant_batches),
-    Study(Style("Dual-OHM, tapered batches", VERMILLION, (), "o", emphasised=True), "Theorem B", 2.0, tapered_batches),
+    RateStudy(Style("S-OHM, growing batches", BLUE, (5.0, 1.5), "s"), "Proposition 3.4", 4.0, growing_batches),
+    RateStudy(Style("S-Dual-OHM, constant batch", ORANGE, (2.5, 1.2), "v"), "Theorem 4.1", 3.0, constant_batches),
+    RateStudy(
+        Style("Dual-OHM, tapered batches", VERMILLION, (), "o", emphasised=True), "Theorem B", 2.0, tapered_batches
+    ),
 )
 STRONG = (
-    Study(Style("S-Dual-OHM, early stopping", BLACK, (1.0, 1.3), "X"), "Theorem 4.5", 2.0, early_stopping),
-    Study(Style("SGDA, large batch", GREEN, (), "^"), "Theorem C", 2.0, contraction),
-    Study(Style("Dual-OHM, restarts", VERMILLION, (), "D", emphasised=True), "Restarts", 2.0, restarts),
+    RateStudy(Style("S-Dual-OHM, early stopping", BLACK, (1.0, 1.3), "X"), "Theorem 4.5", 2.0, early_stopping),
+    RateStudy(Style("SGDA, large batch", GREEN, (), "^"), "Theorem C", 2.0, contraction),
+    RateStudy(Style("Dual-OHM, restarts", VERMILLION, (), "D", emphasised=True), "Restarts", 2.0, restarts),
 )
 
 
@@ -161,12 +165,12 @@ class Ground(NamedTuple):
     """
 
     case: Case
-    studies: Sequence[Study]
+    studies: Sequence[RateStudy]
     first: float
     last: float
     odd: bool = False
 
-    def plan(self, study: Study, eps: float) -> tuple[float, Plan]:
+    def plan(self, study: RateStudy, eps: float) -> tuple[float, RunSequence]:
         while self.odd and study.plan(eps, self.case).runs[0][0].horizon % 2 == 0:
             eps *= 0.999
         return eps, study.plan(eps, self.case)
@@ -186,7 +190,7 @@ def grounds() -> list[Ground]:
 
 def measure(
     *, quick: bool = False, seed: int = 0, progress: Callable[[int, int, str], None] | None = None
-) -> list[Curve]:
+) -> list[CostCurve]:
     """Run every method with its plans (if `quick`, not for the smallest accuracies), and fit the exponents.
 
     `progress` is called with (done, total, what) before each curve.
@@ -200,7 +204,7 @@ def measure(
     return curves
 
 
-def curve(study: Study, ground: Ground, quick: bool = False, seed: int = 0) -> Curve:
+def curve(study: RateStudy, ground: Ground, quick: bool = False, seed: int = 0) -> CostCurve:
     """Run the plans of one method on one operator for all accuracies, and fit the exponents."""
     count, part, tolerance = (5, 0.5, QUICK_TOLERANCE) if quick else (9, 1.0, TOLERANCE)
     accuracies = ground.first * (ground.last / ground.first) ** np.linspace(0.0, part, count)
@@ -217,10 +221,10 @@ def curve(study: Study, ground: Ground, quick: bool = False, seed: int = 0) -> C
     measured, plain = (_bootstrap(np.array(squares), y, seed) for y in (cost, without))
     holds = abs(plain.exponent - study.claim) <= tolerance and all(point.holds for point in points)
     about = (study.method, ground.case.name, study.source, study.claim)
-    return Curve(*about, planned, measured, plain, points, "holds" if holds else "fails")
+    return CostCurve(*about, planned, measured, plain, points, "holds" if holds else "fails")
 
 
-def _run(plan: Plan, case: Case, seed: int) -> tuple[Array, int, int]:
+def _run(plan: RunSequence, case: Case, seed: int) -> tuple[Array, int, int]:
     """Squared residuals at the end of a plan, from random starts at distance D; samples and rounds of a replication."""
     reps = 24 if case.x0.size > 1 else 512
     x = np.random.default_rng(seed).standard_normal((reps, case.x0.size))
@@ -251,7 +255,7 @@ def _bootstrap(squares: Array, y: Array, seed: int) -> Fit:
     return Fit(fit.exponent, min(fit.low, float(low)), max(fit.high, float(high)))
 
 
-def draw_complexity(curves: Sequence[Curve]) -> dict[str, bytes]:
+def draw_complexity(curves: Sequence[CostCurve]) -> dict[str, bytes]:
     """One panel for each operator, samples against one over the residual; returns the picture as PNG and as SVG."""
     styles = {study.method: study.style for study in (*GENERAL, *STRONG)}
     operators = list(dict.fromkeys(curve.operator for curve in curves))
@@ -269,7 +273,7 @@ def draw_complexity(curves: Sequence[Curve]) -> dict[str, bytes]:
         return render(figure)
 
 
-def _draw(ax: Any, curve: Curve, style: Style) -> None:
+def _draw(ax: Any, curve: CostCurve, style: Style) -> None:
     fit = curve.measured
     eps, reached, samples = np.transpose([(point.eps, point.reached, point.samples) for point in curve.points])
     label = f"{style.label}: {fit.exponent:.2f} ({fit.low:.2f} to {fit.high:.2f})"

@@ -10,7 +10,17 @@ from dualanchor.core.method import Method
 from dualanchor.core.schedule import Growing
 from dualanchor.core.types import Array
 from dualanchor.paper.verify import operators as on
-from dualanchor.paper.verify.check import Findings, Lab, at_most, equal, identity, inequality, mean_at_most, rate, zero
+from dualanchor.paper.verify.check import (
+    Lab,
+    Measurements,
+    at_most,
+    equal,
+    identity,
+    inequality,
+    mean_at_most,
+    rate,
+    zero,
+)
 from dualanchor.paper.verify.operators import SIGMA, Case, Wild, exact, inner, noisy, norm, square
 from dualanchor.problems import worst_case_nonexpansive
 from dualanchor.theory import bounds
@@ -68,7 +78,7 @@ def gain(make: Make, case: Case, N: int) -> float:
     return float(square(case.F(last)).sum())
 
 
-def _on_wild(lab: Lab, make: Make, error: Callable[..., Array]) -> Findings:
+def _on_wild(lab: Lab, make: Make, error: Callable[..., Array]) -> Measurements:
     """Errors of an identity in x, G and F_N on arbitrary operators."""
     errors = []
     for N in HORIZONS:
@@ -88,7 +98,7 @@ identity(name="Identity of S-OHM (4.1.1)", source=PAPER, formula=f"{_TERMS} + su
 
 
 @identity(name="Sums of weights", source=PAPER)
-def sums_of_weights(lab: Lab) -> Findings:
+def sums_of_weights(lab: Lab) -> Measurements:
     """Sums of weights: sum lambda_{N,j} = a(N-1)/2, sum nu_{j+1,j} = a(N^2-1)/6, sum_t w_{k,t} = 1 - 1/N."""
     N = np.array([2, 3, 10, 100, 1000])
     dual = [dual_multipliers(n, ALPHA).sum() for n in N]
@@ -104,21 +114,21 @@ identity(name="Lemma A.1", source=PAPER, formula="x_k = x_0/N + sum_t w_{k,t} T_
 
 
 @identity(name="H-duality", source=PAPER)
-def h_duality(lab: Lab) -> Findings:
+def h_duality(lab: Lab) -> Measurements:
     """OHM's table of step coefficients transposed about its anti-diagonal is Dual-OHM's."""
     pairs = [[step_table(make(step_size=ALPHA, horizon=N)) for make in (lab.anchor, lab.dual)] for N in HORIZONS]
     yield zero("step tables, N = 2 .. 40", [np.abs(dual - anti_transpose(anchor)).max() for anchor, dual in pairs])
 
 
 @identity(name="Common end on affine maps", source=OURS)
-def common_end(lab: Lab) -> Findings:
+def common_end(lab: Lab) -> Measurements:
     """Without noise OHM and Dual-OHM end at the same point of an affine map."""
     for case in (on.flip(D=1.0), on.turn(24)):
         yield zero(case.name, (_end(lab.anchor, case, 24) - _end(lab.dual, case, 24)) / case.D)
 
 
 @identity(name="Noise gains", source=OURS)
-def noise_gains(lab: Lab) -> Findings:
+def noise_gains(lab: Lab) -> Measurements:
     """Unit noise in every round leaves E|F(x_{N-1})|^2 = 1 - 1/N (dual), (N-1)(2N-1)/(3N) (anchor) on the turn."""
     N, m = 40, np.arange(2, 41)
     on_flip = (1.0 / np.where(m % 2 == 0, m - 1, m) ** 2).sum()  # tends to pi^2/4 - 1
@@ -133,7 +143,7 @@ def _end(make: Make, case: Case, N: int) -> Array:
 
 
 @rate(bounds.proposition_3_3)
-def proposition_3_3(lab: Lab) -> Findings:
+def proposition_3_3(lab: Lab) -> Measurements:
     """Without noise |F(y_{N-1})|^2 <= 4D^2/(a^2 N^2), for OHM and for Dual-OHM."""
     for name, make in (("OHM", lab.anchor), ("Dual-OHM", lab.dual)):
         for case, N in ((on.turn(24), 24), (on.flip(D=1.0), 25), (on.reflections(), 24)):
@@ -142,7 +152,7 @@ def proposition_3_3(lab: Lab) -> Findings:
 
 
 @rate(name="Proposition 3.3, attained", source=PAPER)
-def proposition_3_3_attained(lab: Lab) -> Findings:
+def proposition_3_3_attained(lab: Lab) -> Measurements:
     """On the turn of R^N it is 4D^2/(a^2 N^2), neither more nor less."""
     horizons = [2, 3, 8, 24, 60]
     for name, make in (("OHM", lab.anchor), ("Dual-OHM", lab.dual)):
@@ -151,7 +161,7 @@ def proposition_3_3_attained(lab: Lab) -> Findings:
 
 
 @rate(name="Proposition 3.4", source=PAPER)
-def proposition_3_4(lab: Lab) -> Findings:
+def proposition_3_4(lab: Lab) -> Measurements:
     """S-OHM with |B_k| = c(k+1), c = O(eps^-2), reaches eps in O(LD/eps) rounds and O(eps^-4) samples."""
     case, values = on.flip(D=1.0), []
     for eps in (0.4, 0.2, 0.1):
@@ -171,7 +181,7 @@ def growing_plan(eps: float, case: Case) -> tuple[int, float]:
 
 
 @inequality(bounds.s_ohm)
-def s_ohm(lab: Lab) -> Findings:
+def s_ohm(lab: Lab) -> Measurements:
     """S-OHM, any batches: E|F(x_{N-1})|^2 <= (2D/(aN) + aL/N sqrt(sum (k+1)^2 sigma^2/B_k))^2."""
     N = 24
     for name, sizes in (("B = 1", np.ones(N - 1, int)), ("growing batches", Growing(0.5).size(np.arange(N - 1), N))):
@@ -182,7 +192,7 @@ def s_ohm(lab: Lab) -> Findings:
 
 
 @inequality(bounds.theorem_4_1)
-def theorem_4_1(lab: Lab) -> Findings:
+def theorem_4_1(lab: Lab) -> Measurements:
     """E|F(x_{N-1})|^2 <= 4D^2/(a^2 N^2) + 6 sigma^2/B."""
     flip = on.flip(16)
     cases = [(flip, 2), (flip, 40), (on.flip(16, D=5.0), 25), (on.turn(24, D=5.0), 24), (on.reflections(), 24)]
@@ -195,7 +205,7 @@ def theorem_4_1(lab: Lab) -> Findings:
 
 
 @inequality(bounds.lemma_4_3)
-def lemma_4_3(lab: Lab) -> Findings:
+def lemma_4_3(lab: Lab) -> Measurements:
     """E[(N-1)a^2/4 |F_N|^2 + a/2 <F_N, x_{N-1}-x_0>] <= sum_j lambda_j (a sigma^2/(2B) + E<e_{j-1}, T x_{N-1}>)."""
     B, N = 2, 12
     for case in (on.flip(D=1.0), on.turn(12), on.reflections()):
@@ -206,7 +216,7 @@ def lemma_4_3(lab: Lab) -> Findings:
         yield mean_at_most(case.name, value - cross, bounds.lemma_4_3(N, a, SIGMA, B, cross_term=0.0))
 
 
-def cross_terms(lab: Lab, share: float) -> Findings:
+def cross_terms(lab: Lab, share: float) -> Measurements:
     """E<e_{j-1}, T x_{N-1}> for every round against a share of the bound of Lemma 4.4."""
     for case, N in ((on.flip(), 2), (on.flip(), 12), (on.turn(12), 12), (on.reflections(), 12)):
         x, e = lab.dual_path(case, N, 2)
@@ -219,7 +229,7 @@ inequality(bounds.lemma_4_4, formula="E<e_{j-1}, T x_{N-1}> <= a sigma^2/B for e
 )
 
 
-def leave_one_out(lab: Lab, bound: Callable[..., Any]) -> Findings:
+def leave_one_out(lab: Lab, bound: Callable[..., Any]) -> Measurements:
     """E|x_k - x_k^(s)|^2 for k = s + 1 .. N - 1, where batch s of the second path is another one, against a bound."""
     for case, N, s in ((on.still(), 40, 0), (on.still(), 12, 5), (on.flip(), 12, 3), (on.reflections(), 12, 3)):
         method = lab.dual(step_size=case.step_size, horizon=N)
@@ -237,7 +247,7 @@ inequality(bounds.lemma_a2, formula="E|x_k - x_k^(s)|^2 <= a^2 sigma^2/B (1 + (N
 
 
 @inequality(bounds.lemma_4_6)
-def lemma_4_6(lab: Lab) -> Findings:
+def lemma_4_6(lab: Lab) -> Measurements:
     """E|x_k - y_k|^2 <= a^2 sigma^2/(B(1 - gamma^2)) for every k."""
     for case, N, steps in ((on.scalar(), 400, 12), (on.spiral(), 60, 59)):
         x, _ = lab.dual_path(case, N, 2, steps)
@@ -247,7 +257,7 @@ def lemma_4_6(lab: Lab) -> Findings:
 
 
 @inequality(bounds.lemma_4_7)
-def lemma_4_7(lab: Lab) -> Findings:
+def lemma_4_7(lab: Lab) -> Measurements:
     """Without noise |y_k - y_{N-1}| <= (1+gamma)/(1-gamma) gamma^k D for every k."""
     for case in (on.scalar(step_size=0.95), on.scalar(step_size=1.9), on.spiral()):
         y = follow(lab.dual(step_size=case.step_size, horizon=40), exact(case.F), case.start(1)).x[:, 0]
@@ -257,7 +267,7 @@ def lemma_4_7(lab: Lab) -> Findings:
 
 
 @inequality(bounds.theorem_4_5_distance)
-def theorem_4_5_distance(lab: Lab) -> Findings:
+def theorem_4_5_distance(lab: Lab) -> Measurements:
     """E|x_k - y_{N-1}|^2 <= 2((1+g)/(1-g))^2 g^{2k} D^2 + 2a^2 sigma^2/(B(1-g^2)) for every k."""
     for case in (on.scalar(), on.spiral()):
         x, _ = lab.dual_path(case, 60, 2)
@@ -266,7 +276,7 @@ def theorem_4_5_distance(lab: Lab) -> Findings:
 
 
 @inequality(bounds.theorem_4_5)
-def theorem_4_5(lab: Lab) -> Findings:
+def theorem_4_5(lab: Lab) -> Measurements:
     """With a = 1/L, E|F(x_k)|^2 <= 8L^2D^2/N^2 + 64L^4/mu^2 e^{-k mu/L} D^2 + 4L sigma^2/(mu B) for every k."""
     for case in (on.scalar(step_size=1.0), on.spiral()):  # whose step is 1/L
         x, _ = lab.dual_path(case, 60, 2)

@@ -8,7 +8,7 @@ import numpy as np
 
 from dualanchor.core.errors import optional_module
 from dualanchor.core.method import Method, State
-from dualanchor.paper.verify.check import Findings, Lab, equal, identifier, rate
+from dualanchor.paper.verify.check import Lab, Measurements, equal, identifier, rate
 from dualanchor.theory import bounds
 from dualanchor.theory.bounds import PAPER
 
@@ -23,7 +23,7 @@ def installed() -> bool:
 
 
 @rate(name=NAME, source=PAPER)
-def proposition_3_3_worst_case(lab: Lab) -> Findings:
+def proposition_3_3_worst_case(lab: Lab) -> Measurements:
     """The largest |F(y_{N-1})|^2 over all nonexpansive T in all dimensions is 4D^2/(a^2 N^2)."""
     claimed = [bounds.proposition_3_3(N, 1.0, 1.0) for N in HORIZONS]
     for name, make in (("OHM", lab.anchor), ("Dual-OHM", lab.dual)):

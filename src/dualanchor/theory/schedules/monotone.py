@@ -52,7 +52,7 @@ class MonotoneSetting:
         return Setting(step, D, self.sigma, tau, "sharp", self.round_cost, self.multiple)
 
 
-class Regularised(NamedTuple):
+class MonotonePlan(NamedTuple):
     """A run of Dual-OHM or of extragradient steps on F + delta(x - centre); the bound of `run` is that of F."""
 
     delta: float
@@ -60,7 +60,7 @@ class Regularised(NamedTuple):
     run: Run
 
 
-def regularised_for_accuracy(eps: float, known: MonotoneSetting, tapered: bool = True) -> Regularised:
+def regularised_for_accuracy(eps: float, known: MonotoneSetting, tapered: bool = True) -> MonotonePlan:
     """The cheapest weight, horizon and batches whose bound is at most eps."""
 
     def cost(delta: float) -> float:
@@ -70,12 +70,12 @@ def regularised_for_accuracy(eps: float, known: MonotoneSetting, tapered: bool =
     delta = _minimise(cost, largest * 1e-4, largest, zero=known.mu > 0)
     schedule = tapered_for_accuracy if tapered else constant_for_accuracy
 
-    def plan(delta: float, thorough: bool) -> Regularised:
+    def plan(delta: float, thorough: bool) -> MonotonePlan:
         setting = known.setting(delta)
         target = (eps - delta * known.D) * (1 - 1e-12)  # so that rounding does not lift the sum above eps
         return _regularised(delta, known, setting, schedule(target, setting, thorough))
 
-    def cost_of(plan: Regularised) -> float:
+    def cost_of(plan: MonotonePlan) -> float:
         return plan.run.samples + known.round_cost * plan.run.horizon
 
     first = plan(delta, thorough=False)
@@ -86,7 +86,7 @@ def regularised_for_accuracy(eps: float, known: MonotoneSetting, tapered: bool =
     return min((plan(candidate.delta, True) for candidate in best), key=cost_of)
 
 
-def regularised_for_budget(budget: int, known: MonotoneSetting, tapered: bool = True) -> Regularised:
+def regularised_for_budget(budget: int, known: MonotoneSetting, tapered: bool = True) -> MonotonePlan:
     """The weight, horizon and batches of the smallest bound within a budget of samples."""
     Q = budget // known.multiple
     N = np.geomspace(2, Q + 1.0, 60)
@@ -105,9 +105,9 @@ def regularised_for_budget(budget: int, known: MonotoneSetting, tapered: bool = 
     return _regularised(delta, known, setting, schedule(budget, setting))
 
 
-def _regularised(delta: float, known: MonotoneSetting, setting: Setting, run: Run) -> Regularised:
+def _regularised(delta: float, known: MonotoneSetting, setting: Setting, run: Run) -> MonotonePlan:
     bound = float(bounds.back_to_F(run.bound, delta, known.D))
-    return Regularised(delta, setting.step_size, replace(run, bound=bound))
+    return MonotonePlan(delta, setting.step_size, replace(run, bound=bound))
 
 
 def _minimise(cost: Callable[[float], float], low: float, high: float, zero: bool) -> float:
@@ -122,15 +122,15 @@ def _minimise(cost: Callable[[float], float], low: float, high: float, zero: boo
 
 
 def growing_noise(
-    schedule: Callable[[MonotoneSetting], Regularised], known: MonotoneSetting, growth: float
-) -> tuple[Regularised, float] | None:
+    schedule: Callable[[MonotoneSetting], MonotonePlan], known: MonotoneSetting, growth: float
+) -> tuple[MonotonePlan, float] | None:
     """A plan for noise of at most sigma + growth |x - x0|, and the sigma that it assumes; None if there is none.
 
     More noise needs larger batches, with which the iterates stay nearer to x0: sigma is increased until the plan for it
     keeps the noise below it, and then decreased by bisection.
     """
     low = high = known.sigma + 2 * growth * known.D
-    best: tuple[Regularised, float] | None = None
+    best: tuple[MonotonePlan, float] | None = None
     for _ in range(24):
         plan = schedule(replace(known, sigma=high))
         needed = _needed_sigma(plan, known, growth)
@@ -148,7 +148,7 @@ def growing_noise(
     return best
 
 
-def _needed_sigma(plan: Regularised, known: MonotoneSetting, growth: float) -> float:
+def _needed_sigma(plan: MonotonePlan, known: MonotoneSetting, growth: float) -> float:
     """A bound on the noise along the run of a plan."""
     run, size = plan.run, plan.run.batch_size
     if run.horizon == 1:
@@ -160,7 +160,7 @@ def _needed_sigma(plan: Regularised, known: MonotoneSetting, growth: float) -> f
     return float(bounds.sigma_of_growing_noise(known.sigma, growth, known.D, plan.step_size, [1 / inverse_sum]))
 
 
-def averaged_for_accuracy(eps: float, known: MonotoneSetting) -> Regularised:
+def averaged_for_accuracy(eps: float, known: MonotoneSetting) -> MonotonePlan:
     """The cheapest mean of half-steps, for affine operators, whose bound is at most eps; batches are Paired."""
     theta, ahead, update = _averaged_grid()
     v = (4 / update + theta**2 / ahead) * known.unit.sigma**2
@@ -174,7 +174,7 @@ def averaged_for_accuracy(eps: float, known: MonotoneSetting) -> Regularised:
     return plan
 
 
-def averaged_for_budget(budget: int, known: MonotoneSetting) -> Regularised | None:
+def averaged_for_budget(budget: int, known: MonotoneSetting) -> MonotonePlan | None:
     """The mean of half-steps of the smallest bound within a budget of samples; None if that pays for no step."""
     theta, ahead, update = _averaged_grid()
     n = np.floor(budget / (known.multiple * (ahead + update))) + 0 * theta
@@ -190,9 +190,9 @@ def _averaged_grid() -> tuple[Array, Array, Array]:
     return np.linspace(0.01, 1.0, 100)[:, None, None], np.arange(1.0, 5.0)[:, None], sizes
 
 
-def _averaged(index: Any, steps: int, known: MonotoneSetting) -> Regularised:
+def _averaged(index: Any, steps: int, known: MonotoneSetting) -> MonotonePlan:
     """The plan with the values at an index of the grid."""
     theta, ahead, update = (float(values.ravel()[i]) for values, i in zip(_averaged_grid(), index, strict=True))
     step, b, c = theta / known.M, known.multiple * int(ahead), known.multiple * int(update)
     square = bounds.averaged_extragradient(steps, step, known.M, known.D, known.sigma, b, c)
-    return Regularised(0.0, step, Run(steps + 1, Paired(b, c), steps * (b + c), sqrt(float(square)), False))
+    return MonotonePlan(0.0, step, Run(steps + 1, Paired(b, c), steps * (b + c), sqrt(float(square)), False))

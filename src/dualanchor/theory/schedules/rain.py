@@ -4,7 +4,7 @@ from math import ceil, floor, log2
 from typing import Any, NamedTuple
 
 
-class Epoch(NamedTuple):
+class RAINEpoch(NamedTuple):
     """Steps of one epoch, of size `factor` times the first of the stage; `last` of the stage or not."""
 
     stage: int
@@ -22,12 +22,12 @@ class Loops(NamedTuple):
     halvings: tuple[int, ...]
 
     @property
-    def plan(self) -> list[Epoch]:
+    def plan(self) -> list[RAINEpoch]:
         """All epochs in order."""
         plan = []
         for stage, (T, N, K) in enumerate(zip(self.lengths, self.epochs, self.halvings, strict=True)):
             epochs = [(T, 1.0)] * N + [(2 ** (r + 1) * T, 0.5**r) for r in range(1, K + 1)]
-            plan += [Epoch(stage, length, factor, i == N + K) for i, (length, factor) in enumerate(epochs, start=1)]
+            plan += [RAINEpoch(stage, length, factor, i == N + K) for i, (length, factor) in enumerate(epochs, start=1)]
         return plan
 
     @property

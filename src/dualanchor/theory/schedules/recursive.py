@@ -11,14 +11,16 @@ from dualanchor.core.schedule import Geometric, Paired
 from dualanchor.core.types import Array
 from dualanchor.theory import monotone as bounds
 from dualanchor.theory.schedules.constant import Run, for_smallest_accuracy
-from dualanchor.theory.schedules.monotone import MonotoneSetting, Regularised
+from dualanchor.theory.schedules.monotone import MonotonePlan, MonotoneSetting
 from dualanchor.theory.schedules.tapered import approximate_cost, tapered_for_accuracy
 
 _THETAS = np.geomspace(0.01, 0.9, 48)  # values of theta = step size times Lipschitz constant to try
 _MAX_LISTED = 100_000  # rounds up to which batch sizes are added one by one
 
 
-def extragradient_stage(start: float, end: float, nu: float, known: MonotoneSetting, bound: float = inf) -> Regularised:
+def extragradient_stage(
+    start: float, end: float, nu: float, known: MonotoneSetting, bound: float = inf
+) -> MonotonePlan:
     """The cheapest stage from a root mean square distance `start` to one of `end`, with fixed batch sizes (Lemma E).
 
     `bound` is that of the residual at the end of the last stage.
@@ -36,13 +38,13 @@ def extragradient_stage(start: float, end: float, nu: float, known: MonotoneSett
         samples = int(sizes.size(np.arange(steps), None).sum())
     else:
         samples = P * (ceil(total * (factor**-steps - 1) / (1 / factor - 1) * (1 + 1e-9)) + 2 * steps)
-    return Regularised(nu, step, Run(steps + 1, sizes, samples, bound, False))
+    return MonotonePlan(nu, step, Run(steps + 1, sizes, samples, bound, False))
 
 
 class Recursive(NamedTuple):
     """Extragradient stages with growing weights; the last one of a hybrid is regularised Dual-OHM."""
 
-    stages: tuple[Regularised, ...]
+    stages: tuple[MonotonePlan, ...]
     is_hybrid: bool
     bound: float
 
@@ -87,7 +89,7 @@ def recursive_for_budget(budget: int, known: MonotoneSetting) -> Recursive | Non
 class _Hybrid(NamedTuple):
     """A hybrid before rounding: approximate cost, weights, distances at the starts and ends of the first stages.
 
-    Regularised Dual-OHM is then planned for the setting `last` and the accuracy `eps`.
+    MonotonePlan Dual-OHM is then planned for the setting `last` and the accuracy `eps`.
     """
 
     cost: float
@@ -125,7 +127,7 @@ def hybrid_for_accuracy(eps: float, known: MonotoneSetting) -> Recursive | None:
     setting = best.last.setting(delta)
     run = tapered_for_accuracy(best.eps * (1 - 1e-12), setting)
     bound = float(nu[0] * known.D + (np.diff(nu) * ends).sum() + run.bound)
-    last = Regularised(delta, setting.step_size, replace(run, bound=bound, exact=False))
+    last = MonotonePlan(delta, setting.step_size, replace(run, bound=bound, exact=False))
     return Recursive((*_stages(best.starts, ends, nu[:-1], known, bound), last), True, bound)
 
 
@@ -136,7 +138,7 @@ def hybrid_for_budget(budget: int, known: MonotoneSetting, below: float) -> Recu
     )
 
 
-def _stages(starts: Array, ends: Array, nu: Array, known: MonotoneSetting, bound: float) -> tuple[Regularised, ...]:
+def _stages(starts: Array, ends: Array, nu: Array, known: MonotoneSetting, bound: float) -> tuple[MonotonePlan, ...]:
     """The stages that reduce the distance."""
     stages = zip(starts.tolist(), ends.tolist(), nu.tolist(), strict=True)
     return tuple(extragradient_stage(start, end, weight, known, bound) for start, end, weight in stages if end < start)
