@@ -14,7 +14,7 @@ import pytest
 
 import dualanchor as da
 from dualanchor.core.method import State
-from dualanchor.core.registry import Entry
+from dualanchor.core.registry import Registered
 from dualanchor.core.staged import Staged
 from dualanchor.core.streams import Purpose
 from dualanchor.methods import make
@@ -85,7 +85,7 @@ STACKS_WITH_HORIZON: dict[str, list[Any]] = {"batch_size": [da.Tapered(3.0), da.
 class Case(NamedTuple):
     """A method on a problem that can serve it."""
 
-    method: Entry
+    method: Registered
     problem: da.Problem
 
     def make(self, horizon: int = HORIZON, **parameters: Any) -> da.Method:
@@ -129,18 +129,18 @@ class Case(NamedTuple):
         return f"{self.method.id}-{self.problem.name}"
 
 
-def small(entry: Entry, **options: Any) -> da.Problem:
+def small(entry: Registered, **options: Any) -> da.Problem:
     """The named problem with few unknowns and components."""
     names = entry.cls.option_names()
     return entry.cls(**{**{name: SIZES[name] for name in names if name in SIZES}, **options})
 
 
-def noiseless(entry: Entry) -> da.Problem:
+def noiseless(entry: Registered) -> da.Problem:
     """The same without noise, where the problem has noise that can be left out."""
     return small(entry, **({"sigma": 0.0} if "sigma" in entry.cls.option_names() else {}))
 
 
-def serves(problem: da.Problem, method: Entry) -> bool:
+def serves(problem: da.Problem, method: Registered) -> bool:
     """Whether the problem has what the method needs."""
     try:
         da.solve(problem, Case(method, problem).make(), stop=da.Steps(1), record=0)
@@ -157,7 +157,7 @@ _KINDS = [
 """Problems by kind: those without matrix products, and finite sums."""
 
 
-def _in_turn(number: int, method: Entry) -> list[Case]:
+def _in_turn(number: int, method: Registered) -> list[Case]:
     """The method on one problem of each kind that can serve it, problems taking turns from method to method."""
     found = [Case(method, problems[number % len(problems)]) for problems in _KINDS]
     return [case for case in found if serves(case.problem, method)]
@@ -167,7 +167,7 @@ CASES = [case for number, method in enumerate(da.list_methods()) for case in _in
 """Every method with each kind of oracle, once."""
 
 
-def _of(method: Entry) -> list[Case]:
+def _of(method: Registered) -> list[Case]:
     return [case for case in CASES if case.method == method]
 
 
@@ -209,7 +209,7 @@ def _change_id(case: Case, change: dict[str, Any]) -> str:
     return f"{case}-{shown[0] if shown else 'default'}"
 
 
-def _variants_in_turn(method: Entry) -> list[tuple[Case, dict[str, Any]]]:
+def _variants_in_turn(method: Registered) -> list[tuple[Case, dict[str, Any]]]:
     """The method's own choice with each kind of oracle, each change with one, kinds taking turns."""
     cases = _of(method)
     changes = variants(cases[0])[1:]

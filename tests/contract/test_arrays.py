@@ -18,7 +18,7 @@ from tests.contract.cases import Case, coin
 
 import dualanchor as da
 from dualanchor.core import arrays
-from dualanchor.core.registry import Entry
+from dualanchor.core.registry import Registered
 from dualanchor.core.staged import Staged
 from dualanchor.core.streams import Purpose
 
@@ -102,7 +102,7 @@ def problem(library: Library, dtype: str = "float64") -> da.Problem:
     return da.Problem(Shifted(library, dtype), library.array(START, dtype), constants=CONSTANTS)
 
 
-def method_for(entry: Entry) -> da.Method:
+def method_for(entry: Registered) -> da.Method:
     """The method with a step that no row diverges from."""
     made = Case(entry, problem(_library("numpy"))).make()
     return made.with_changes(step_size=min(0.1, made.step_size))
@@ -141,7 +141,7 @@ def assert_on(library: Library, x: Any, dtype: str) -> None:
     ],
     indirect=["other"],
 )
-def test_a_run_gives_the_numbers_of_numpy_in_arrays_of_its_start(entry: Entry, dtype: str, other: Library) -> None:
+def test_a_run_gives_the_numbers_of_numpy_in_arrays_of_its_start(entry: Registered, dtype: str, other: Library) -> None:
     tolerance = TOLERANCE[dtype]
     method = method_for(entry)
     expected = run(_library("numpy"), method, dtype)
@@ -262,7 +262,7 @@ def test_the_guard_sees_copies(leak: Any) -> None:
     [entry for entry in da.list_methods() if not issubclass(entry.cls, Staged)],  # stages are made of these
     ids=lambda entry: entry.id,
 )
-def test_steps_can_be_traced_so_they_read_no_numbers(entry: Entry) -> None:
+def test_steps_can_be_traced_so_they_read_no_numbers(entry: Registered) -> None:
     """Under JAX's tracing whatever brings numbers to the host raises; in single precision a double would show."""
     jax = pytest.importorskip("jax")
     library, method = _library("jax"), method_for(entry)
