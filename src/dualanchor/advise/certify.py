@@ -315,13 +315,13 @@ def group_means(F: Session, x: Array, groups: int, size: int, minus: Array | Non
 
 def _group_mean(F: Session, x: Array, size: int, minus: Array | None) -> Array:
     """The mean of `size` samples, drawn in batches of limited size."""
-    mean, done = arrays.zeros_like(x), 0
+    mean, done = x, 0  # replaced by the value of the first batch
     while done < size:
         n = min(_max_batch(x), size - done)
         done += n
         batch = F.draw(n)
         value = F(x, batch) if minus is None else F(x, batch) - F(minus, batch)
-        mean += (n / done) * (value - mean)
+        mean = value if done == n else mean + (n / done) * (value - mean)
     return mean
 
 

@@ -55,7 +55,8 @@ class StartSamples:
         self.sum_of_squares += within + float(change @ change) * self.count * n / total
         self.mean = self.mean + change * (n / total)
         group = np.arange(self.count, total) % self.groups
-        np.add.at(self._group_sums, group, values)
+        for start in range(0, n, self.groups):  # of samples that go into different groups
+            self._group_sums[group[start : start + self.groups]] += values[start : start + self.groups]
         self._group_sizes += np.bincount(group, minlength=self.groups)
         self.count = total
 
@@ -112,6 +113,8 @@ class Sketch(NamedTuple):
     random: int
     batches: list[Batch]
     at_x0: Array  # values of the batches at x0, (b, d)
+    spread: float = 0.0  # the largest difference between images of different batches, ...
+    size: float = 0.0  # ... and the largest number in them
 
 
 class Probe:
@@ -248,12 +251,14 @@ class Probe:
         lengths = np.array([np.linalg.norm(offset) for offset in offsets])
         values = self._values(points, sketch.batches, reused=True)
         new_images = ((values - sketch.at_x0) / lengths[:, None, None]).swapaxes(0, 1)
-        images = np.concatenate([sketch.images, new_images], axis=1)
-        agree = bool(np.ptp(images, axis=0).max(initial=0.0) <= self.tolerance * np.abs(images).max(initial=0.0))
+        spread = max(sketch.spread, float(np.ptp(new_images, axis=0).max()))
+        size = max(sketch.size, float(np.abs(new_images).max()))
         return sketch._replace(
             directions=np.concatenate([sketch.directions, np.array(offsets) / lengths[:, None]]),
-            images=images,
-            exact=agree and not self._hides_noise(np.ptp(sketch.at_x0, axis=0)),
+            images=np.concatenate([sketch.images, new_images], axis=1),
+            exact=spread <= self.tolerance * size and not self._hides_noise(np.ptp(sketch.at_x0, axis=0)),
+            spread=spread,
+            size=size,
         )
 
     def _repeats_a_sample(self, globals_too: bool) -> bool:

@@ -201,7 +201,7 @@ class _RowView(Session):
         return values
 
     def _add(self, counts: Counts, amount: Counts) -> Counts:
-        total = per_row(counts, self._parent.streams.rows).copy()
+        total = per_row(counts, self._parent.streams.rows)
         total[self._rows] += amount
         return total
 

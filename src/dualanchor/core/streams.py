@@ -115,7 +115,7 @@ class Streams:
 
     def put(self, rows: Rows, position: Counts) -> None:
         """Set the position of some rows."""
-        positions = per_row(self.position, self.rows).copy()
+        positions = per_row(self.position, self.rows)
         positions[rows] = position
         self.position = shared(positions)
 
@@ -291,5 +291,5 @@ def selected(counts: Counts, rows: Rows) -> Counts:
 
 
 def per_row(counts: Counts, rows: int) -> IntArray:
-    """One count for each row, read-only."""
-    return np.broadcast_to(np.asarray(counts, dtype=np.int64), (rows,))
+    """One count for each row, newly allocated."""
+    return np.full(rows, counts, np.int64)

@@ -180,17 +180,19 @@ class JaxSampler(Oracle):
         if count == 1 or most * d > _HELD:
             return None
         x = np.concatenate([arrays.to_host(point) for point in points])
-        positions = np.stack([per_row(batch.data[1], rows) for batch in batches]).astype(np.int32)
-        entries = np.indices((len(points), len(batches), rows)).reshape(3, -1)
+        positions = np.empty((len(batches), rows), np.int32)
+        for i, drawn in enumerate(batches):
+            positions[i] = drawn.data[1]
+        entries = np.zeros((3, -(-count // most) * most), int)
+        entries[:, :count] = np.indices((len(points), len(batches), rows)).reshape(3, -1)
         size, n = self._size(batches[0], x.dtype)
         source = batches[0].data[0]
         oracle = outer or self
         template = OracleTemplate(key_of(oracle), oracle)
         values = np.empty((count, d), x.dtype)
         for start in range(0, count, most):
-            piece = entries[:, start : start + most]
-            length = piece.shape[1]
-            point, batch, row = np.pad(piece, ((0, 0), (0, most - length)))
+            point, batch, row = entries[:, start : start + most]
+            length = min(most, count - start)
             arguments = x[point * rows + row], n, source, row, positions[batch, row], length, self.data
             try:
                 values[start : start + length] = np.asarray(_values(template, size, *arguments))[:length]

@@ -25,13 +25,16 @@ class Recorder:
         where F is not known, estimates from the run's own samples.
     lengths : iterable of int
         The numbers of steps that rows are expected to take, where they are known.
+    compiled : bool
+        Whether steps are compiled: there are no estimates from their samples, so "samples" records start and end only.
     """
 
-    def __init__(self, record: Any, lengths: Iterable[int]) -> None:
+    def __init__(self, record: Any, lengths: Iterable[int], compiled: bool = False) -> None:
         self.lengths = list(lengths)
         self._all = isinstance(record, str) and record == "all"
         self.from_samples = isinstance(record, str) and record == "samples"
-        record = SAMPLE_POINTS if self.from_samples else record
+        if self.from_samples:
+            record = [0] if compiled else SAMPLE_POINTS
         self._steps, self._growing = _chosen_steps(record, self.lengths)
         planned = isinstance(record, (int, np.integer, type(None))) and len(self._steps) > 1 and not self._growing
         self._stride = max(1, self._steps[-1] - self._steps[-2]) if planned else None

@@ -76,7 +76,7 @@ def solve(
         Another start, of shape (d,) or (reps, d). The run works with its library, dtype and device.
     record : int, "all", "samples" or list of int, optional
         At how many points, or at which steps, true residuals are recorded; default 64 points, 0 for none. "samples":
-        where F is not known, 24 estimates from the run's own samples, which include their noise.
+        where F is not known, 24 estimates from the run's own samples, which include their noise; none in compiled runs.
     check : bool
         Whether to insist on the step sizes that the method's theorem admits.
     callback : callable, optional
@@ -296,7 +296,7 @@ def _recorder(record: Any, active: list[ActiveRows], rule: Rule, oracle: Oracle)
         record = None
     if budgets and record is None:  # by default, recording true residuals must not cost more than the run
         record = int(np.clip(min(budgets) / oracle.operator_price, 2, DEFAULT_POINTS))
-    return Recorder(record, sorted(lengths))
+    return Recorder(record, sorted(lengths), oracle.traceable)
 
 
 def _steps_to_horizon(rows: ActiveRows) -> Any:

@@ -55,10 +55,10 @@ def group_moments(means: Array) -> GroupMoments:
     norm, along = np.zeros(lead), np.zeros((*lead, groups))
     for start in range(0, dimension, _COLUMNS):
         part = in_double(means[..., start : start + _COLUMNS])
-        first = part[..., :1, :]
-        part = part - first  # exact zeros where there is no noise
+        first = in_double(part[..., :1, :])
+        part -= first  # exact zeros where there is no noise
         shift = xp.mean(part, axis=-2, keepdims=True)
-        part = part - shift
+        part -= shift
         mean = first + shift
         norm += to_host(xp.sum(mean**2, axis=(-2, -1)))
         along += to_host(xp.sum(part * mean, axis=-1))

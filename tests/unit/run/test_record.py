@@ -34,6 +34,14 @@ def test_steps_at_which_something_is_recorded():
     assert points(None, [0], 0) == [0]
 
 
+def test_samples_of_compiled_steps_give_no_estimates():
+    """So their run is not divided for them."""
+    assert len(points("samples", [6400], 6400)) == 25
+    recorder = Recorder("samples", [6400], compiled=True)
+    assert recorder.wants(0)
+    assert recorder.next_after(0) > 6400
+
+
 def test_wants_agrees_with_next_after():
     for record, lengths in ((5, [33]), ("all", []), (None, []), ([1, 4], []), (3, [7, 100])):
         recorder = Recorder(record, lengths)
