@@ -26,7 +26,7 @@ from dualanchor.core.types import Array
 from dualanchor.oracles.jax_function import Varying, hashed
 from dualanchor.oracles.jax_sampler import OracleTemplate, TracedStreams, key_of, sampler_of
 from dualanchor.run.rows import COMPILED_INTERVAL, WINDOW
-from dualanchor.run.traced import Number, NumberNeededError, Steps, computed_once, trace_branches
+from dualanchor.run.traced import Computed, Number, NumberNeededError, computed_once, trace_branches
 
 
 class _Sizes(Schedule):
@@ -39,7 +39,7 @@ class _Sizes(Schedule):
         return self._size
 
 
-class Report(NamedTuple):
+class SamplesSeen(NamedTuple):
     """What the last WINDOW steps saw of samples."""
 
     largest: Any  # (WINDOW, rows, 2), squared norm and batch size of the largest sample of each step
@@ -47,18 +47,18 @@ class Report(NamedTuple):
     norm: Any  # (rows,), of that point
 
     @classmethod
-    def empty(cls, x: Array) -> Report:
+    def empty(cls, x: Array) -> SamplesSeen:
         rows = len(x)
         return cls(jnp.full((WINDOW, rows, 2), -1.0, x.dtype), jnp.zeros(rows, bool), jnp.zeros(rows, x.dtype))
 
-    def with_call(self, step: Any, x: Array, value: Array, size: Any) -> Report:
+    def with_call(self, step: Any, x: Array, value: Array, size: Any) -> SamplesSeen:
         """The report with another value: that of a batch of this size, in one of the last steps."""
         before, squares = self.largest[step], jnp.vecdot(value, value)
         seen = jnp.stack([squares, jnp.full_like(squares, size)], axis=1)
         largest = self.largest.at[step].set(jnp.where(squares[:, None] > before[:, :1], seen, before))
         failed = jnp.isnan(value).any(axis=1) & (jnp.abs(x).max(axis=1) < moderate(x.dtype))
         norm = jnp.where(failed & ~self.failed, jnp.linalg.norm(x, axis=1), self.norm)
-        return Report(largest, self.failed | failed, norm)
+        return SamplesSeen(largest, self.failed | failed, norm)
 
 
 class _Session(Session):
@@ -67,11 +67,13 @@ class _Session(Session):
     It is step k, and `window_step` is its number among the last WINDOW ones, negative before them.
     """
 
-    __slots__ = ("_k", "_steps", "_window_step", "drawn", "report")
+    __slots__ = ("_k", "_computed", "_window_step", "drawn", "report")
 
-    def __init__(self, oracle: Oracle, streams: Any, steps: Steps, report: Report, k: Any, window_step: Any) -> None:
+    def __init__(
+        self, oracle: Oracle, streams: Any, computed: Computed, report: SamplesSeen, k: Any, window_step: Any
+    ) -> None:
         super().__init__(oracle, streams)
-        self._steps, self._k, self._window_step = steps, k, window_step
+        self._computed, self._k, self._window_step = computed, k, window_step
         self.drawn: list[Any] = []
         self.report = report
 
@@ -87,8 +89,8 @@ class _Session(Session):
 
     def __call__(self, x: Array, batch: Batch) -> Array:
         before, size = self.report, batch.size.value if isinstance(batch.size, Varying) else batch.size
-        value = self._steps.once(lambda: computed_once(lambda: accepted(x, self.oracle.mean(x, batch)), x, self._k))
-        self.report = self._steps.once(
+        value = self._computed.once(lambda: computed_once(lambda: accepted(x, self.oracle.mean(x, batch)), x, self._k))
+        self.report = self._computed.once(
             lambda: jax.lax.cond(
                 self._window_step >= 0,
                 lambda: before.with_call(self._window_step, x, value, size),
@@ -109,14 +111,14 @@ class _Session(Session):
 class _State(State):
     """The state of one traced step: what is assigned before the method branches is computed before it branches."""
 
-    __slots__ = ("_steps",)  # not among the named arrays
+    __slots__ = ("_computed",)  # not among the named arrays
 
-    def __init__(self, steps: Steps, values: dict[str, Any]) -> None:
-        object.__setattr__(self, "_steps", steps)
+    def __init__(self, computed: Computed, values: dict[str, Any]) -> None:
+        object.__setattr__(self, "_computed", computed)
         vars(self).update(values)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        vars(self)[name] = self._steps.once(lambda: value)
+        vars(self)[name] = self._computed.once(lambda: value)
 
 
 class Form(NamedTuple):
@@ -197,9 +199,9 @@ class Program:
     def probe(self, state: dict[str, Any], arguments: Arguments) -> None:
         """Trace a step, to see whether it can be compiled and how many batches it draws; raises if it cannot."""
         counts = set[tuple[int, int]]()
-        report = Report.empty(state["x"])
+        report = SamplesSeen.empty(state["x"])
 
-        def first_step(state: dict[str, Any], report: Report, arguments: Arguments) -> Any:
+        def first_step(state: dict[str, Any], report: SamplesSeen, arguments: Arguments) -> Any:
             return self._step(arguments.first, state, report, arguments, counts)
 
         jax.eval_shape(first_step, state, report, arguments)
@@ -208,7 +210,9 @@ class Program:
             raise NumberNeededError(_EVERYTHING)
         self.open_sizes = open_draws > 0
 
-    def _step(self, k: Any, state: dict[str, Any], report: Report, arguments: Arguments, counts: Any = None) -> Any:
+    def _step(
+        self, k: Any, state: dict[str, Any], report: SamplesSeen, arguments: Arguments, counts: Any = None
+    ) -> Any:
         """The state after step k, and the report.
 
         The numbers of batches drawn, and of those whose size is an argument, are added to `counts`.
@@ -217,12 +221,12 @@ class Program:
         sizes = arguments.sizes[k - arguments.first] if len(arguments.sizes) else 0
         position = arguments.position + (k - arguments.first) * self.draws
 
-        def branch(answers: Iterator[bool], steps: Steps) -> Any:
+        def branch(answers: Iterator[bool], computed: Computed) -> Any:
             size = Varying(sizes, self._bits)
             method = _method(self._form, iter(arguments.numbers), size, answers)
-            s, x = _State(steps, state), state["x"]
+            s, x = _State(computed, state), state["x"]
             streams, window_step = TracedStreams(arguments.source, position), k - (arguments.last - WINDOW)
-            F = _Session(oracle, streams, steps, report, k, window_step)
+            F = _Session(oracle, streams, computed, report, k, window_step)
             coin = None if self._coin is None else np.full(len(x), self._coin)
             method.step(Number(k, answers), s, F, coin)  # type: ignore[arg-type]
             if counts is not None:
@@ -233,10 +237,10 @@ class Program:
         return trace_branches(branch)
 
     def _run(self, state: dict[str, Any], arguments: Arguments) -> Any:
-        def step(k: Any, now: tuple[dict[str, Any], Report]) -> Any:
+        def step(k: Any, now: tuple[dict[str, Any], SamplesSeen]) -> Any:
             return self._step(k, now[0], now[1], arguments)
 
-        return jax.lax.fori_loop(arguments.first, arguments.last, step, (state, Report.empty(state["x"])))
+        return jax.lax.fori_loop(arguments.first, arguments.last, step, (state, SamplesSeen.empty(state["x"])))
 
 
 _PROGRAMS: dict[Any, Program] = {}

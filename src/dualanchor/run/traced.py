@@ -98,7 +98,7 @@ class _Condition:
         raise _UnansweredError(self._predicate)
 
 
-class Steps:
+class Computed:
     """What a traced step computes, one value after the other; a step that is traced again gets those already known."""
 
     def __init__(self, known: Sequence[Any]) -> None:
@@ -114,18 +114,18 @@ class Steps:
 
 
 def trace_branches(
-    run: Callable[[Iterator[bool], Steps], Any], answers: tuple[bool, ...] = (), known: Sequence[Any] = ()
+    run: Callable[[Iterator[bool], Computed], Any], answers: tuple[bool, ...] = (), known: Sequence[Any] = ()
 ) -> Any:
-    """`run(answers, steps)`, traced for all answers that it asks for; compiled code chooses among them.
+    """`run(answers, computed)`, traced for all answers that it asks for; compiled code chooses among them.
 
-    What it computes by `steps.once` before a branch is computed before the branch in compiled code too.
+    What it computes by `computed.once` before a branch is computed before the branch in compiled code too.
     """
-    steps = Steps(known)
+    computed = Computed(known)
     try:
-        return run(iter(answers), steps)
+        return run(iter(answers), computed)
     except _UnansweredError as question:
         predicate = question.predicate
-    branches = (partial(trace_branches, run, (*answers, answer), steps.known) for answer in (True, False))
+    branches = (partial(trace_branches, run, (*answers, answer), computed.known) for answer in (True, False))
     return jax.lax.cond(predicate, *branches)
 
 
