@@ -20,6 +20,7 @@ FORGIVEN = 4.0  # times the lowest mean square: its new value where noise, not t
 CALM = 1.5  # times the lowest mean square: below that, the iterate is a point to go back to
 DRIFT = 2.0  # squared distance over the sum of squared steps, from which on the step is too short
 MAX_GROWTH = 4.0  # of the step, per segment
+HELD = 1e3  # times the step: more than that is asked for in vain where the distance travelled holds the step
 FALL = 4.0  # times: a fall of the mean square after which the step is fitted
 FITTED = 1.15  # times the step that would have been best
 TRIAL = 4.0  # times shorter: a step that is tried
@@ -78,7 +79,7 @@ def adjust(memory: State, segment: Segment, number: int | None) -> Array:
        since then. :math:`a\,(1 + \rho)/2` is Polyak's step if the end is the root.
     4. :math:`\rho > 2`, or half the rounds if :math:`|c| > 1/2` (not where large samples are rare):
        :math:`a\,(1 + \rho)/2`, at most 4a, and within a ceiling of half the last step that was too long, which rises
-       slowly.
+       slowly. The longest step is at most 1,000 times the step that was taken.
 
     A shorter step is tried now and then, see `_trial`. All are quotients: no units, no tolerances.
     """
@@ -116,6 +117,7 @@ def adjust(memory: State, segment: Segment, number: int | None) -> Array:
     wanted = xp.where(back, step / 4, xp.where(overshot, step / 2, xp.minimum(wanted, ceiling)))
     wanted = xp.where(again, xp.minimum(wanted, step) / TRIAL, wanted)
     wanted = xp.minimum(wanted, MAX_STEP * memory.first_step)
+    wanted = xp.minimum(wanted, HELD * step)
 
     memory.ceiling, memory.longest = ceiling, wanted[:, None]
     memory.last_step = xp.where(too_long, wanted, step)

@@ -257,6 +257,19 @@ def test_a_sample_that_throws_the_iterate_far_away_is_taken_back():
     assert max(residual(x) for x in result.x) < 1.0 < residual(np.zeros(6)) / 5
 
 
+@pytest.mark.parametrize("sigma", [0.05, 0.5])
+def test_a_step_held_by_the_distance_travelled_does_not_jump(sigma):
+    """Short segments late in a run drift, and the longest step, which they never took, grew until it was taken."""
+    game = np.block([[0.05 * np.eye(2), np.eye(2)], [-np.eye(2), 0.05 * np.eye(2)]])
+
+    def sample(x, n, rng):
+        return game @ (x - 1) + sigma * rng.normal(size=(n, 4)).mean(axis=0)
+
+    result = da.root(sample, np.full(4, 4.0), budget=20_000, seed=1)
+    assert result.success
+    assert result.state["fourth"][0] < 100 * result.state["count"][0] * result.state["level"][0] ** 2
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_plateau_far_from_the_root_is_left(known):
     """Calibration sees a tiny slope there, which says nothing of where the root is."""
