@@ -239,7 +239,7 @@ class _Fall:
         if self.noise_may_be_rare:
             return np.zeros(np.shape(end.residual), bool)
         with np.errstate(invalid="ignore", over="ignore"):
-            fall = _STAYED**2 * self.start_squared - end.squared
+            fall = _STAYED**2 * self.start_squared - np.maximum(end.squared, 0.0)
             margin = np.hypot(_STAYED**2 * self.start_error, self.end_error)
             return np.asarray((fall > margin) | (np.asarray(end.upper) == 0))
 
