@@ -14,7 +14,7 @@ from tests.hostile import victim
 from tests.hostile.mutate import choose
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM)
-DEADLINE = 60  # seconds; what is waited for takes a moment
+DEADLINE = 300  # seconds; what is waited for takes a moment, but the machine may be busy
 
 
 @cache
@@ -157,6 +157,6 @@ def test_a_killed_study_leaves_nothing_and_goes_on(cases, hostile_full, tmp_path
             kill_study(command, environment, out, int(rng.integers(0, 3)), choose(rng, SIGNALS))
             assert not list(temporary.iterdir()), "a temporary file is left"
             assert not list(out.rglob("*.part")), "a part of a file is left"
-        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=10 * DEADLINE)
+        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=2 * DEADLINE)
         found[seed] = (out / "curves.csv").read_text()
     assert len(set(found.values())) == 1, found.keys()

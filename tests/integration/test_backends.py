@@ -243,7 +243,7 @@ def family(ancestor):
 
 
 def wait_for(condition):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)

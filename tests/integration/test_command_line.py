@@ -324,7 +324,7 @@ def test_ctrl_c_keeps_the_partial_result_and_the_checkpoint(tmp_path):
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 130
     found = json.loads(out)
     assert found["status"] == "INTERRUPTED"

@@ -77,9 +77,9 @@ def failing(fault, at=3):
     return faulty
 
 
-def wait_for(condition, seconds=60.0):
+def wait_for(condition):
     """Whether a condition comes true in time."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -193,7 +193,7 @@ def test_threads_of_a_program_take_turns(engine):
 
 
 def test_a_sampler_that_ends_its_thread_is_reported():
-    with da.engines.Local(2, "threads", timeout=30) as engine:
+    with da.engines.Local(2, "threads", timeout=300) as engine:
         with pytest.raises(da.errors.OracleError, match="Got SystemExit: 3 on worker 1") as caught:
             da.solve(problem(failing(lambda x: sys.exit(3))), METHOD, engine=engine)
         assert caught.value.iteration == 3
@@ -212,23 +212,23 @@ def test_a_sampler_that_ends_its_thread_is_reported():
 )
 def test_an_engine_is_not_used_by_its_own_workers(use):
     with (
-        da.engines.Local(2, "threads", timeout=30) as engine,
+        da.engines.Local(2, "threads", timeout=300) as engine,
         pytest.raises(da.errors.OracleError, match=r"by its own workers.*Use another engine in the sampler"),
     ):
         da.solve(problem(lambda x, n, rng: use(engine)), METHOD, engine=engine)
 
 
 def test_another_engine_may_be_used_by_workers():
-    with da.engines.Local(2, "threads", timeout=30) as engine, da.engines.Local(2, "threads", timeout=30) as other:
+    with da.engines.Local(2, "threads", timeout=300) as engine, da.engines.Local(2, "threads", timeout=300) as other:
         nested = problem(lambda x, n, rng: x - da.solve(problem(), METHOD, engine=other).x)
         assert da.solve(nested, da.SGDA(0.1, 4), stop=da.Steps(2), engine=engine).nit == 2
 
 
 def late(number, hanging):
-    """In place of a deadline: this worker is late once the file is there; others have a minute."""
+    """In place of a deadline: this worker is late once the file is there; others have five minutes."""
 
     def received(worker, deadline):
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while time.monotonic() < end:
             with contextlib.suppress(TimeoutError):
                 return worker.receive(0.01)
@@ -686,7 +686,7 @@ def test_ctrl_c_ends_program_and_workers_and_files_of_the_folder_are_not_importe
         assert len(pids) == 2
         assert program.stdout.readline() == "step\n"
         program.send_signal(signal.SIGINT)
-        out, _ = program.communicate(timeout=60)
+        out, _ = program.communicate(timeout=300)
     assert program.returncode == 0
     assert "interrupted" in out
     assert all(gone(pid) for pid in pids)
@@ -700,7 +700,7 @@ def test_no_worker_outlives_the_program_even_in_the_midst_of_a_sample(script, se
     with running(script, hanging) as (program, pids):
         wait_for(hanging.exists)
         program.send_signal(sent)
-        program.wait(timeout=60)
+        program.wait(timeout=300)
     assert all(gone(pid) for pid in pids)
 
 

@@ -58,7 +58,7 @@ SLOW = ("eps, replications", "boosted", "eps, in the first stage")
 def test_interrupted_and_taken_up(route, tmp_path):
     keywords, when = ROUTES[route]
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "run"), json.dumps(keywords), str(when)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     cut, files, resumed, whole = json.loads(done.stdout)
     assert cut["status"] == "INTERRUPTED"
