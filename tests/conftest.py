@@ -24,6 +24,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--hostile-full", action="store_true", help="run the hostile tests with all their cases")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """What JAX compiles is compiled once: other workers, processes and later runs read it from the cache of pytest."""
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("jax")))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Where slow tests are left out, files in which all are slow are not imported: their libraries take seconds."""
     if config.option.markexpr != "not slow" or not collection_path.match("test_*.py"):
