@@ -54,12 +54,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _repeats(item: pytest.Item, number: int) -> bool:
-    """Whether a test is statistical, or one of the cases of the contract or of a lemma that are left out.
+    """Whether a test is statistical, slow beside fast ones of its unit, or a case of the contract or a lemma left out.
 
     `number` counts the cases of a test. One in three of the fast ones is measured, and all that nothing else repeats:
     arrays of other libraries, and checks that fail.
     """
     folder, file = item.path.parts[-2:]
+    if "unit" in item.path.parts:
+        return any(mark.name == "slow" for mark in item.own_markers)  # not where the file is marked
     if folder not in ("contract", "lemmas") or file in ("test_arrays.py", "test_checks.py"):
         return folder == "statistics"
     return item.get_closest_marker("slow") is not None or number % 3 > 0

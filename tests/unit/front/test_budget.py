@@ -62,6 +62,7 @@ def test_inclusion_and_saddle(budget):
     assert counted.samples == result.nfev <= budget
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("most", [160, 161, 320, 1500])
 @pytest.mark.parametrize("given", [{}, {"L": 1.0}, {"L": 1.0, "sigma": 1.5, "D": 100.0}, {"M": 1.0}])
 def test_max_samples_is_never_exceeded(most, given):

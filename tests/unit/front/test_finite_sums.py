@@ -71,7 +71,6 @@ def test_an_eps_that_cannot_be_reached_is_said():
     assert result.nfev <= 10 * N
 
 
-@pytest.mark.no_cover
 @pytest.mark.slow
 def test_an_eps_below_rounding_ends_without_success():
     result = da.root(da.FiniteSum.rank_one(ROWS, targets=LABELS), np.zeros(6), eps=1e-30, max_samples=3000 * N)

@@ -27,6 +27,7 @@ def game(**options):
     return da.saddle(losses, gains, START, **{**SIMPLICES, "budget": 8000, **options})
 
 
+@pytest.mark.no_cover
 def test_a_game_is_solved_and_its_gap_bounded():
     result = game()
     truth = da.exploitability(A, *result.x)
@@ -132,6 +133,7 @@ def test_bounds_are_a_box():
     np.testing.assert_allclose(result.x[1], 0.0, atol=0.1)
 
 
+@pytest.mark.no_cover
 def test_one_player_may_be_free_and_blocks_of_any_shape():
     result = da.saddle(
         lambda u, v, n, rng: u - 1 + 0.1 * rng.normal(size=(2, 3)) / np.sqrt(n),

@@ -6,7 +6,7 @@ from tests.unit.front.samplers import Counted, saddle_pair
 
 import dualanchor as da
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
 STARTS = {
     "scalar": 0.0,

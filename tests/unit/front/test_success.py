@@ -111,7 +111,6 @@ def test_a_start_whose_samples_agree_says_nothing_about_the_start():
         assert result.claim is None or not result.claim.by_theorem or result.nit > 0
 
 
-@pytest.mark.no_cover
 @pytest.mark.slow
 def test_a_certificate_overrules_samples_that_grew():
     """The first samples are often 0, so that later ones have grown without end."""

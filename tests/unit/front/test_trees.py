@@ -119,7 +119,6 @@ def phi(u, v, n, rng):
     return u["w"] @ u["w"] / 2 + u["w"] @ (v + noise) - v @ v / 2 + v.sum()
 
 
-@pytest.mark.no_cover
 @pytest.mark.slow
 def test_a_function_of_both_players_takes_one_backward_pass_per_batch():
     calls = []

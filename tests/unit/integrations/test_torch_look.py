@@ -37,6 +37,7 @@ def end_of(optimizer, loss):
     return torch.cat([p.detach() for group in optimizer.param_groups for p in group["params"]]).norm().item()
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("averaged", [False, True])
 @pytest.mark.parametrize("c", [1.0, 0.5, 0.3, 0.2, 0.1])
 def test_steps_are_one_over_L_of_a_game_that_turns(c, averaged):

@@ -133,7 +133,6 @@ def test_max_rounds_makes_larger_rounds():
         da.root(sample, np.zeros(2), budget=8000, max_rounds=0)
 
 
-@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dualanchor.core.errors.AssumptionWarning")
 @pytest.mark.parametrize("budget", [100, 300, 2000])
@@ -239,6 +238,7 @@ def test_one_infinite_sample_at_the_end_of_a_segment_is_not_passed_on(call):
     assert np.linalg.norm(result.x - 0.5) < 0.1
 
 
+@pytest.mark.no_cover
 def test_a_sample_that_throws_the_iterate_far_away_is_taken_back():
     """Counts with a logarithmic link: one long step up makes a sample of e^20, whose step leads to a plateau."""
     rng = np.random.default_rng(7)

@@ -199,7 +199,6 @@ def test_what_rain_certifies():
     assert rain_samples(1.0, 1.0, 1.0, 1.0) == 0
 
 
-@pytest.mark.no_cover
 @pytest.mark.slow
 def test_the_sources_loops_reach_their_accuracy():
     """Noiseless and with noise: the mean over 5 replications is below eps."""

@@ -40,7 +40,6 @@ def test_every_statement_holds(found: list[check.Check]) -> None:
     assert {one.id for one in found} == set(STATEMENTS) - {WORST}
 
 
-@pytest.mark.no_cover
 @pytest.mark.slow
 def test_every_statement_holds_with_all_replications_and_in_the_worst_case() -> None:
     assert {one.verdict for one in verify(pep=True)} == {"holds"}
@@ -86,6 +85,7 @@ def test_a_statement_has_a_formula_and_its_id_is_its_name() -> None:
 # -- what fails ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_a_bound_of_half_of_what_is_measured_fails(
     name: str, found: list[check.Check], monkeypatch: pytest.MonkeyPatch
@@ -239,6 +239,7 @@ def test_worst_case_without_its_package_says_what_to_install(monkeypatch: pytest
 # -- samples against accuracy ----------------------------------------------------------------------------------
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("study", [*complexity.GENERAL, *complexity.STRONG], ids=lambda study: study.method)
 def test_exponents_are_those_claimed(study: complexity.RateStudy) -> None:
     """Five accuracies over a factor of seven: exponents are within 0.25 of the claim, and all points hold."""

@@ -35,7 +35,6 @@ def problem(sample):
 METHODS = [da.SGDA(0.1, 4), da.SEG(0.1, 4), "auto"]
 
 
-@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS, ids=["sgda", "seg", "auto"])
 @pytest.mark.parametrize("stepwise", [False, True])

@@ -79,7 +79,6 @@ def changed(piece, path, monkeypatch):
         return piece.code != before
 
 
-@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(da.methods.registry.all()))
 def test_code_that_runs_is_hashed(method):

@@ -109,7 +109,6 @@ def cheapest(eps, known):
     return best
 
 
-@pytest.mark.no_cover
 @pytest.mark.slow
 def test_plans_are_within_one_percent_of_a_fine_scan():
     compared = 0
