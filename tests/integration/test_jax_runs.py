@@ -446,14 +446,21 @@ def test_a_key_needs_a_start_in_jax(start, tmp_path):
         da.root(lambda x, n, key: x + jax.jit(jax.random.normal)(key), start, budget=1_000)
 
 
+STEPS = pytest.mark.parametrize("keywords", [{}, {"L": 1.0}], ids=["no L", "L"])
+
+
 @pytest.mark.parametrize("bounds", [(0, 0.5), [(0, 0.5), (None, 0.5)]])
-@pytest.mark.parametrize("keywords", [{}, {"L": 1.0}])
+@STEPS
 def test_bounds_are_compiled(bounds, keywords):
     def sample(x, n, key):
         return x - 1 + 0.1 * jax.random.normal(key, x.shape) / jnp.sqrt(n)
 
     result = da.root(sample, jnp.zeros(2), bounds=bounds, budget=1_000, **keywords)
     np.testing.assert_allclose(result.x, 0.5, atol=1e-6)
+
+
+@STEPS
+def test_bounds_of_one_player_are_compiled(keywords):
     u, v = da.saddle(
         lambda u, v, n, key: u - 2 + v,
         lambda u, v, n, key: u - v,
