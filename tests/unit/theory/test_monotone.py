@@ -95,7 +95,7 @@ def cheapest(eps, known):
             weights = damping(m, setting.tau) / (m * (m - 1))
             roots = np.sqrt(weights)
             room = left * (left - 2 * known.D / (setting.step_size * N)) / (2 * known.sigma**2)
-            if room <= 0:
+            if room <= 0 or max(m.size, roots.sum() ** 2 / room) >= best:  # no sizes take fewer (Cauchy-Schwarz)
                 continue
             low, high = 0.0, roots.sum() / room
             for _ in range(20):
