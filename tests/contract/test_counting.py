@@ -161,6 +161,7 @@ def test_no_row_spends_more_than_its_budget_and_none_stops_too_early(data):
                 assert nit == 60 or (status is da.Status.HORIZON and nfev == spent(method, 1000)[row])
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.data())
 def test_no_row_of_a_stack_spends_more_than_its_budget(data):

@@ -65,7 +65,7 @@ def test_without_the_error_of_the_estimate_it_would_not_hold():
     assert np.count_nonzero(true > shorter) > binom.ppf(1 - 1e-6, 200, 0.05)
 
 
-@pytest.mark.no_cover
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 3, 20])
 @pytest.mark.parametrize("kind", ["normal", "exponential", "rare"])
 def test_the_radius_covers(kind, d):

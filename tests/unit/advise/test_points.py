@@ -179,6 +179,7 @@ def test_modules_and_tensors():
     np.testing.assert_allclose(result.infer(gradient, samples=512).estimate, [1, 1, 0], atol=0.3)
 
 
+@pytest.mark.slow
 def test_trees_and_args_in_jax():
     jax = pytest.importorskip("jax")
 

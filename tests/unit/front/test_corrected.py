@@ -71,7 +71,7 @@ def test_rows_do_not_depend_on_each_other():
     assert together.nfev[0] == alone.nfev
 
 
-@pytest.mark.no_cover
+@pytest.mark.slow
 def test_rows_with_different_numbers_of_certificates_are_certified_once_each():
     """With this seed, the first row has had one certificate fewer than another one at the end of the same stage."""
 
@@ -112,7 +112,7 @@ def test_pairs_that_differ_by_jumps_are_not_relied_on():
     assert result.nfev < 30_000
 
 
-@pytest.mark.no_cover
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [500, 747, 1630, 2500])
 def test_max_samples_is_not_exceeded(limit):
     def growing(x, n, rng):

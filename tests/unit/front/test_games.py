@@ -105,6 +105,7 @@ def test_every_prox_works_without_L(name):
     assert (result.gap is not None) == (name in ("box", "ball"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("units", [1e-3, 1e3])
 def test_units_do_not_matter(units):
     sampler = Counted(lambda x: 50 * (x / units - 0.3), sigma=10.0)
@@ -133,7 +134,7 @@ def test_bounds_are_a_box():
     np.testing.assert_allclose(result.x[1], 0.0, atol=0.1)
 
 
-@pytest.mark.no_cover
+@pytest.mark.slow
 def test_one_player_may_be_free_and_blocks_of_any_shape():
     result = da.saddle(
         lambda u, v, n, rng: u - 1 + 0.1 * rng.normal(size=(2, 3)) / np.sqrt(n),

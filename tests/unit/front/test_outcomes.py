@@ -485,7 +485,7 @@ def test_a_small_budget_that_ends_far_above_its_start_is_no_success(budget):
     assert " residual at x0" in repr(fine)
 
 
-@pytest.mark.no_cover
+@pytest.mark.slow
 def test_a_residual_that_stays_where_it_is_is_not_extrapolated():
     nowhere = da.root(Counted(lambda x: 1 + 0 * x), np.zeros(2), eps=0.1, L=1.0, max_samples=20_000)
     assert "has stayed near 1.4 for most of the samples, so more may not help: is there a root" in repr(nowhere)

@@ -59,6 +59,7 @@ def wordless(monkeypatch):
     monkeypatch.setattr(certificate.Certificate, "text", "x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_no_decision_reads_a_sentence(name, monkeypatch, tmp_path):
     F, keywords = RUNS[name]
@@ -73,6 +74,7 @@ def test_no_decision_reads_a_sentence(name, monkeypatch, tmp_path):
     assert data(run(), tmp_path) == before
 
 
+@pytest.mark.slow
 def test_the_runs_differ_in_what_they_claim():
     """The comparison would be empty if all runs claimed the same."""
     kinds = set()

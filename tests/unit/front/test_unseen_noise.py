@@ -89,6 +89,7 @@ def test_no_accuracy_is_claimed_from_fewer_samples_than_show_rare_noise():
         assert result.certificate.samples >= 600
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dualanchor.core.errors.AssumptionWarning")
 @pytest.mark.parametrize("gauss", [0.0, 0.1])
 def test_a_small_budget_that_missed_rare_noise_is_no_success(gauss):
@@ -122,7 +123,7 @@ def test_without_noise_large_samples_on_the_way_hide_nothing():
     assert result.certificate.upper < 1e-3 < np.linalg.norm(AIM)
 
 
-@pytest.mark.no_cover
+@pytest.mark.slow
 def test_samples_that_agree_certify_eps_with_a_number_that_grows_like_its_inverse():
     def sample(x, n, rng):
         return SLOPES * x - AIM + 0 * rng.normal(size=6)  # draws, and so might have noise

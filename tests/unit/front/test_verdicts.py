@@ -60,6 +60,7 @@ def test_without_a_theorem_the_L_of_the_mean_will_do():
     assert "L-too-small" not in codes(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("L", [6.0, 4.8])
 def test_the_right_L_is_hardly_ever_called_too_small(L):
     """False alarms: nominally 2 in 10,000 at L = 6; with the tolerance of 1.25, so it is at L = 4.8."""

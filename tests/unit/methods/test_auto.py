@@ -210,6 +210,7 @@ def test_a_result_says_where_dual_ohm_took_over():
     assert set(said) == {True, False}
 
 
+@pytest.mark.slow
 def test_samples_that_are_infinite_cost_a_part_of_a_run_and_not_the_run():
     """In every kind of stage, also in the last round of one."""
 
@@ -238,7 +239,7 @@ def test_one_infinite_sample_at_the_end_of_a_segment_is_not_passed_on(call):
     assert np.linalg.norm(result.x - 0.5) < 0.1
 
 
-@pytest.mark.no_cover
+@pytest.mark.slow
 def test_a_sample_that_throws_the_iterate_far_away_is_taken_back():
     """Counts with a logarithmic link: one long step up makes a sample of e^20, whose step leads to a plateau."""
     rng = np.random.default_rng(7)
