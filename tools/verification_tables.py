@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dualanchor.cli.verify import number
 from dualanchor.paper.verify import Check, verify
-from dualanchor.paper.verify.complexity import Curve, Fit, draw_complexity, measure
+from dualanchor.paper.verify.complexity import CostCurve, Fit, draw_complexity, measure
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "verification.md"
@@ -30,7 +30,7 @@ def statements(checks: list[Check], source: str) -> str:
     return "\n".join(lines)
 
 
-def exponents(curves: list[Curve]) -> str:
+def exponents(curves: list[CostCurve]) -> str:
     def interval(fit: Fit) -> str:
         return f"{fit.exponent:.2f} ({fit.low:.2f} to {fit.high:.2f})"
 
