@@ -1,4 +1,4 @@
-"""How each method is shown: its name, colour, dash and marker; curves can be told apart in grey, too."""
+"""How each method is shown: its name, colour, dash and marker; curves can be distinguished in grey, too."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

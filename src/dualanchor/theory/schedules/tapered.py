@@ -73,7 +73,7 @@ def _earlier_rounds(C: float, N: int, tau: float) -> tuple[Array, bool]:
     last = float(ends[-1])
     if last <= _LAST_ROUNDS:
         return np.array([small]), True
-    # Larger batches are not told apart: each is at least C sqrt(kappa/(m(m-1))), and less than one more.
+    # Larger batches are not distinguished: each is at least C sqrt(kappa/(m(m-1))), and less than one more.
     root_weights = float(root_sum(last, tau) - root_sum(_LAST_ROUNDS, tau))
     count = last - _LAST_ROUNDS
     return np.array([small, [root_weights / C, C * root_weights + count, count / b[-1]]]), False
