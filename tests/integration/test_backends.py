@@ -41,7 +41,7 @@ step_size = [0.1, 1.0, 50.0]
 @contextmanager
 def on_dask():
     dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
-    settings = {"n_workers": 2, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
+    settings = {"n_workers": 2, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     patient = dict.fromkeys(("distributed.comm.timeouts.connect", "distributed.comm.timeouts.tcp"), "300s")
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0, **patient}),  # calls of lost workers are given up
