@@ -32,7 +32,7 @@ class StepTable(Batched):
 
     Notes
     -----
-    All past values are stored: the state has n + 1 arrays of the size of x, and step k costs k + 1 passes over one. Where
+    All past values are stored: the state has n + 1 arrays of the size of x, and step k costs k + 1 passes over one. If
     a method has a recurrence, use that.
 
     Examples
