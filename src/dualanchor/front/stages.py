@@ -11,7 +11,7 @@ from dualanchor.advise.certify import MIN_SAMPLES, certificate_from_session, gro
 from dualanchor.advise.planned import Plan
 from dualanchor.core import arrays
 from dualanchor.core.certificate import NUMBERS, Certificate
-from dualanchor.core.finding import Finding, Severity
+from dualanchor.core.finding import Finding
 from dualanchor.core.method import Method, State
 from dualanchor.core.result import Result, Status
 from dualanchor.core.session import Session
@@ -28,7 +28,6 @@ _STAGE_PER_CERTIFICATE = 4  # samples of a stage for one sample of the certifica
 _GROUP_MARGIN = 1.1  # extra samples, because counts are rounded down to equal groups
 STALLED = 0.8  # while samples grow fourfold, a healthy residual halves; one above this part of it has stalled
 _MAX_SUGGESTED_FACTOR = 1e6  # more samples than this factor would give are not suggested
-_FAR_ABOVE = 20  # times what an estimate and its noise show: a bound above that allows for samples that were missed
 _PLAN_STAGE = 1 << 41  # number of the stage that follows the plan: larger than any length in samples
 
 
@@ -281,9 +280,6 @@ def findings_of(result: Result, eps: float) -> Iterator[Finding]:
         return
     row = int(memory["upper"].argmax())
     worst = float(memory["upper"][row])
-    visible = memory["residual"][row] + memory["sigma"][row] / np.sqrt(max(1, memory["best_samples"][row]))
-    if worst > _FAR_ABOVE * visible > 0:  # it allows for samples that were missed
-        yield Finding("noise-not-seen", Severity.NOTE, {"sigma": None, "scale": float(memory["largest_sample"][row])})
     factor = max(2.0, (worst / eps) ** 2)  # bounds fall at best like one over the root of the samples
     if worst <= eps or factor > _MAX_SUGGESTED_FACTOR:
         return
