@@ -86,7 +86,8 @@ def compare(
     """Compare methods on a problem under one budget of operator evaluations.
 
     Every method is tuned over its grid by the mean final residual. Parameters are selected on other seeds than those
-    that are reported, unless `tune_seeds="same"`.
+    that are reported, unless `tune_seeds="same"`. A configuration of a grid counts as diverged if the user's function
+    raises after its first step.
 
     Parameters
     ----------
